@@ -178,7 +178,7 @@ impl Args {
         }
     }
 
-    /// Whether this process is to serve, rather than one in the background.
+    /// Whether this process serves the mount itself, instead of starting one in the background.
     #[cfg(feature = "fuse")]
     fn is_foreground(&self) -> bool {
         self.foreground || self.debug
@@ -190,7 +190,7 @@ impl Args {
         self.files_from.as_deref() == Some(Path::new("-"))
     }
 
-    /// That each flag which was given makes a difference to that action.
+    /// Refuses the first flag that was given and makes no difference to the action.
     fn check_effect(&self, action: Action<'_>) -> Result<(), Failure> {
         let mounts = matches!(action, Action::Mount);
         let checks = matches!(action, Action::Check);
@@ -273,7 +273,7 @@ fn dispatch(args: &mut Args, arguments: &[OsString]) -> Result<Exit, Failure> {
     let mut options = Options::parse(&args.options)?;
     options.read_only |= args.read_only;
     if !matches!(action, Action::Mount) {
-        // of a mount that is known when the list of its files has been read
+        // what a mount reads is known when the list of its files has been read
         let looks = matches!(action, Action::Check | Action::List);
         let reads = Reads {
             far: args.paths.iter().any(|path| urls.has(path)),
@@ -350,7 +350,8 @@ fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exi
     }
 }
 
-/// Whether there is a file where a mountpoint should be named. In a mount of ours nothing is looked at: its daemon may be stopped.
+/// Whether a regular file is named where a mountpoint should be. A path in one of our mounts is not looked at: its daemon may be stopped,
+/// and the call would not return.
 fn is_file(mountpoint: &Path) -> bool {
     let whole = unmount::find::without_links(mountpoint);
     unmount::find::around(&whole).is_none() && mountpoint.is_file()
@@ -390,7 +391,7 @@ fn mount(
     daemon::serve(args, options, files, mountpoint, &sink)
 }
 
-/// Shows a manual page with man(1), or prints its source where no terminal is or no man.
+/// Shows a manual page with man(1), or prints its source if there is no terminal or no man(1).
 fn show_page(page: &[u8]) -> Result<Exit, Failure> {
     if std::io::stdout().is_terminal() {
         let man = Command::new("man")
@@ -411,7 +412,7 @@ fn show_page(page: &[u8]) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The whole path of FILE.
+/// The absolute path of FILE, without symbolic links.
 fn resolve(file: &Path) -> Result<PathBuf, Failure> {
     let fail = |cause| Failure::reading(file, &Error::io(file.display().to_string(), cause));
     let refuse = |why: &str| Failure::new(Exit::File, format!("{}: {why}", file.display()));
@@ -429,7 +430,7 @@ fn resolve(file: &Path) -> Result<PathBuf, Failure> {
     Err(refuse("not a file; name the ASDF file itself"))
 }
 
-/// One line on standard error, whatever it takes.
+/// Prints one line on standard error.
 fn complain(message: &str) {
     // if standard error is gone nothing can be said
     let _ = writeln!(
@@ -450,7 +451,7 @@ fn print_line(object: &impl serde::Serialize) -> Result<(), Failure> {
     )
 }
 
-/// Such a line in memory, of an object that is short.
+/// The same line in memory, for an object that is short.
 fn json_line(object: &impl serde::Serialize) -> Result<Vec<u8>, Failure> {
     let line = serde_json::to_vec(object).map_err(|error| unprinted(&error.into()));
     let mut line = line?;
@@ -464,7 +465,7 @@ fn say_bytes(text: &[u8]) -> Result<(), Failure> {
     printed(out.write_all(text).and_then(|()| out.flush()))
 }
 
-/// What became of writing to standard output.
+/// The outcome of writing to standard output.
 fn printed(written: std::io::Result<()>) -> Result<(), Failure> {
     match written {
         // a reader that closes the pipe has seen enough
@@ -477,7 +478,7 @@ fn unprinted(error: &std::io::Error) -> Failure {
     Failure::new(Exit::Other, format!("standard output: {error}"))
 }
 
-/// Whether standard error is a terminal: only people get progress and success told.
+/// Whether standard error is a terminal: only there are progress and success shown.
 fn on_terminal() -> bool {
     std::io::stderr().is_terminal()
 }

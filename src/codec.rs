@@ -178,10 +178,10 @@ pub trait Cursor: Send {
     /// Decoded offset of the next byte.
     fn position(&self) -> u64;
 
-    /// Fills the start of `buf`, moves behind that, and gives its length. It takes no more memory than was [needed](Cursor::needed),
-    /// but for what is small (at most `grant::SMALL`), which `held` counts from the next call on.
+    /// Decodes bytes into the start of `buf`, and gives their number. It takes no more memory than was [needed](Cursor::needed)
+    /// before the call, but for at most `grant::SMALL` bytes, which `held` counts from the next call on.
     ///
-    /// It fills at least a byte, unless that takes more memory: then nothing, and `needed` says now how much.
+    /// It gives at least one byte. If that takes more memory, it gives none, and `needed` then says how much.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the stream is damaged or ends early; the cursor is then of no more use.
@@ -195,21 +195,22 @@ pub trait Cursor: Send {
         self.held()
     }
 
-    /// The decoded offset up to which the bytes are decoded already, and only need to be read.
+    /// The decoded offset up to which the bytes are decoded already, and only need to be copied.
     fn decoded_to(&self) -> u64 {
         self.position()
     }
 
-    /// The decoded offset up to which they will be when the next segment is read: more, if several pieces are decoded at once.
+    /// The decoded offset up to which the bytes will be decoded once the next segment is read: further than the segment, if several
+    /// pieces are decoded at once.
     ///
-    /// Meanwhile a thread that wants bytes before that offset waits for this cursor instead of starting another one.
+    /// While that goes on, a thread that wants bytes before that offset waits for this cursor instead of starting another one.
     fn will_decode_to(&self) -> u64 {
         self.decoded_to()
     }
 }
 
 impl dyn Cursor + '_ {
-    /// Fills all of `buf`, however much memory that takes.
+    /// Decodes until all of `buf` is filled, however much memory that takes.
     ///
     /// # Errors
     /// As of [`Cursor::read`].
@@ -240,7 +241,7 @@ pub trait Codec: Send + Sync {
     /// [`Error::Corrupt`] if no framing of this code fits.
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed>;
 
-    /// The most decoded bytes that one stored byte can stand for; more than that is a lie of the header.
+    /// The most decoded bytes that one stored byte can stand for. A block header that says more is refused.
     fn max_ratio(&self) -> u64 {
         u64::MAX
     }
@@ -251,8 +252,8 @@ pub trait Codec: Send + Sync {
         true
     }
 
-    /// The framings that can be asked for by name, beside the one that is written if none is: the name, as in `blsc:chunk`, and what
-    /// [`Codec::open`] calls the framing.
+    /// The framings that can be asked for by name, beside the default: the name, as in `blsc:chunk`, and what [`Codec::open`] calls the
+    /// framing.
     fn named_framings(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
@@ -281,17 +282,17 @@ pub trait Codec: Send + Sync {
     }
 }
 
-/// A compression as people choose it: a code, and maybe one of its framings.
+/// A compression as a user names it: a code, and perhaps one of its framings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// The code of the block header; zeros for none.
     pub code: [u8; 4],
-    /// The framing, if it is not the one that is written by itself.
+    /// The framing; `None` for the one that is written by default.
     pub framing: Option<&'static str>,
 }
 
 impl Choice {
-    /// That of a block with this code and framing.
+    /// The choice that writes a block with this code and framing.
     #[must_use]
     pub fn of(code: [u8; 4], framing: Option<&str>) -> Self {
         let mut named = named_framings(code).iter();
@@ -300,7 +301,7 @@ impl Choice {
         Self { code, framing }
     }
 
-    /// What `none`, a code, or a code and the name of a framing with a colon between stand for, if they are known.
+    /// The choice of this name: `none`, a code, or a code and a framing as in `blsc:chunk`. `None` if it is not known.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Self> {
         if name == b"none" {
@@ -336,7 +337,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Those of a code that is known.
+/// The framings of a code that can be asked for by name; none if the code is not known.
 fn named_framings(code: [u8; 4]) -> &'static [(&'static str, &'static str)] {
     codec(code).map_or(&[], |codec| codec.named_framings())
 }
@@ -412,8 +413,8 @@ pub fn decode(
     Ok((opened.framing, decoded))
 }
 
-/// Whether what is stored goes on behind its decoded bytes: a decoder of one byte more finds one. It begins at the last entry that is
-/// known, so that little is decoded again where a framing has entries.
+/// Whether the stored bytes decode to more bytes than `decoded` has: tries to decode one more. The decoder starts at the last entry that
+/// is known, so that it decodes little again.
 ///
 /// # Errors
 /// [`Error::Io`] of reading `stored`.
@@ -436,7 +437,7 @@ pub fn goes_on(
     Ok(unless_damaged(look())?.is_some())
 }
 
-/// The decoded bytes of what another decoder reads.
+/// The decoded bytes of a payload that another decoder reads. Reading them waits for no other thread.
 ///
 /// # Errors
 /// As [`decode`].
@@ -450,7 +451,7 @@ pub fn decode_beneath(
     Ok(Arc::new(Piped::new(opened.stream, data_size, cache)))
 }
 
-/// A payload of that code, unless it is too short for so many decoded bytes.
+/// Opens a payload of that code, unless it is too short for so many decoded bytes.
 fn open(code: [u8; 4], stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
     let codec = codec(code)?;
     let stored_len = stored.len();

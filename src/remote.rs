@@ -70,12 +70,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The most threads that write pieces to disk.
 const HELPERS: usize = 16;
 
-/// How far objects are read.
+/// How objects that lie far away are read.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// How long it is waited for the next 64 KiB, tries that failed included.
+    /// The longest wait for the next 64 KiB, attempts that fail included.
     pub timeout: Duration,
-    /// Whether requests to buckets are signed with the user's credentials; else they are made by nobody.
+    /// Whether requests to buckets are signed with the user's credentials; else they are anonymous.
     pub sign: bool,
     /// The longest file, in bytes, that is downloaded as a whole if the server does not send parts.
     pub max_download: u64,

@@ -38,8 +38,8 @@ pub use stat::Stat;
 
 /// Bytes of known length, readable at any offset, shared between threads.
 ///
-/// They never change, with two exceptions, and whatever stands on these: a [`Tail`] grows with its file, and an [`Overlay`] is
-/// written into. The reader must see to it that the file below does not change meanwhile.
+/// They never change, with two exceptions, and the sources that stand on these: a [`Tail`] grows with its file, and an [`Overlay`]
+/// can be written to. The caller must see to it that the file below does not change while it reads.
 pub trait Source: Send + Sync {
     /// Length in bytes.
     fn len(&self) -> u64;
@@ -56,15 +56,15 @@ pub trait Source: Send + Sync {
     /// fails. `buf` may then hold anything.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 
-    /// Has headers at these offsets brought at the same time, by a source that would else wait for one after the other: they are
-    /// going to be read. Whether that is of use here, which may be asked with none.
+    /// Tells the source that headers at these offsets are going to be read, so that a far one can fetch them at the same time. Gives
+    /// whether that helps here; to ask only that, give no offsets.
     fn expect(&self, headers: &[u64]) -> bool {
         let _ = headers;
         false
     }
 
-    /// Fills `buf` as [`Source::read_exact_at`] does, with a header: what lies around it is not going to be read with it. From far away
-    /// hardly more is fetched.
+    /// Fills `buf` as [`Source::read_exact_at`] does, with a header whose surroundings are not going to be read. A far source fetches
+    /// hardly more than the header.
     ///
     /// # Errors
     /// As [`Source::read_exact_at`].
@@ -78,7 +78,7 @@ pub trait Source: Send + Sync {
     /// `None` means "use [`Source::read_exact_at`]"; it is not an error, and may change from call to call.
     ///
     /// # Errors
-    /// As [`Source::read_exact_at`] would fail: that need not be tried, too, and wait for the same medium once more.
+    /// As [`Source::read_exact_at`]; the caller need not try that, too, and wait for the same medium again.
     fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
         let _ = (offset, len, to);
         Ok(None)

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use super::exit::{Exit, Failure};
-use super::files::{self, ToLookAt};
+use super::files;
 use super::options::Options;
 use super::progress::Progress;
 use super::{Args, report, say_bytes};
@@ -23,11 +22,6 @@ use crate::collection::is_lack;
 use crate::error::{Error, Place, printable};
 use crate::save::edit::Edit;
 use crate::save::{self, NotOpened, Recovery, Writer};
-
-/// How long a check runs before it can be told how long it will.
-const FIRST_LOOK: Duration = Duration::from_secs(10);
-/// What takes less is not worth telling.
-const WORTH_TELLING: Duration = Duration::from_mins(1);
 
 /// How bad a file is, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -56,7 +50,7 @@ impl From<Verdict> for &str {
     }
 }
 
-/// What a check found in one file; for programs, an object.
+/// What a check found in one file. With `--json` this is the object that is printed.
 #[derive(serde::Serialize)]
 struct Findings<'a> {
     #[serde(rename = "file", serialize_with = "shown")]
@@ -68,7 +62,7 @@ struct Findings<'a> {
     list: Vec<Remark>,
 }
 
-/// One of them.
+/// One finding.
 #[derive(serde::Serialize)]
 struct Remark {
     verdict: Verdict,
@@ -81,7 +75,7 @@ fn shown<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl<'a> Findings<'a> {
-    /// None so far.
+    /// Those of a file in which nothing was found yet.
     fn new(path: &'a Path) -> Self {
         Self {
             path,
@@ -98,7 +92,7 @@ impl<'a> Findings<'a> {
         self.list.push(Remark { verdict, text });
     }
 
-    /// A line for each.
+    /// A line of text for each finding.
     fn lines(&self) -> Vec<u8> {
         let path = self.path.display();
         let line = |Remark { verdict, text }: &Remark| {
@@ -109,7 +103,7 @@ impl<'a> Findings<'a> {
     }
 }
 
-/// What a check of one file ends with, from good to bad: what is known to be damaged comes before what could not be looked at.
+/// The exit statuses of a check of one file, from good to bad. Known damage is worse than a file that could not be read.
 const SEVERITY: [Exit; 8] = [
     Exit::Ok,
     Exit::Other,
@@ -121,8 +115,8 @@ const SEVERITY: [Exit; 8] = [
     Exit::Damaged,
 ];
 
-/// Checks each file, and all in each directory, on all cores, and tells of them in order. With several, a last line counts them. The
-/// status is that of the worst.
+/// Checks each file, and all files in each directory, on all cores. Prints the findings in the order of the files, and a last line
+/// with counts if there are several. The status is that of the worst file.
 pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<Exit, Failure> {
     let far = |path: &&PathBuf| how.repair && options.urls.has(path);
     if let Some(far) = paths.iter().find(far) {
@@ -146,10 +140,11 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
     thread::scope(|scope| {
         let (next, files, check) = (&next, &files, &check);
         let work = move |sender: mpsc::Sender<_>| {
-            // each takes the file that is next, until none is left or no more is to be told
+            // each thread takes the next file, until none is left or the receiver is gone
             while let n = next.fetch_add(1, Ordering::Relaxed)
-                && let Some(file) = files.get(n)
-                && sender.send((n, check.file(file))).is_ok()
+                && let Some((path, found)) = files.get(n)
+                && let checked = found.clone().and_then(|()| check.file(path))
+                && sender.send((n, checked)).is_ok()
             {}
         };
         let threads = (0..cores().min(files.len())).map(|_| {
@@ -167,10 +162,10 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
         let mut in_order = files.iter().zip(0_usize..).peekable();
         for (n, checked) in receiver {
             done.insert(n, checked);
-            while let Some((file, n)) = in_order.peek()
+            while let Some(((path, _), n)) = in_order.peek()
                 && let Some(checked) = done.remove(n)
             {
-                tally.tell(&file.path, checked)?;
+                tally.tell(path, checked)?;
                 progress.add(1);
                 in_order.next();
             }
@@ -180,16 +175,16 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
     tally.end(files.len())
 }
 
-/// What the checks of several files came to.
+/// The outcomes of the files that have been checked.
 struct Totals<'a> {
     how: &'a Args,
-    /// How many files are so.
+    /// How many files have each verdict.
     counts: BTreeMap<Verdict, usize>,
     worst: Exit,
 }
 
 impl Totals<'_> {
-    /// Tells of a file, and counts it.
+    /// Prints the findings of a file, and counts it.
     fn tell(
         &mut self,
         path: &Path,
@@ -223,7 +218,7 @@ impl Totals<'_> {
         Ok(())
     }
 
-    /// Tells how many files there were of each kind. The status.
+    /// Prints how many files have each verdict, and gives the exit status.
     fn end(self, files: usize) -> Result<Exit, Failure> {
         if files > 1 && !self.how.json && !self.how.quiet {
             use Verdict as V;
@@ -242,19 +237,15 @@ impl Totals<'_> {
 struct Check<'a> {
     options: &'a Options,
     how: &'a Args,
-    /// One for all, as its memory is.
+    /// Shared by all files, so that they stay within one budget of memory.
     cache: Arc<Cache>,
-    /// Whether there is one file only, whose progress is shown then.
+    /// Whether there is only one file: then its bytes are what the progress bar shows.
     alone: bool,
 }
 
 impl Check<'_> {
-    /// Checks one file: the verdict, and the lines that tell of it.
-    fn file(&self, found: &ToLookAt) -> Result<(Verdict, Vec<u8>), Failure> {
-        let path = &*found.path;
-        if let Some(failure) = &found.failure {
-            return Err(failure.clone());
-        }
+    /// Checks one file. Gives the verdict and the lines to print.
+    fn file(&self, path: &Path) -> Result<(Verdict, Vec<u8>), Failure> {
         let mut findings = Findings::new(path);
         if self.how.repair {
             mend(path, &mut findings)?;
@@ -285,8 +276,8 @@ impl Check<'_> {
     }
 }
 
-/// Finishes an interrupted save, and writes a block index that is wrong anew. Checksums are never changed: one that does not
-/// match says that data may be damaged, and must go on saying it.
+/// `--repair`: finishes an interrupted save, and rewrites a wrong block index. Checksums are never changed: a checksum that does not
+/// match is the sign that data may be damaged, and must stay.
 fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
     let mut opened = match Writer::open(path, save::SaveOptions::default()) {
         Ok(opened) => opened,
@@ -380,7 +371,7 @@ fn check_rules(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     }
 }
 
-/// What is not supported is not damaged.
+/// The verdict on an error: a feature that is not supported is no damage.
 fn verdict(error: &Error) -> Verdict {
     match error {
         Error::Unsupported { .. } => Verdict::Suspicious,
@@ -388,8 +379,8 @@ fn verdict(error: &Error) -> Verdict {
     }
 }
 
-/// Reads every block: its stored bytes for the checksum, and whether it decodes. Of those that decode to more than `max-check` only
-/// the stored bytes.
+/// Reads every block: compares the checksum of its stored bytes, and decodes it. A block that decodes to more than `max-check` is not
+/// decoded.
 fn check_blocks(
     check: &Check<'_>,
     snapshot: &Snapshot,
@@ -405,14 +396,25 @@ fn check_blocks(
         header.used.saturating_add(more)
     };
     let total = blocks.iter().map(cost).fold(0, u64::saturating_add);
-    let mut work = LongWork::new(findings.path, total, check.alone);
+    let path = findings.path;
+    let mut progress = Progress::new("checking", total, check.alone);
+    let mut done = |bytes| {
+        progress.add(bytes);
+        if let Some(left) = progress.long_left() {
+            let (path, minutes) = (path.display(), left.as_secs().div_ceil(60));
+            super::complain(&format!(
+                "{path}: checking all of its {total} bytes, decoded, takes about {minutes} minutes more; -o max-check=SIZE leaves out \
+                 blocks that decode to more"
+            ));
+        }
+    };
     for (n, header) in blocks.iter().enumerate() {
         if is_left_out(header) {
-            check_stored(snapshot, n, header, &mut work, findings);
+            check_stored(snapshot, n, header, &mut done, findings);
             continue;
         }
-        match snapshot.verify_checksum(n, &mut |bytes| work.add(bytes)) {
-            // which says nothing of the file
+        match snapshot.verify_checksum(n, &mut done) {
+            // the machine lacks something: the file may be sound
             Err(error) if is_lack(&error) => return Err(Failure::reading(findings.path, &error)),
             Err(error) => findings.note(Verdict::Damaged, &error.at(Place::Block(n)).to_string()),
             Ok(ChecksumState::Wrong) => {
@@ -425,9 +427,7 @@ fn check_blocks(
         }
         if header.is_transformed()
             && snapshot.checksum_state(n) != ChecksumState::Decoded
-            && let Err(error) = snapshot
-                .block(n)
-                .and_then(|block| md5(&*block, &mut |bytes| work.add(bytes)))
+            && let Err(error) = snapshot.block(n).and_then(|block| md5(&*block, &mut done))
         {
             if is_lack(&error) {
                 return Err(Failure::reading(findings.path, &error));
@@ -443,23 +443,23 @@ fn check_blocks(
                 findings.note(Verdict::Suspicious, &text);
             }
             Err(error @ Error::Io { .. }) => findings.note(Verdict::Damaged, &error.to_string()),
-            // what else is wrong with it is told already
+            // any other damage of the block has been told above
             Ok(false) | Err(_) => {}
         }
     }
     Ok(())
 }
 
-/// Reads the stored bytes of a block that is not decoded.
+/// Reads the stored bytes of a block that is not decoded. `done` is told how many were read.
 fn check_stored(
     snapshot: &Snapshot,
     n: usize,
     header: &BlockHeader,
-    work: &mut LongWork<'_>,
+    done: &mut dyn FnMut(u64),
     findings: &mut Findings<'_>,
 ) {
     let stored = snapshot.stored(n);
-    let sum = stored.and_then(|stored| md5(&*stored, &mut |bytes| work.add(bytes)));
+    let sum = stored.and_then(|stored| md5(&*stored, done));
     let len = header.data_size;
     match sum {
         Err(error) => findings.note(Verdict::Damaged, &error.at(Place::Block(n)).to_string()),
@@ -475,73 +475,5 @@ fn check_stored(
             );
             findings.note(Verdict::Suspicious, &text);
         }
-    }
-}
-
-/// Work whose end may be far off: a short file can decode to terabytes. Says so once, wherever standard error goes.
-struct LongWork<'a> {
-    path: &'a Path,
-    progress: Progress,
-    begun: Instant,
-    total: u64,
-    done: u64,
-    said: bool,
-}
-
-impl<'a> LongWork<'a> {
-    fn new(path: &'a Path, total: u64, alone: bool) -> Self {
-        Self {
-            path,
-            progress: Progress::new("checking", total, alone),
-            begun: Instant::now(),
-            total,
-            done: 0,
-            said: false,
-        }
-    }
-
-    /// So many more bytes are done.
-    fn add(&mut self, bytes: u64) {
-        self.progress.add(bytes);
-        self.done = self.done.saturating_add(bytes);
-        if let Some(left) = (!self.said)
-            .then(|| time_left(self.begun.elapsed(), self.done, self.total))
-            .flatten()
-        {
-            self.said = true;
-            let (path, total) = (self.path.display(), self.total);
-            super::complain(&format!(
-                "{path}: checking all of its {total} bytes, decoded, takes about {} minutes more; -o max-check=SIZE leaves out \
-                 blocks that decode to more",
-                left.as_secs().div_ceil(60)
-            ));
-        }
-    }
-}
-
-/// What is left of a long work, if that can be told by now and is worth telling.
-fn time_left(elapsed: Duration, done: u64, total: u64) -> Option<Duration> {
-    let left = u128::from(total.saturating_sub(done));
-    let millis = elapsed
-        .as_millis()
-        .saturating_mul(left)
-        .checked_div(u128::from(done))?;
-    let left = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-    (elapsed >= FIRST_LOOK && left >= WORTH_TELLING).then_some(left)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_work_that_goes_on_for_long_is_told_of() {
-        let seconds = Duration::from_secs;
-        let tib = 1 << 40;
-        assert_eq!(time_left(seconds(1), 1 << 30, tib), None, "not known yet");
-        assert_eq!(time_left(seconds(10), 1 << 34, tib), Some(seconds(630)));
-        assert_eq!(time_left(seconds(10), tib / 2, tib), None, "soon done");
-        assert_eq!(time_left(seconds(10), 0, tib), None);
-        assert!(time_left(seconds(10), 1, u64::MAX).is_some());
     }
 }

@@ -72,7 +72,7 @@ const ALLOCATOR: [(&str, &str); 3] = [
     ("MALLOC_TRIM_THRESHOLD_", "4194304"),
 ];
 
-/// This program with the same arguments, as the daemon. What the user has set up of the allocator stays.
+/// The command that starts the daemon: this program with the same arguments. Settings of the allocator that the user has made stay.
 fn daemon(arguments: &[OsString]) -> std::io::Result<Command> {
     let mut daemon = Command::new(std::env::current_exe()?);
     let unset = ALLOCATOR
@@ -118,7 +118,7 @@ pub(super) fn start(arguments: &[OsString], needs_input: bool) -> Result<Exit, F
     if line == READY {
         return Ok(Exit::Ok);
     }
-    // it has said why itself
+    // the daemon has said why itself
     let status = daemon.wait().map_err(fail)?;
     Ok(Exit::of_child(status.code()))
 }
@@ -235,7 +235,7 @@ fn index_dir(options: &Options, mountpoint: &Path) -> Option<PathBuf> {
     Some(dir)
 }
 
-/// That parts of files far away are not kept under the mountpoint, likewise.
+/// Refuses to keep parts of far files under the mountpoint, because the daemon can't wait for itself.
 fn check_remote_cache(options: &Options, mountpoint: &Path) -> Result<(), Failure> {
     match &options.remote_cache {
         Some((dir, _)) if may_lie_under(dir, mountpoint) => {
@@ -300,7 +300,7 @@ fn mount(
     })
 }
 
-/// That there is a device to mount with, and that it lets us: who mounts opens it, also with `fusermount3`.
+/// Checks that there is a device to mount with, and that this user may open it, which mounting with `fusermount3` needs as well.
 fn check_device() -> Result<(), Failure> {
     const CONTAINER: &str = "in a container, start it with --device /dev/fuse --cap-add SYS_ADMIN";
     let opened = File::options().read(true).write(true).open(FUSE_DEVICE);
@@ -343,13 +343,13 @@ fn prepare_from_thread(vfs: &Arc<Vfs>) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Exit::Other, format!("reading the tree: {error}")))
 }
 
-/// The failure to hear of signals.
+/// The failure to listen for signals.
 fn no_signals(error: &std::io::Error) -> Failure {
     Failure::new(Exit::Other, format!("signals: {error}"))
 }
 
-/// Has threads that wait for a server give up when the process is asked to end, until there is a mount that can be unmounted instead.
-/// What tells that it was asked.
+/// Makes threads that wait for a server give up when the process is asked to end, until there is a mount that can be unmounted instead.
+/// Gives a flag that tells whether it was asked.
 fn give_up_on_signal(cache: &Cache) -> Result<Arc<AtomicBool>, Failure> {
     let told = Arc::new(AtomicBool::new(false));
     for signal in SIGNALS {
@@ -399,7 +399,7 @@ fn wait_for_an_answer(mountpoint: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Tells parent, service manager and terminal that the mount can be read, and lets go of them.
+/// Tells the service manager, the terminal and the parent that the mount can be read. In the background it then leaves the terminal.
 fn announce(args: &Args, sink: &Sink, message: &str) -> Result<(), Failure> {
     let fail = |error: std::io::Error| Failure::new(Exit::Other, format!("detaching: {error}"));
     notify_service_manager();
@@ -416,8 +416,8 @@ fn announce(args: &Args, sink: &Sink, message: &str) -> Result<(), Failure> {
         .write(true)
         .open("/dev/null")
         .map_err(fail)?;
-    // A daemon must not keep the terminal of the shell; in a session of its own it does not. Before the parent is told: that returns then,
-    // and the SIGHUP of a terminal that is closed at once would end the mount.
+    // In a session of its own the daemon does not keep the shell's terminal. This comes before the parent is told, because the parent
+    // returns then: if the terminal is closed at once, its SIGHUP would end the mount.
     let _ = rustix::process::setsid();
     let mut out = std::io::stdout();
     out.write_all(READY.as_bytes())
@@ -466,7 +466,7 @@ impl Drop for PidFile {
     }
 }
 
-/// How much the kernel may read ahead, in bytes, where the mount may set it.
+/// How much the kernel may read ahead, in KiB, where the daemon may set that.
 const READ_AHEAD_KIB: u32 = 1024;
 
 /// Lets the kernel read ahead as far as one request reaches. Only root may; without, the default of 128 KiB stays.

@@ -108,7 +108,7 @@ impl Failure {
         }
     }
 
-    /// What is the matter with the file or directory at `path`, which stands in front.
+    /// A failure of the file or directory at `path`; the message begins with the path.
     pub(super) fn of(exit: Exit, path: &Path, why: impl Display) -> Self {
         Self::new(exit, format!("{}: {why}", path.display()))
     }
@@ -149,13 +149,13 @@ impl Failure {
         Self { exit, ..failure }
     }
 
-    /// Says it on standard error, and gives the exit status.
+    /// Prints the message on standard error, and gives the exit status.
     pub(super) fn told(self) -> Exit {
         super::complain(&self.message);
         self.exit
     }
 
-    /// What is said of the file at `path`, where that stands in front already.
+    /// The message about the file at `path`, without the path in front.
     pub(super) fn about(&self, path: &Path) -> &str {
         let place = format!("{}: ", path.display());
         self.message.strip_prefix(&place).unwrap_or(&self.message)
@@ -173,7 +173,7 @@ pub(super) fn unwritten(what: &str, path: &Path, error: &std::io::Error) -> Fail
     Failure::new(Exit::Other, format!("{what} {path}: {error}{advice}"))
 }
 
-/// What an error says of the file at `path`, in front of which the path stands already.
+/// The text of an error of the file at `path`, for a message that begins with the path.
 pub(super) fn error_of(path: &Path, error: &Error) -> String {
     if let Some(said) = text_of_far(path, error) {
         return said.to_owned();
@@ -187,7 +187,7 @@ pub(super) fn error_of(path: &Path, error: &Error) -> String {
     }
 }
 
-/// What an error says of the file at `path`, if that is one far away: all is in one text then, advice too, behind the name of the file.
+/// The text of an error of the file at `path` if that is a far file, without the name in front. It has the advice in it, too.
 fn text_of_far<'a>(path: &Path, error: &'a Error) -> Option<&'a str> {
     let (Error::Io { what, .. }
     | Error::Unsupported { why: what, .. }

@@ -1,7 +1,7 @@
 //! FILEs that are named by URL: what they are called in messages, and how they are opened.
 //!
-//! A URL may hold a password or a signature. From here on its file is called by what can be shown of it, and only this module knows the
-//! URL itself. All users can read the arguments of a process, so the daemon gets it through its environment.
+//! A URL may hold a password or a signature. So the rest of the program knows the file by a text that leaves these out, and only this
+//! module knows the URL itself. All users can read the arguments of a process, so the daemon gets URLs through its environment.
 
 #[cfg(feature = "remote")]
 mod servers;
@@ -23,12 +23,12 @@ use crate::codec::Cache;
 use crate::collection::Listing;
 use crate::error::Error;
 use crate::save::FilePath;
-use servers::{Location, Servers};
+use servers::{Location, Remote};
 
-/// Holds the URLs for the daemon: each behind what is shown of it, one a line.
+/// The environment variable with the URLs for the daemon: for each the text that is shown of it, and the URL, a line each.
 const URLS: &str = "ASDF_MOUNT_URLS";
 
-/// The URLs that are named, by what is shown of them.
+/// The URLs that the command line names, by the text that is shown of them.
 #[derive(Debug, Clone, Default)]
 #[cfg_attr(
     not(feature = "remote"),
@@ -40,7 +40,7 @@ const URLS: &str = "ASDF_MOUNT_URLS";
 pub(crate) struct Urls(BTreeMap<PathBuf, Location>);
 
 impl Urls {
-    /// The URLs that the environment of the daemon has.
+    /// The URLs in the environment, where the parent has put them for the daemon.
     pub(super) fn from_environment() -> Self {
         let text = std::env::var(URLS).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -51,7 +51,7 @@ impl Urls {
         Self(pairs.collect())
     }
 
-    /// What `path` is called from now on: as it is, unless it is a URL.
+    /// What `path` is called from now on. A URL is remembered, and called by what is shown of it; any other path stays as it is.
     pub(super) fn take(&mut self, path: &Path) -> Result<PathBuf, Failure> {
         let text = path.to_str().filter(|_| !self.0.contains_key(path));
         let Some((text, location)) = text.and_then(|text| Some((text, Location::parse(text)?)))
@@ -64,7 +64,7 @@ impl Urls {
             return Err(Failure::new(Exit::Usage, why));
         }
         let shown = location.to_string();
-        // URLs that differ only in what is not shown are told apart by a number
+        // URLs that differ only in parts that are not shown get a number
         let numbered = (2_usize..).map(|n| PathBuf::from(format!("{shown}#{n}")));
         let mut names = std::iter::once(PathBuf::from(&shown)).chain(numbered);
         let free = |name: &PathBuf| self.0.get(name).is_none_or(|other| *other == location);
@@ -73,19 +73,19 @@ impl Urls {
         Ok(name)
     }
 
-    /// Whether that is what a URL is called.
+    /// Whether `path` is what a URL is called.
     pub(super) fn has(&self, path: &Path) -> bool {
         self.0.contains_key(path)
     }
 }
 
-/// The arguments of the daemon, with what is shown of each URL, and what its environment is to hold of them.
+/// The arguments of the daemon, with each URL replaced by what is shown of it, and the environment variable that holds the URLs.
 #[cfg(feature = "fuse")]
 pub(super) fn hidden(arguments: &[OsString]) -> (Vec<OsString>, Option<(&'static str, String)>) {
     let mut urls = Urls::default();
     let mut kept = String::new();
     let arguments = arguments.iter().map(|argument| {
-        // what is no URL that makes sense has been refused
+        // an argument that makes no sense as a URL has been refused before
         let shown = urls.take(Path::new(argument));
         let shown = shown.map_or_else(|_| argument.clone(), PathBuf::into_os_string);
         if let Some(url) = argument.to_str().filter(|_| shown != *argument) {
@@ -98,11 +98,11 @@ pub(super) fn hidden(arguments: &[OsString]) -> (Vec<OsString>, Option<(&'static
     (arguments, (!kept.is_empty()).then_some((URLS, kept)))
 }
 
-/// What opens files that are named by URL. No thread is started before the first.
+/// Opens files that are named by URL. The thread of [`Remote`] is started with the first.
 pub(super) struct UrlOpener<'a> {
     options: &'a Options,
     cache: &'a Arc<Cache>,
-    servers: OnceCell<Servers>,
+    remote: OnceCell<Remote>,
 }
 
 /// What a URL names.
@@ -118,30 +118,30 @@ pub(super) enum Named {
 }
 
 impl<'a> UrlOpener<'a> {
-    /// With this memory for what servers send.
+    /// An opener that keeps the bytes that servers send in `cache`.
     pub(super) fn new(options: &'a Options, cache: &'a Arc<Cache>) -> Self {
         Self {
             options,
             cache,
-            servers: OnceCell::new(),
+            remote: OnceCell::new(),
         }
     }
 
-    /// What `path` names in `urls`; nothing if it is no URL there.
+    /// What `path` names in `urls`; `None` if it is not what a URL is called.
     pub(super) fn find(&self, path: &Path, urls: &Urls) -> Result<Option<Named>, Failure> {
         let Some(at) = urls.0.get(path) else {
             return Ok(None);
         };
-        let servers = self.servers(path)?;
+        let remote = self.remote(path)?;
         if !at.is_prefix() {
             let name = at.name().map(OsString::from);
-            return Ok(Some(Named::File(servers.file(at, path), name)));
+            return Ok(Some(Named::File(servers::file(remote, at, path), name)));
         }
         if !at.can_list() {
             let why = "a directory, which http has no lists of; name its files, in --files-from";
             return Err(Failure::of(Exit::Usage, path, why));
         }
-        let listing = Listing::new(servers.bucket(at), self.options.matching.clone());
+        let listing = Listing::new(servers::bucket(remote, at), self.options.matching.clone());
         let listing = listing.map_err(|error| failed(path, &error))?;
         Ok(Some(Named::Many(listing)))
     }
@@ -158,13 +158,13 @@ impl<'a> UrlOpener<'a> {
         }
     }
 
-    fn servers(&self, path: &Path) -> Result<&Servers, Failure> {
-        if let Some(servers) = self.servers.get() {
-            return Ok(servers);
+    fn remote(&self, path: &Path) -> Result<&Remote, Failure> {
+        if let Some(remote) = self.remote.get() {
+            return Ok(remote);
         }
-        let servers = Servers::new(self.options, self.cache);
-        let servers = servers.map_err(|error| failed(path, &error))?;
-        Ok(self.servers.get_or_init(|| servers))
+        let remote = servers::start(self.options, self.cache);
+        let remote = remote.map_err(|error| failed(path, &error))?;
+        Ok(self.remote.get_or_init(|| remote))
     }
 }
 

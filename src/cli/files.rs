@@ -6,45 +6,35 @@ use std::path::{Path, PathBuf};
 use super::exit::{Exit, Failure};
 use crate::collection::Match;
 
-/// A file to be looked at, or the file or directory that can't be, and why.
-pub(super) struct ToLookAt {
-    pub(super) path: PathBuf,
-    pub(super) failure: Option<Failure>,
-}
-
-/// Files and what could not be looked at, in order; those of a directory by name. Symbolic links in a directory are not followed.
-pub(super) fn all(paths: &[PathBuf], names: &Match) -> Vec<ToLookAt> {
+/// The files that `paths` name, in order, and those of a directory sorted by name. With each is a failure if it is a file or directory
+/// that could not be looked at. Symbolic links in a directory are not followed.
+pub(super) fn all(paths: &[PathBuf], names: &Match) -> Vec<(PathBuf, Result<(), Failure>)> {
     let mut out = Vec::new();
     for path in paths {
         if !path.is_dir() {
-            out.push(ToLookAt {
-                path: path.clone(),
-                failure: None,
-            });
+            out.push((path.clone(), Ok(())));
             continue;
         }
         let before = out.len();
         below(path, names, &mut out);
         if out.len() == before {
             let why = format!("no file below it is named {names}; -o match=GLOB finds others");
-            out.push(unfound(path, &why));
+            out.push(unfound(path.clone(), &why));
         }
     }
     out
 }
 
-/// What is in the way of looking at a file or directory.
-fn unfound(path: &Path, why: &dyn Display) -> ToLookAt {
-    ToLookAt {
-        path: path.to_owned(),
-        failure: Some(Failure::of(Exit::File, path, why)),
-    }
+/// A file or directory that could not be looked at.
+fn unfound(path: PathBuf, why: &dyn Display) -> (PathBuf, Result<(), Failure>) {
+    let failure = Failure::of(Exit::File, &path, why);
+    (path, Err(failure))
 }
 
-fn below(directory: &Path, names: &Match, out: &mut Vec<ToLookAt>) {
+fn below(directory: &Path, names: &Match, out: &mut Vec<(PathBuf, Result<(), Failure>)>) {
     let mut entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries.flatten().collect::<Vec<_>>(),
-        Err(error) => return out.push(unfound(directory, &error)),
+        Err(error) => return out.push(unfound(directory.to_owned(), &error)),
     };
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
@@ -52,13 +42,10 @@ fn below(directory: &Path, names: &Match, out: &mut Vec<ToLookAt>) {
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => below(&path, names, out),
             Ok(kind) if kind.is_file() && names.has(&entry.file_name()) => {
-                out.push(ToLookAt {
-                    path,
-                    failure: None,
-                });
+                out.push((path, Ok(())));
             }
             Ok(_) => {}
-            Err(error) => out.push(unfound(&path, &error)),
+            Err(error) => out.push(unfound(path, &error)),
         }
     }
 }
@@ -77,8 +64,8 @@ mod tests {
         }
         std::os::unix::fs::symlink(root, root.join("b/loop")).unwrap();
         let found = all(&[root.to_owned(), root.join("b/x.txt")], &Match::default());
-        assert!(found.iter().all(|found| found.failure.is_none()));
-        let found: Vec<_> = found.into_iter().map(|found| found.path).collect();
+        assert!(found.iter().all(|(_, found)| found.is_ok()));
+        let found: Vec<_> = found.into_iter().map(|(path, _)| path).collect();
         let want = ["a.asdf", "b/a.asdf", "c.asdf", "b/x.txt"].map(|name| root.join(name));
         assert_eq!(found, want);
     }
@@ -89,10 +76,10 @@ mod tests {
         let place = tempfile::TempDir::new().unwrap();
         std::fs::write(place.path().join("x.fits"), "").unwrap();
         let names = Match::new("*.asdf:*.txt").unwrap();
-        let [found] = &all(&[place.path().to_owned()], &names)[..] else {
+        let [(_, found)] = &all(&[place.path().to_owned()], &names)[..] else {
             panic!("one is told of");
         };
-        let failure = found.failure.as_ref().unwrap();
+        let failure = found.as_ref().unwrap_err();
         let why = "no file below it is named *.asdf or *.txt; -o match=GLOB finds others";
         assert!(failure.message.ends_with(why), "{}", failure.message);
         assert_eq!(failure.exit, Exit::File);

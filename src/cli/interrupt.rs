@@ -9,8 +9,8 @@ use signal_hook::flag;
 use super::exit::{Exit, Failure};
 use crate::error::{Error, Result};
 
-/// Heeds such signals from now on; a second one ends the process at once. What is given back tells that none has come, or gives
-/// [`Error::Io`].
+/// Handles these signals from now on; a second one ends the process at once. Gives a function that fails with [`Error::Io`] once a
+/// signal has come.
 pub(super) fn heed() -> Result<impl Fn() -> Result<()>, Failure> {
     let come = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {

@@ -25,7 +25,7 @@ const SPARE_DESCRIPTORS: usize = 16;
 /// first request; and the process `fusermount3`, which counts as one.
 #[cfg(feature = "fuse")]
 const SPARE_THREADS: usize = 8;
-/// What holds nothing, and takes anything.
+/// The device that is always empty and accepts any output.
 #[cfg(feature = "fuse")]
 const NULL: &str = "/dev/null";
 /// Address space that the program, the stacks of threads, the arenas of the allocator, the decoders and encoders and the tree take
@@ -33,7 +33,7 @@ const NULL: &str = "/dev/null";
 #[cfg(feature = "fuse")]
 const SPARE_MEMORY: u64 = 672 << 20;
 
-/// Has the limits of the process fail calls rather than end it, and raises what it may raise.
+/// Makes calls beyond a limit fail instead of ending the process, and raises the limit of descriptors.
 ///
 /// A write beyond `RLIMIT_FSIZE` sends `SIGXFSZ`, which ends a process that does not handle it; handled, the write fails with
 /// `EFBIG`, and a save fails as on a full disk. The handler is for this process only: a program that it starts has the default.
@@ -47,7 +47,7 @@ pub(super) fn set_up() {
     }
 }
 
-/// That there is a `/dev/null`, which a daemon has in the place of a terminal.
+/// Checks that there is a `/dev/null`, which a daemon has in the place of a terminal.
 #[cfg(feature = "fuse")]
 pub(super) fn check_null() -> Result<(), Failure> {
     let Err(error) = File::open(NULL) else {
@@ -63,8 +63,8 @@ pub(super) fn check_null() -> Result<(), Failure> {
     ))
 }
 
-/// That a mount served by so many threads, with so many descriptors for its members and so many bytes of cache, gets the descriptors,
-/// the threads and the memory that it may take: a daemon that lacks them later would leave a mount that does not answer.
+/// Checks that a mount gets the descriptors, threads and memory that it may take, with `threads` that serve requests, `members`
+/// descriptors for its members and `cache` bytes of cache. A daemon that lacks them later would leave a mount that does not answer.
 #[cfg(feature = "fuse")]
 pub(super) fn check_room(threads: usize, members: usize, cache: u64) -> Result<(), Failure> {
     let refuse = |why: String| Err(Failure::new(Exit::Other, why));
@@ -87,8 +87,8 @@ pub(super) fn check_room(threads: usize, members: usize, cache: u64) -> Result<(
     Ok(())
 }
 
-/// That a mount with so many bytes of cache stays within a limit of address space, if there is one. What has none is not asked for:
-/// memory that is only reserved tells nothing of that which is there, and a cache may be larger than the machine.
+/// Checks that a mount with `cache` bytes of cache stays within a limit of address space, if there is one. Without a limit nothing is
+/// checked: more memory can be reserved than there is, and a cache may be larger than the memory of the machine.
 #[cfg(feature = "fuse")]
 fn check_address_space(limit: Option<u64>, cache: u64) -> Result<(), Failure> {
     let wanted = cache.saturating_add(SPARE_MEMORY);

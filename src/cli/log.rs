@@ -27,7 +27,7 @@ enum Output {
 /// Where messages go now, and what they are about.
 struct SinkState {
     output: Output,
-    /// `FILE on MOUNTPOINT` once that is mounted, for what other mounts may log to as well.
+    /// `FILE on MOUNTPOINT` once that is mounted. It tells the lines of mounts apart that log to the same place.
     mount: Option<String>,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn start(args: &Args) -> Result<Sink, Failure> {
 }
 
 impl Sink {
-    /// Has each message that goes to syslog or a file name what is mounted, as in `FILE on MOUNTPOINT`.
+    /// Puts `mount`, as in `FILE on MOUNTPOINT`, in front of each message that goes to syslog or a file.
     pub(super) fn name_mount(&self, mount: &str) {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         place.mount = Some(printable(mount));

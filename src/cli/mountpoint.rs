@@ -64,11 +64,11 @@ impl Mountpoint {
         Ok(mountpoint)
     }
 
-    /// That what is there may be hidden.
+    /// Refuses to hide what is in the directory, or warns if the user has named it.
     fn check_what_is_there(&self, wanted: Option<&Path>) -> Result<(), String> {
         let path = wanted.unwrap_or(&self.path);
         let there = Mounted::at(&self.path);
-        // a mount of another kind may take any time to list
+        // the mount of another program may take for ever to list
         let hidden = if there.is_some() {
             0
         } else {
@@ -93,8 +93,8 @@ impl Mountpoint {
     }
 }
 
-/// That no mount of ours is at `path`, before anything is looked at there: for a daemon that is stopped, or that waits for a server, that
-/// would take for ever. What a daemon that is gone has left on a directory that was not `named` is unmounted.
+/// Refuses a `path` at which one of our mounts is. This comes before any other call on `path`: a call does not return while the daemon of
+/// that mount is stopped or waits for a server. A mount whose daemon is gone is taken away, if the user has not `named` the directory.
 fn check_daemon(path: &Path, named: bool) -> Result<(), String> {
     let whole = find::without_links(path);
     let Some(mounted) = find::around(&whole) else {

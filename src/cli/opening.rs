@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use log::{debug, warn};
 use rustix::io::Errno;
@@ -16,23 +16,23 @@ use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::collection::{Opener, Unopened, is_lack};
-use crate::error::{Error, Place};
+use crate::error::{Error, Place, lock};
 use crate::save::{self, FilePath, NotOpened, ReadOnly, Recovery, SaveOptions, Writer};
 use crate::source::{FileSource, Source, Spool, Stat};
 use crate::vfs::{self, Kernel, Mounted, Vfs};
 
-/// How FILE is opened.
+/// A FILE that is to be opened, and how.
 struct Opening<'a> {
     path: &'a FilePath,
     options: &'a Options,
     cache: &'a Arc<Cache>,
     reading: OpenOptions,
-    /// What is shown of it.
+    /// What a mount shows of it.
     shown: vfs::VfsOptions,
     kernel: Arc<Kernel>,
 }
 
-/// Opens FILE to be mounted alone: for writing if that is wanted and possible. Finishes what an interrupted save has left.
+/// Opens FILE to be mounted alone: for writing if that is wanted and possible. An interrupted save is finished then.
 pub(super) fn alone(
     file: &FilePath,
     options: &Options,
@@ -65,20 +65,21 @@ pub(super) fn alone(
     Ok(vfs)
 }
 
-/// What opens the files of a mount of many, with this memory for decoded data, and what is `shown` of each.
+/// A function that opens the members of a mount of many files, with `cache` for their decoded data. `shown` is what the mount shows of
+/// each.
 pub(super) fn opener(
     options: &Options,
     shown: &vfs::VfsOptions,
     cache: &Arc<Cache>,
 ) -> Box<Opener> {
     let (options, shown, cache) = (options.clone(), shown.clone(), Arc::clone(cache));
-    let sandboxes = Sandboxes::default();
+    let known = Mutex::default();
     Box::new(move |path, kernel| {
         let failed = |error: Error| Unopened {
             why: error_of(path.whole(), &error),
             lacking: is_lack(&error),
         };
-        let sandbox = || sandboxes.of(path, options.allow_external.as_deref());
+        let sandbox = || shared_sandbox(&known, path, options.allow_external.as_deref());
         let how = Opening {
             path,
             options: &options,
@@ -99,32 +100,29 @@ pub(super) fn opener(
     })
 }
 
-/// The directories that members' external blocks are opened in, each opened once while a member of it is open. Device and inode
-/// number tell them apart: a path may have come to mean another one.
-#[derive(Default)]
-struct Sandboxes(Mutex<HashMap<(u64, u64), Weak<Sandbox>>>);
-
-impl Sandboxes {
-    /// That of a file.
-    fn of(&self, file: &FilePath, allowed: Option<&Path>) -> Result<Arc<Sandbox>, Error> {
-        if allowed.is_some() {
-            return Ok(Arc::new(Sandbox::new(file.whole(), allowed)?));
-        }
-        let own = file.whole().parent().unwrap_or(Path::new("/"));
-        let failed = |cause| Error::io(own.display().to_string(), cause);
-        let directory = file.directory().map_err(failed)?;
-        let found = rustix::fs::fstat(&directory).map_err(|errno| failed(errno.into()))?;
-        let id = (found.st_dev, found.st_ino);
-        // a thread that panicked with it left the map itself whole
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sandbox) = known.get(&id).and_then(Weak::upgrade) {
-            return Ok(sandbox);
-        }
-        known.retain(|_, sandbox| sandbox.strong_count() > 0);
-        let sandbox = Arc::new(Sandbox::beneath(directory, own));
-        known.insert(id, Arc::downgrade(&sandbox));
-        Ok(sandbox)
+/// The directory that external blocks of a member are opened in. Members in one directory share it while one of them is open: `known`
+/// has it by device and inode number, because a path may come to mean another directory.
+fn shared_sandbox(
+    known: &Mutex<HashMap<(u64, u64), Weak<Sandbox>>>,
+    file: &FilePath,
+    allowed: Option<&Path>,
+) -> Result<Arc<Sandbox>, Error> {
+    if allowed.is_some() {
+        return Ok(Arc::new(Sandbox::new(file.whole(), allowed)?));
     }
+    let own = file.whole().parent().unwrap_or(Path::new("/"));
+    let failed = |cause| Error::io(own.display().to_string(), cause);
+    let directory = file.directory().map_err(failed)?;
+    let found = rustix::fs::fstat(&directory).map_err(|errno| failed(errno.into()))?;
+    let id = (found.st_dev, found.st_ino);
+    let mut known = lock(known);
+    if let Some(sandbox) = known.get(&id).and_then(Weak::upgrade) {
+        return Ok(sandbox);
+    }
+    known.retain(|_, sandbox| sandbox.strong_count() > 0);
+    let sandbox = Arc::new(Sandbox::beneath(directory, own));
+    known.insert(id, Arc::downgrade(&sandbox));
+    Ok(sandbox)
 }
 
 /// How a file is to be read.
@@ -133,7 +131,8 @@ fn reading(
     options: &Options,
     sandbox: impl FnOnce() -> Result<Arc<Sandbox>, Error>,
 ) -> Result<OpenOptions, Error> {
-    // other users must not read files that only the one who mounts may read; and none of this machine is beside one that is far away
+    // With allow_other, external blocks would show other users files that only the user who mounts may read. Beside a far file there
+    // is no file of this machine.
     let beside = !options.allow_other && !file.is_far();
     let sandbox = if !beside && options.allow_external.is_none() {
         None
@@ -148,7 +147,7 @@ fn reading(
     })
 }
 
-/// What the user asked of a file that is mounted. What is not saved yet lies in a temporary file in `folder`, if there can be one.
+/// What the user has asked a mount to show. Unsaved bytes lie in a temporary file in `folder`, if a file can be made there.
 pub(super) fn shown(options: &Options, folder: &Path) -> vfs::VfsOptions {
     vfs::VfsOptions {
         spool: Spool::new(folder),
@@ -161,7 +160,7 @@ impl Opening<'_> {
         Failure::reading(self.path.whole(), error)
     }
 
-    /// The file system of it, opened one way or the other: `stat` has its attributes from before it was read.
+    /// The file system of an opened file. `stat` are the attributes that the file had before it was read.
     fn mount(&self, snapshot: Snapshot, stat: Stat, writing: Result<SaveOptions, String>) -> Vfs {
         let (path, shown) = (self.path.clone(), self.shown.clone());
         let kernel = Arc::clone(&self.kernel);
@@ -199,10 +198,10 @@ impl Opening<'_> {
                 return Err(Failure::of(Exit::Locked, path, why));
             }
             Err(NotOpened::Unwritable(error)) if is_lack(&error) => return Err(self.failed(&error)),
-            // what prevents reading too is found and told when it is opened for reading
+            // if it can't be read either, opening it for reading says so
             Err(NotOpened::Unwritable(error)) => {
                 return Ok(Err(match error {
-                    // of the version, and the advice is what was followed
+                    // the version is not known; the error advises -o force, which was given
                     Error::Unsupported {
                         at: Place::Line { line: 1, .. },
                         ..
@@ -230,7 +229,7 @@ impl Opening<'_> {
         Ok(Ok(vfs))
     }
 
-    /// The file as it was opened for reading; `writing` says how it is opened for writing later, or why it is not.
+    /// The file system of a file that was opened for reading; `writing` says how it is opened for writing later, or why it is not.
     fn read(&self, opened: ReadOnly, writing: Result<SaveOptions, String>) -> Result<Vfs, Failure> {
         tell_recovery(self.path.whole(), &opened.recovery);
         let stat = opened.file.stat;
@@ -240,7 +239,7 @@ impl Opening<'_> {
         self.check_damage(&snapshot)?;
         let writing = match (snapshot.fits(), writing) {
             (Some(_), _) if !self.options.read_only => Err("ASDF in FITS is only read".to_owned()),
-            // as it is said when it is opened for writing
+            // the reason is told as if it had been opened for writing
             (_, Ok(how)) => match save::writable(snapshot.layout()) {
                 Ok(()) => Ok(how),
                 Err(error) => Err(error_of(self.path.whole(), &error)),
@@ -250,7 +249,7 @@ impl Opening<'_> {
         Ok(self.mount(snapshot, stat, writing))
     }
 
-    /// That it is not damaged, unless that does not matter.
+    /// Refuses a damaged file, unless `-o force` is given.
     fn check_damage(&self, snapshot: &Snapshot) -> Result<(), Failure> {
         let worst = snapshot.layout().worst();
         let damage = worst.filter(|finding| finding.severity == Severity::Damaged);
@@ -263,8 +262,8 @@ impl Opening<'_> {
         }
     }
 
-    /// That it is opened for writing later, if its permissions allow that. Where no file has the name for a moment, as another one is
-    /// about to take it, that is found out later, too.
+    /// How a member is written: it is opened for writing later, if its permissions allow that. A name that is free for the moment is no
+    /// obstacle: another program may be about to give it to a new file.
     fn later(&self) -> Result<Result<SaveOptions, String>, Failure> {
         let cause = match self.path.check_writable() {
             Ok(()) => return Ok(Ok(self.options.saving)),
@@ -276,14 +275,14 @@ impl Opening<'_> {
         let why = unwritable(cause.to_string());
         let error = Error::io(self.path.whole().display().to_string(), cause);
         if is_lack(&error) {
-            // it passes, and says nothing of the file
+            // the machine lacks something for now: the file itself may be writable
             return Err(self.failed(&error));
         }
         Ok(Err(why))
     }
 
-    /// Opens it as one of many: for reading, and not locked. What an interrupted save has left is finished; then it is open for
-    /// writing, too.
+    /// Opens it as one of many: for reading, and without a lock. If a save was interrupted, it is opened for writing instead, which
+    /// finishes that save.
     fn open_member(&self) -> Result<Vfs, Failure> {
         let opened = save::open_unlocked(self.path).map_err(|error| self.failed(&error))?;
         if self.options.read_only {
@@ -299,7 +298,7 @@ impl Opening<'_> {
     }
 }
 
-/// Why a file can't be written, with what to do if it is a permission of the file itself.
+/// Why a file can't be written; with advice, if its permissions are the reason.
 fn unwritable(why: String) -> String {
     let denied = io::Error::from(Errno::ACCESS).to_string();
     if why == denied {

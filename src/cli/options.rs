@@ -27,7 +27,7 @@ const CACHE_PART_OF_MEMORY: u64 = 8;
 const LEAST_CACHE: u64 = 16 << 20;
 /// Files of a mount of many that are open at once by default, unless more are in use.
 const DEFAULT_OPEN: usize = 64;
-/// The options of files far away.
+/// The options of how far files are read, see [`Options::set_far`].
 const FAR: [&str; 4] = ["timeout", "no-sign-request", "max-download", "remote-cache"];
 /// How long a server is waited for by default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -134,7 +134,7 @@ pub(crate) struct Options {
     pub(crate) fsname: Option<String>,
     /// `subtype=`
     pub(crate) subtype: String,
-    /// Those that were given.
+    /// The options that were given.
     pub(crate) named: Vec<&'static MountOption>,
 }
 
@@ -273,7 +273,7 @@ impl Options {
         Ok(())
     }
 
-    /// The same of how files far away are read.
+    /// Sets an option of how far files are read.
     fn set_far(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         match (name, value) {
             ("timeout", Some(text)) => {
@@ -296,7 +296,7 @@ impl Options {
         Ok(())
     }
 
-    /// The same of what pictures are made by.
+    /// Sets an option of how pictures are drawn.
     fn set_picture(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         match (name, value) {
             ("previews", None) => self.shown.previews = true,
@@ -401,7 +401,7 @@ fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(fail)
 }
 
-/// A directory that means the same when the working directory is another.
+/// A path that stays right when the working directory changes.
 fn whole_path(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     path.canonicalize()

@@ -83,7 +83,7 @@ fn save(out: &Path, picture: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// That nothing is lost when a file is written: there is none, or an empty one, or a picture.
+/// Refuses to replace a file that is neither empty nor a PNG picture.
 fn check_replaceable(out: &Path) -> Result<(), Failure> {
     if out == Path::new(STANDARD_OUTPUT)
         || fs::metadata(out).is_ok_and(|it| !it.is_file() && !it.is_dir())

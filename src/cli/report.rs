@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::exit::{Exit, Failure, error_of};
 use super::far::UrlOpener;
-use super::files::{self, ToLookAt};
+use super::files;
 use super::options::Options;
 use super::{Args, resolve, say_bytes};
 use crate::asdf::external::Sandbox;
@@ -29,7 +29,7 @@ pub(super) fn read(path: &Path, options: &Options) -> Result<Snapshot, Failure> 
     Ok(snapshot)
 }
 
-/// The same with a cache that may be that of other files, too; and what an interrupted save has left.
+/// The same with a cache that other files may share. Also gives what an interrupted save has left.
 pub(super) fn read_with(
     path: &Path,
     options: &Options,
@@ -68,14 +68,14 @@ pub(super) fn open(
     Ok((full, opened, reading))
 }
 
-/// Lists each file, those of directories too, and behind its lines what is wrong with it. The status is that of the last that can't be
+/// Lists each file, and each in a directory, with its problems behind its lines. The status is that of the last file that can't be
 /// read.
 pub(super) fn list(paths: &[PathBuf], options: &Options, how: &Args) -> Result<Exit, Failure> {
     let files = files::all(paths, &options.matching);
     let mut status = Exit::Ok;
     let (mut unread, mut blocks, mut arrays) = (0_usize, 0_usize, 0_usize);
-    for (n, ToLookAt { path, failure }) in files.iter().enumerate() {
-        let snapshot = match failure.clone().map_or_else(|| read(path, options), Err) {
+    for (n, (path, found)) in files.iter().enumerate() {
+        let snapshot = match found.clone().and_then(|()| read(path, options)) {
             Ok(snapshot) => snapshot,
             Err(failure) => {
                 super::complain(&failure.message);
@@ -142,7 +142,7 @@ pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, F
     Ok(Exit::Ok)
 }
 
-/// What of a file can't be shown or is odd.
+/// What is odd in a file, or can't be shown.
 fn problems(
     snapshot: &Snapshot,
     stats: &[Result<Option<Stats>, Error>],
@@ -213,7 +213,7 @@ fn list_file(snapshot: &Snapshot, stats: &[Result<Option<Stats>, Error>]) -> Res
     say_bytes(out.as_bytes())
 }
 
-/// What is known of the numbers of an array, behind its type and shape.
+/// The statistics of an array, as they are printed behind its type and shape.
 fn stats_note(stats: &Result<Option<Stats>, Error>) -> String {
     match stats {
         Err(error) => format!("  (not read: {error})"),

@@ -34,7 +34,7 @@ impl Sources {
         }
     }
 
-    /// What of it options ask.
+    /// What it is, as far as that decides which options make a difference.
     pub(super) fn reads(&self) -> Reads {
         match self {
             Self::One(file, _) => Reads {
@@ -88,8 +88,8 @@ impl Sources {
     }
 }
 
-/// Finds what is to be mounted, with this memory for what servers send: these files, or one directory, and the files of the list that is
-/// asked for. Nothing is opened but a directory and the list.
+/// Finds what is to be mounted: one directory, or `paths` and the files in the list of `--files-from`. Bytes that servers send are kept
+/// in `cache`. Only a directory and the list are opened.
 pub(super) fn find(
     paths: &[PathBuf],
     args: &Args,

@@ -55,8 +55,7 @@ pub(super) fn all(mountpoints: &[PathBuf], limit: Duration, discard: bool) -> Ex
     exit
 }
 
-/// Has `tree.yaml` of a mount show FILE's tree again instead of a text that was refused; with `discard` also where that is in memory
-/// only.
+/// Makes `tree.yaml` of a mount show FILE's tree again instead of a refused text; with `discard` also if that text is in memory only.
 pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> {
     let say = |why: &str| format!("{}: {why}", mountpoint.display());
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
@@ -73,7 +72,7 @@ pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> 
         rustix::fs::setxattr(path, "user.asdf.revert", how.as_bytes(), flags)
     };
     let asked = match ask(directory) {
-        // the root of many files is that of their directory, and nothing can be made in it
+        // the root of a mount of many files may not be writable; the attribute of its report does the same
         Err(Errno::ACCESS) => match ask(&directory.join(REPORT)) {
             Err(Errno::NOENT) => Err(Errno::ACCESS),
             asked => asked,
@@ -182,19 +181,19 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
     Ok(answers.exit())
 }
 
-/// Has the kernel fail what waits for a daemon that was killed, if one of its threads waits in the kernel for a program that waits for
-/// it: neither would end, nor would the mount.
+/// Makes the kernel fail the requests to a daemon that was killed. A thread of it may wait in the kernel for a program that waits for
+/// the daemon: without this neither ends, and the mount stays.
 fn free_from_killed(mounted: &Mounted) {
     if mounted.looks_ours() && serving::daemon_of(mounted).is_some_and(was_killed) {
         let force = || rustix::mount::unmount(mounted.directory(), UnmountFlags::FORCE);
-        // what is mounted still is asked after that, and says why if it was in vain
+        // if that was in vain, the mount is asked next and says why
         let _ = mounted
             .abort()
             .or_else(|_| force().map_err(std::io::Error::from));
     }
 }
 
-/// That this user may unmount it, if it is a mount of ours.
+/// Checks that this user may unmount it, if it is one of our mounts.
 fn check_owner(mounted: &Mounted) -> Result<(), String> {
     let me = rustix::process::geteuid().as_raw();
     match mounted.owner().filter(|_| mounted.looks_ours() && me != 0) {
@@ -217,7 +216,7 @@ pub(super) enum Daemon {
     Serves,
     /// It has ended, and left its mount.
     Gone,
-    /// Nothing is heard of it, for this reason.
+    /// It does not answer, for this reason.
     Silent(String),
 }
 
@@ -233,7 +232,7 @@ pub(super) fn daemon_of(mounted: &Mounted) -> std::io::Result<Daemon> {
     })
 }
 
-/// Why nothing is heard of the daemon of a mount.
+/// Why the daemon of a mount does not answer, and what to do.
 fn silence(mounted: &Mounted) -> String {
     let (file, mount) = (mounted.source().display(), mounted.directory().display());
     let locked = |until| match serving::lock_holder_of(mounted) {
@@ -263,7 +262,7 @@ fn silence(mounted: &Mounted) -> String {
     }
 }
 
-/// Why a daemon goes on though its mount is not there any more.
+/// Why a daemon still runs although its mount is gone, and what to do.
 fn still_serves(daemon: Pid, mounted: &Mounted) -> String {
     let locked = if serving::lock_holder_of(mounted).is_some() {
         ", which stays locked"
@@ -289,7 +288,7 @@ fn is_stopped(process: u32) -> bool {
     matches!(state(process), Some(b'T' | b't'))
 }
 
-/// Whether the process has ended but for threads that can't.
+/// Whether the process was killed; some of its threads may not be able to end.
 fn was_killed(process: u32) -> bool {
     matches!(state(process), Some(b'Z' | b'X'))
 }

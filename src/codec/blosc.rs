@@ -6,11 +6,11 @@
 //! | `one chunk` | `blsc`, `bls2` | asdf-compression, asdf-cxx, ASDF.jl: a bare chunk |
 //! | `contiguous frame` | `bls2`, `bsc2` | asdf-cxx, abacusutils: chunks with a table of their offsets |
 //!
-//! Prefixed chunks are tried first, by their length being also the size in the first chunk's header: of a bare chunk that is
-//! never true, whereas for some real prefixed payloads the four bytes where a bare chunk has its size happen to be theirs.
+//! Prefixed chunks are tried first: the length in front of them is also the size in the header of the first chunk. No bare chunk
+//! looks like that, while some real payloads of prefixed chunks have four bytes that could be the size of a bare chunk.
 //!
 //! Every block of every chunk is an entry (see [`chunk`]). Prefixed chunks are found along their headers, up to the offset that is
-//! asked for; this is all that is kept in memory.
+//! asked for; only where they begin is kept in memory.
 
 mod blosclz;
 mod cframe;
@@ -24,7 +24,8 @@ mod single;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use super::chunked::{Headers, Pending, array_at};
+use super::chunked::{Headers, array_at};
+use super::input::Pending;
 use super::walk::{ChunkStart, ChunkWalk, FoundChunk};
 use super::{Codec, Cursor, Edited, Framed, Stream, splice};
 use crate::error::{Result, corrupt, lock, unsupported};
@@ -32,7 +33,6 @@ use crate::source::{Source, checked_end, len_u64};
 use cframe::{Cframe, is_cframe};
 use chunk::{BlockDecoder, Chunk};
 use encode::{BlockShape, BloscEncoder};
-use frame::FrameShape;
 
 const PREFIXED: &str = "prefixed chunks";
 const ONE_CHUNK: &str = "one chunk";
@@ -66,7 +66,7 @@ impl Codec for Blosc {
             walk: Mutex::new(ChunkWalk::new(data_size)),
         };
         if data_size > 0 {
-            // Whether there is a chunk at all is told now, and not by the first read.
+            // A payload without a chunk is refused now, not at the first read.
             stream.locate(0)?;
         }
         Ok(Framed {
@@ -103,7 +103,7 @@ impl Codec for Blosc {
         let mut encoder = BloscEncoder::new()?;
         match framing.unwrap_or(self.common_framing()) {
             ONE_CHUNK => single::encode(&mut encoder, self.shape(), decoded, out),
-            CFRAME => frame::encode(&mut encoder, FrameShape::default(), decoded, out),
+            CFRAME => frame::encode(&mut encoder, decoded, out),
             _ => splice::encode(&mut encoder, decoded, out),
         }
     }
@@ -143,7 +143,7 @@ impl Blosc {
         }
     }
 
-    /// What a new chunk is like.
+    /// The shape of a new chunk.
     fn shape(&self) -> BlockShape {
         if self.is_blosc1() {
             BlockShape::default()
@@ -180,7 +180,7 @@ struct BloscStream {
 }
 
 impl BloscStream {
-    /// Reads the header of the chunk at a place, or of the first behind it that has data; and where that chunk is.
+    /// Reads the header of the chunk at a place, or of the first chunk behind it that has data. Gives the chunk, and where it is.
     fn chunk_at(
         &self,
         headers: &mut Headers,
@@ -198,7 +198,7 @@ impl BloscStream {
         )))
     }
 
-    /// Reads the header of the chunk at a place, be there data in it or not.
+    /// Reads the header of the chunk at a place, even if the chunk has no data.
     fn any_chunk_at(
         &self,
         headers: &mut Headers,

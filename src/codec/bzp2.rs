@@ -187,7 +187,7 @@ impl Stream for Blocks {
 struct BlockCursor {
     blocks: Arc<Blocks>,
     position: u64,
-    /// What it was opened for: as many blocks are decoded at first as reach there.
+    /// The end of the segment that it was opened for: the first batch has as many blocks as reach there.
     wanted: u64,
     /// The block, or end of a stream, behind `ready`.
     next: EntryPoint,
@@ -231,13 +231,13 @@ impl BlockCursor {
         self.at_once.max(to_wanted).min(MOST_AT_ONCE)
     }
 
-    /// Whether the mark that follows is not all there.
+    /// Whether the next mark is cut off.
     fn is_cut_off(&self) -> bool {
         let end = self.next.bit.saturating_add(MARK_BITS);
         end > self.blocks.stored.len().saturating_mul(8)
     }
 
-    /// The mark that follows.
+    /// The next mark.
     fn mark(&self) -> Result<Mark> {
         let byte = self.next.bit.checked_shr(3).unwrap_or(0);
         let mut bytes = [0; 7];
@@ -304,7 +304,8 @@ impl BlockCursor {
         )
     }
 
-    /// After the last byte: the checksum. If it or the mark before it is cut off, nothing of the data is.
+    /// Compares the checksum behind the last byte. If the checksum or the mark before it is cut off, that is no error: all data are
+    /// there.
     fn check_end(&mut self) -> Result<()> {
         let all_read = self.ready.iter().all(|ready| ready.len() == 0);
         if all_read && !self.is_cut_off() && self.mark()? == Mark::End {
@@ -345,7 +346,7 @@ impl Cursor for BlockCursor {
         self.ready.iter().map(Ready::held).sum()
     }
 
-    /// Beside the blocks that are decoded, what others are decoded from, in and to: a byte, a table entry of four, and a byte for each.
+    /// What it holds, and for each byte that it decodes next: a stored byte, a table entry of four bytes, and the decoded byte.
     fn needed(&self) -> u64 {
         let more = self.will_decode_to().saturating_sub(self.next.decoded);
         self.held().saturating_add(more.saturating_mul(6))

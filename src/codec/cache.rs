@@ -47,14 +47,14 @@ pub struct Cache {
     jobs: Arc<Jobs>,
 }
 
-/// For which block memory is used, by its key, and who wants it.
+/// Which block memory is for, by its key, and who waits for it.
 #[derive(Clone, Copy)]
 pub(super) enum Demand {
     /// A reader, who waits for it.
     Random(u64),
     /// A sequential reader, who waits for it: once the block has its share, its own oldest segments make room.
     Sequential(u64),
-    /// None yet: it is decoded before a sequential reader asks for it, or for the seek index. Readers go first.
+    /// No reader yet: bytes are decoded ahead of a sequential reader, or for the seek index. Readers go first.
     Background(u64),
 }
 
@@ -79,7 +79,7 @@ impl Demand {
         matches!(self, Self::Background(_))
     }
 
-    /// For what is decoded on the way to what is wanted: it is sequential.
+    /// The demand for segments that are decoded on the way to the wanted one: sequential.
     pub(super) fn on_the_way(self) -> Self {
         match self {
             Self::Random(key) => Self::Sequential(key),
@@ -144,7 +144,7 @@ impl Cache {
         drop(gone);
     }
 
-    /// What is decoded ahead.
+    /// The queue of jobs that decode ahead.
     pub(super) fn jobs(&self) -> &Arc<Jobs> {
         &self.jobs
     }

@@ -1,75 +1,8 @@
-//! What the codecs that walk along the chunks of a payload have in common.
-//!
-//! Knows no format: the decoded bytes that a read left over, and bounded reads of headers.
+//! Bounded reads of headers, for the codecs that walk along the chunks of a payload. Knows no format.
 
 use super::input::check_end;
 use crate::error::{Result, corrupt};
-use crate::source::{Peek, PooledBuf, Source, len_u64};
-
-/// Decoded bytes that did not fit into the buffer of the read that decoded them.
-#[cfg(any(feature = "blosc", feature = "lz4f"))]
-#[derive(Default)]
-pub(super) struct Pending {
-    bytes: PooledBuf<u8>,
-    taken: usize,
-}
-
-#[cfg(any(feature = "blosc", feature = "lz4f"))]
-impl Pending {
-    /// A buffer of `len` bytes to decode into; what was left over before is dropped.
-    ///
-    /// The caller says with [`Pending::keep`] how many of them count; until then none do.
-    pub(super) fn space(&mut self, len: usize) -> &mut [u8] {
-        self.bytes.reset(len);
-        self.taken = len;
-        &mut self.bytes
-    }
-
-    /// Decodes `len` bytes into `buf`, or into a buffer beside if there are too many for it; gives how many are in `buf`.
-    #[cfg(feature = "blosc")]
-    pub(super) fn decode(
-        &mut self,
-        buf: &mut [u8],
-        len: usize,
-        decode: impl FnOnce(&mut [u8]) -> Result<()>,
-    ) -> Result<usize> {
-        if let Some(out) = buf.get_mut(..len) {
-            decode(out)?;
-            return Ok(len);
-        }
-        decode(self.space(len))?;
-        self.keep(len);
-        Ok(self.take(buf))
-    }
-
-    /// Keeps the first `len` bytes of the space.
-    pub(super) fn keep(&mut self, len: usize) {
-        self.bytes.truncate(len);
-        self.taken = 0;
-    }
-
-    /// Moves as many bytes as there are and fit into `buf`, and says how many.
-    pub(super) fn take(&mut self, buf: &mut [u8]) -> usize {
-        let left = self.bytes.get(self.taken..).unwrap_or_default();
-        let len = left.len().min(buf.len());
-        if let (Some(to), Some(from)) = (buf.get_mut(..len), left.get(..len)) {
-            to.copy_from_slice(from);
-        }
-        self.taken = self.taken.saturating_add(len);
-        len
-    }
-
-    /// Bytes left over.
-    #[cfg(feature = "lz4f")]
-    pub(super) fn len(&self) -> usize {
-        self.bytes.len().saturating_sub(self.taken)
-    }
-
-    /// Bytes of memory held.
-    pub(super) fn held(&self) -> u64 {
-        len_u64(self.bytes.capacity())
-    }
-}
+use crate::source::{Peek, PooledBuf, Source};
 
 /// The `N` bytes at `offset`.
 ///

@@ -53,7 +53,7 @@ pub(super) struct Grant<'a> {
     cache: &'a Cache,
     memory: MemoryPermit,
     has_slot: bool,
-    /// It stays on its thread.
+    /// Keeps a grant on its thread, to which [`HAS_SLOT_OF`] belongs.
     _thread: PhantomData<*const ()>,
 }
 
@@ -173,7 +173,7 @@ impl Cache {
         *self.wanted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(wanted);
     }
 
-    /// That what takes long is to go on.
+    /// Checks that the mount has not ended, for work that takes long.
     ///
     /// # Errors
     /// [`Error::Io`] if [`Cache::decode_while`] says that nothing is wanted any more.
@@ -181,8 +181,8 @@ impl Cache {
         self.check(0)
     }
 
-    /// Runs `wait`, which waits for what is no work of this process, as a server's answer. If the thread has a run slot, it gives
-    /// it back meanwhile, and then waits for one as a reader does; it keeps its memory.
+    /// Runs `wait`, which waits for something outside of this process, such as a server's answer. A thread with a run slot gives it back
+    /// before, and waits for one afterwards as a reader does. It keeps its memory.
     ///
     /// # Errors
     /// [`Error::Io`] if the mount has ended before it has one.
@@ -196,7 +196,7 @@ impl Cache {
         let outcome = wait();
         let (mut ledger, runs) = self.wait_to_run(self.lock(), true, 0);
         if !runs {
-            // the slot that it is going to give back
+            // the caller has a slot as far as it knows, and will give it back
             ledger.gate.running = ledger.gate.running.saturating_add(1);
         }
         self.signal(ledger);

@@ -34,17 +34,17 @@ use super::deflate::crc32;
 use crate::error::{Error, Result};
 use crate::source::Fields;
 
-/// A kind of file.
+/// A kind of file, and how files of it are stored and found.
 pub(crate) struct FileFormat {
     /// First bytes of a file; the last is the version of the format.
     pub(crate) magic: [u8; 8],
-    /// What the name of a file has behind the number that it begins with; a file being written has more behind that.
+    /// What follows the number that a file's name begins with. The name of a file that is being written has more behind that.
     pub(crate) suffix: &'static str,
     /// Length of the largest file.
     pub(crate) longest: u64,
 }
 
-/// Those of indexes; the largest index of any codec fits, with checksums and key.
+/// Files of indexes. The largest index of any codec fits, with checksums and key.
 static INDEXES: FileFormat = FileFormat {
     magic: *b"ASDFIDX\x05",
     suffix: ".index",
@@ -64,7 +64,7 @@ const DIR_FILES: usize = 4096;
 /// Bytes of a unit in which a file's room on disk is counted, see stat(2).
 const SECTOR: u64 = 512;
 
-/// Digits of that number.
+/// Digits of the number that a file's name begins with.
 const DIGITS: usize = 16;
 
 /// Permissions that let others change what is in a file or directory.
@@ -79,7 +79,7 @@ pub struct IndexSlot {
 
 /// A file that was opened, but not read yet.
 pub(crate) struct StoredIndex {
-    kind: &'static FileFormat,
+    format: &'static FileFormat,
     file: File,
     len: u64,
 }
@@ -103,7 +103,7 @@ impl IndexSlot {
 
     /// Opens the file of this key, if it exists and its owner and permissions are right.
     pub(super) fn find(&self, key: &[u8]) -> Option<StoredIndex> {
-        match find(&INDEXES, &self.dir, key) {
+        match INDEXES.find(&self.dir, key) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
@@ -115,8 +115,8 @@ impl IndexSlot {
 
     /// Stores an index. A failure is only logged: the next mount is slower.
     pub(super) fn store(&self, key: &[u8], index: &[u8]) {
-        let stored = store(&INDEXES, &self.dir, key, index);
-        let stored = stored.and_then(|dir| make_room(&INDEXES, &dir, DIR_LEN, DIR_FILES));
+        let stored = INDEXES.store(&self.dir, key, index);
+        let stored = stored.and_then(|dir| INDEXES.make_room(&dir, DIR_LEN, DIR_FILES));
         match stored {
             Ok(()) => log::debug!("{} bytes of index kept", index.len()),
             Err(error) => log::debug!("index not kept in {}: {error}", self.dir.display()),
@@ -134,7 +134,7 @@ impl StoredIndex {
     pub(crate) fn read(mut self, key: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(self.len).ok()?];
         self.file.read_exact(&mut bytes).ok()?;
-        let index = index_of(self.kind, &bytes, key)?;
+        let index = self.format.index_of(&bytes, key)?;
         let start = bytes.len().saturating_sub(index.len());
         bytes.drain(..start);
         // Only the order in which old files are removed depends on it.
@@ -156,28 +156,130 @@ pub fn check_index_dir(dir: &Path) -> Result<()> {
     }
 }
 
-/// The index in the bytes of a file, if they are whole and of this key.
-fn index_of<'a>(kind: &FileFormat, bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
-    let mut fields = Fields(bytes);
-    let magic: [u8; 8] = fields.array()?;
-    let sum = u32::from_le_bytes(fields.array()?);
-    if magic != kind.magic || crc32(0, fields.0) != sum {
-        return None;
+impl FileFormat {
+    /// Opens the file of this key, if it exists and its owner and permissions are right.
+    ///
+    /// # Errors
+    /// Of the system; what says why not.
+    pub(crate) fn find(&'static self, dir: &Path, key: &[u8]) -> io::Result<StoredIndex> {
+        let dir = open_dir(dir)?;
+        let name = self.file_name(key);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(&dir, name, flags, Mode::empty())?);
+        let meta = file.metadata()?;
+        check_owner(&meta)?;
+        if !meta.is_file() || meta.len() > self.longest {
+            return Err(io::Error::other("not a file of ours"));
+        }
+        let len = meta.len();
+        Ok(StoredIndex {
+            format: self,
+            file,
+            len,
+        })
     }
-    let len = usize::try_from(fields.u32()?).ok()?;
-    (fields.bytes(len)? == key).then_some(fields.0)
-}
 
-/// What comes before the index in a file.
-fn head(kind: &FileFormat, key: &[u8], index: &[u8]) -> Option<Vec<u8>> {
-    let len = u32::try_from(key.len()).ok()?.to_le_bytes();
-    let sum = crc32(crc32(crc32(0, &len), key), index);
-    Some([kind.magic.as_slice(), &sum.to_le_bytes(), &len, key].concat())
-}
+    /// Writes a file, and gives the directory.
+    ///
+    /// # Errors
+    /// Of the system; what says why not.
+    pub(crate) fn store(&self, path: &Path, key: &[u8], index: &[u8]) -> io::Result<OwnedFd> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let len = HEAD_LEN
+            .saturating_add(key.len())
+            .saturating_add(index.len());
+        if u64::try_from(len).is_ok_and(|len| len > self.longest) {
+            return Err(io::Error::other(format!("{len} bytes are too many")));
+        }
+        let head = self.head(key, index).ok_or(io::ErrorKind::InvalidInput)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let dir = open_dir(path)?;
+        let name = self.file_name(key);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let temporary = format!("{name}.{}.{count}", std::process::id());
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&dir, &temporary, flags, Mode::from_raw_mode(0o600))?;
+        let mut file = File::from(file);
+        let written = file
+            .write_all(&head)
+            .and_then(|()| file.write_all(index))
+            .and_then(|()| Ok(rustix::fs::renameat(&dir, &temporary, &dir, &name)?));
+        if written.is_err() {
+            // The error of writing is returned, not that of removing.
+            let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
+        }
+        written?;
+        Ok(dir)
+    }
 
-/// The name of a key's file: its hash. Two keys with the same hash replace each other's file.
-fn file_name(kind: &FileFormat, key: &[u8]) -> String {
-    format!("{:0DIGITS$x}{}", fnv1a(key), kind.suffix)
+    /// Removes the files that were not used for the longest time, until the rest is within the limits.
+    ///
+    /// A file that can't be removed stays: another mount has removed it, or it is not ours.
+    ///
+    /// # Errors
+    /// Of listing the directory.
+    pub(crate) fn make_room(&self, dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
+        let mut found = Vec::new();
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if self.is_ours(name)
+                && let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+                && FileType::from_raw_mode(stat.st_mode).is_file()
+            {
+                let len = u64::try_from(stat.st_size).unwrap_or(0);
+                let sectors = u64::try_from(stat.st_blocks).unwrap_or(0);
+                // what is compressed or has holes counts as what it may become
+                let taken = sectors.saturating_mul(SECTOR).max(len);
+                found.push(((stat.st_mtime, stat.st_mtime_nsec), taken, name.to_owned()));
+            }
+        }
+        found.sort_unstable_by_key(|(modified, ..)| std::cmp::Reverse(*modified));
+        let mut sum = 0_u64;
+        for (n, (_, taken, name)) in found.iter().enumerate() {
+            sum = sum.saturating_add(*taken);
+            if sum > limit || n >= files {
+                let removed = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+                if let Err(error) = removed {
+                    log::debug!("{name:?} not removed: {error}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The index in the bytes of a file, if they are whole and of this key.
+    fn index_of<'a>(&self, bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+        let mut fields = Fields(bytes);
+        let magic: [u8; 8] = fields.array()?;
+        let sum = u32::from_le_bytes(fields.array()?);
+        if magic != self.magic || crc32(0, fields.0) != sum {
+            return None;
+        }
+        let len = usize::try_from(fields.u32()?).ok()?;
+        (fields.bytes(len)? == key).then_some(fields.0)
+    }
+
+    /// What comes before the index in a file.
+    fn head(&self, key: &[u8], index: &[u8]) -> Option<Vec<u8>> {
+        let len = u32::try_from(key.len()).ok()?.to_le_bytes();
+        let sum = crc32(crc32(crc32(0, &len), key), index);
+        Some([self.magic.as_slice(), &sum.to_le_bytes(), &len, key].concat())
+    }
+
+    /// The name of a key's file: its hash. Two keys with the same hash replace each other's file.
+    fn file_name(&self, key: &[u8]) -> String {
+        format!("{:0DIGITS$x}{}", fnv1a(key), self.suffix)
+    }
+
+    /// Whether we have made a file of this name.
+    fn is_ours(&self, name: &CStr) -> bool {
+        let name = name.to_bytes();
+        name.split_at_checked(DIGITS).is_some_and(|(digits, rest)| {
+            digits.iter().all(u8::is_ascii_hexdigit) && rest.starts_with(self.suffix.as_bytes())
+        })
+    }
 }
 
 /// The 64-bit FNV-1a hash, which will not change between versions of this program.
@@ -185,111 +287,6 @@ pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
     })
-}
-
-/// Whether we have made a file of this name.
-fn is_ours(kind: &FileFormat, name: &CStr) -> bool {
-    let name = name.to_bytes();
-    name.split_at_checked(DIGITS).is_some_and(|(digits, rest)| {
-        digits.iter().all(u8::is_ascii_hexdigit) && rest.starts_with(kind.suffix.as_bytes())
-    })
-}
-
-/// Opens the file of this key, if it exists and its owner and permissions are right.
-///
-/// # Errors
-/// Of the system; what says why not.
-pub(crate) fn find(kind: &'static FileFormat, dir: &Path, key: &[u8]) -> io::Result<StoredIndex> {
-    let dir = open_dir(dir)?;
-    let name = file_name(kind, key);
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::openat(&dir, name, flags, Mode::empty())?);
-    let meta = file.metadata()?;
-    check_owner(&meta)?;
-    if !meta.is_file() || meta.len() > kind.longest {
-        return Err(io::Error::other("not a file of ours"));
-    }
-    let len = meta.len();
-    Ok(StoredIndex { kind, file, len })
-}
-
-/// Writes a file, and gives the directory.
-///
-/// # Errors
-/// Of the system; what says why not.
-pub(crate) fn store(
-    kind: &FileFormat,
-    path: &Path,
-    key: &[u8],
-    index: &[u8],
-) -> io::Result<OwnedFd> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let len = HEAD_LEN
-        .saturating_add(key.len())
-        .saturating_add(index.len());
-    if u64::try_from(len).is_ok_and(|len| len > kind.longest) {
-        return Err(io::Error::other(format!("{len} bytes are too many")));
-    }
-    let head = head(kind, key, index).ok_or(io::ErrorKind::InvalidInput)?;
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let dir = open_dir(path)?;
-    let name = file_name(kind, key);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let temporary = format!("{name}.{}.{count}", std::process::id());
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&dir, &temporary, flags, Mode::from_raw_mode(0o600))?;
-    let mut file = File::from(file);
-    let written = file
-        .write_all(&head)
-        .and_then(|()| file.write_all(index))
-        .and_then(|()| Ok(rustix::fs::renameat(&dir, &temporary, &dir, &name)?));
-    if written.is_err() {
-        // The error of writing is returned, not that of removing.
-        let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
-    }
-    written?;
-    Ok(dir)
-}
-
-/// Removes the files that were not used for the longest time, until the rest is within the limits.
-///
-/// A file that can't be removed stays: another mount has removed it, or it is not ours.
-///
-/// # Errors
-/// Of listing the directory.
-pub(crate) fn make_room(
-    kind: &FileFormat,
-    dir: &OwnedFd,
-    limit: u64,
-    files: usize,
-) -> io::Result<()> {
-    let mut found = Vec::new();
-    for entry in Dir::read_from(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if is_ours(kind, name)
-            && let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-            && FileType::from_raw_mode(stat.st_mode).is_file()
-        {
-            let len = u64::try_from(stat.st_size).unwrap_or(0);
-            let sectors = u64::try_from(stat.st_blocks).unwrap_or(0);
-            // what is compressed or has holes counts as what it may become
-            let taken = sectors.saturating_mul(SECTOR).max(len);
-            found.push(((stat.st_mtime, stat.st_mtime_nsec), taken, name.to_owned()));
-        }
-    }
-    found.sort_unstable_by_key(|(modified, ..)| std::cmp::Reverse(*modified));
-    let mut sum = 0_u64;
-    for (n, (_, taken, name)) in found.iter().enumerate() {
-        sum = sum.saturating_add(*taken);
-        if sum > limit || n >= files {
-            let removed = rustix::fs::unlinkat(dir, name, AtFlags::empty());
-            if let Err(error) = removed {
-                log::debug!("{name:?} not removed: {error}");
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Opens the directory, if only the user may write in it.
@@ -300,7 +297,7 @@ fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(dir.into())
 }
 
-/// That only this user may change a file or directory.
+/// Checks that only this user may change a file or directory.
 fn check_owner(meta: &Metadata) -> io::Result<()> {
     let uid = meta.uid();
     let ours = rustix::process::geteuid().as_raw();
@@ -326,11 +323,11 @@ mod tests {
     const KEY: &[u8] = b"this block of this file";
 
     fn file_name(key: &[u8]) -> String {
-        super::file_name(&INDEXES, key)
+        INDEXES.file_name(key)
     }
 
     fn index_of<'a>(bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
-        super::index_of(&INDEXES, bytes, key)
+        INDEXES.index_of(bytes, key)
     }
 
     /// A directory that does not exist yet, in one that goes away with the test.
@@ -469,13 +466,13 @@ mod tests {
         fs::write(dir.join("not ours"), vec![0; 500_000]).unwrap();
         assert!(load(&dir, &keys[1]).is_some(), "used now");
         let handle = open_dir(&dir).unwrap();
-        make_room(&INDEXES, &handle, 240 << 10, 100).unwrap();
+        INDEXES.make_room(&handle, 240 << 10, 100).unwrap();
         let kept = |n: usize| dir.join(file_name(&keys[n])).exists();
         assert_eq!(
             [0, 1, 2, 3, 4, 5].map(kept),
             [false, true, false, false, true, true]
         );
-        make_room(&INDEXES, &handle, 240 << 10, 1).unwrap();
+        INDEXES.make_room(&handle, 240 << 10, 1).unwrap();
         assert!(kept(1) && !kept(5));
         assert!(dir.join("not ours").exists());
     }
@@ -507,7 +504,7 @@ mod tests {
     #[test]
     fn a_file_that_was_torn_or_changed_anywhere_is_not_used() {
         let whole = [
-            head(&INDEXES, KEY, b"an index").unwrap().as_slice(),
+            INDEXES.head(KEY, b"an index").unwrap().as_slice(),
             b"an index",
         ]
         .concat();

@@ -11,6 +11,7 @@ use std::ffi::{CStr, c_int};
 
 use libz_rs_sys as z;
 
+use super::input::{Step, Stop};
 use crate::error::{Error, Place, Result};
 
 /// What may be given to zlib at once: its lengths are 32-bit.
@@ -33,35 +34,6 @@ pub(super) struct Inflate(Box<z::z_stream>);
 // SAFETY: the stream owns what it points to (its state, allocated by itself), and nothing in it is tied to a thread.
 // `next_in` and `next_out` dangle between calls, but are set anew before each use.
 unsafe impl Send for Inflate {}
-
-/// What one call of the decoder has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Turn {
-    /// Input bytes used.
-    pub(super) used: usize,
-    /// Output bytes filled.
-    pub(super) filled: usize,
-    /// Why it stopped.
-    pub(super) stop: Stop,
-}
-
-impl Turn {
-    /// Whether it has done nothing, so that another call would do nothing either.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.used == 0 && self.filled == 0
-    }
-}
-
-/// Why the decoder stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// The input is used up or the output is full.
-    Full,
-    /// A block has ended, and another follows; so many bits of the last input byte used belong to that.
-    Boundary(u8),
-    /// The stream has ended, and its checksum is right if it has one.
-    End,
-}
 
 impl Inflate {
     /// A decoder for a stream with zlib header.
@@ -112,7 +84,7 @@ impl Inflate {
         input: &[u8],
         output: &mut [u8],
         stop_at_blocks: bool,
-    ) -> Result<Turn> {
+    ) -> Result<Step> {
         let input = input.get(..AT_ONCE).unwrap_or(input);
         let output_len = output.len().min(AT_ONCE);
         let stream = &mut *self.0;
@@ -142,7 +114,7 @@ impl Inflate {
                 Stop::Full
             }
         };
-        Ok(Turn { used, filled, stop })
+        Ok(Step { used, filled, stop })
     }
 
     fn check(&self, code: c_int) -> Result<()> {

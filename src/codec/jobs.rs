@@ -112,8 +112,8 @@ pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The results of `work` for each item, in order. The calling thread takes the first item, and a new thread each other one, or the
-/// calling thread if there can be no more; of one that panicked, what `panicked` gives.
+/// The results of `work` for each item, in order. The calling thread works on the first item, and a new thread on each other one; if no
+/// thread can be started, the calling thread does it. If a thread panics, `panicked` gives the result of its item.
 pub(super) fn on_all_cores<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
@@ -140,7 +140,7 @@ pub(super) fn on_all_cores<T: Sync, R: Send>(
     })
 }
 
-/// What [`on_all_cores`] gives of work that ends in this library's errors.
+/// The result of an item whose thread has panicked, for work that ends in this library's errors.
 pub(super) fn codec_panicked<T, R>(_: &T) -> Result<R> {
     Err(Error::corrupt(Place::File, "a codec panicked"))
 }

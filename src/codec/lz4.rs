@@ -15,16 +15,17 @@ mod long;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use lz4_flex::block::decompress_into;
 
 use self::chunk::{Lz4Chunk, MAX_RATIO};
 use self::encode::Lz4Encoder;
 use self::long::LongBlock;
+use super::input::Pending;
 use super::walk::{ChunkStart, ChunkWalk};
 use super::{Codec, Cursor, Edited, Framed, SEGMENT, Stream, splice};
-use crate::error::Result;
+use crate::error::{Result, lock};
 use crate::source::{Peek, PooledBuf, Source, len_u64};
 
 /// The code.
@@ -42,7 +43,7 @@ const FRAME_MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
 /// The upper two bits of the byte behind the magic of a frame.
 const FRAME_VERSION: u8 = 0b01;
 
-/// Chunks of more decoded bytes are decoded bit by bit, rather than in one piece of memory.
+/// Chunks of more decoded bytes are decoded piece by piece, rather than into one buffer.
 const LONG_CHUNK: u32 = 16 << 20;
 
 /// The codec.
@@ -117,7 +118,7 @@ impl Chunks {
     /// The start of the chunk that decoded byte `offset` is in, or of the damaged one that keeps it from being found.
     fn locate(&self, offset: u64) -> ChunkStart {
         let mut headers = Peek::default();
-        let mut walk = self.walk();
+        let mut walk = lock(&self.walk);
         let found = walk.locate(offset, |place| {
             Ok(Lz4Chunk::read(self.stored.as_ref(), &mut headers, place)?.found())
         });
@@ -130,10 +131,6 @@ impl Chunks {
             let bytes = u64::from(chunk.size).saturating_add(chunk.len.into());
             self.largest.fetch_max(bytes, Ordering::Relaxed);
         }
-    }
-
-    fn walk(&self) -> MutexGuard<'_, ChunkWalk> {
-        self.walk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -148,7 +145,8 @@ impl Stream for Chunks {
             position: next.start,
             next,
             headers: Peek::default(),
-            piece: NextBytes::None,
+            pending: Pending::default(),
+            long: None,
             chunks: self,
         }))
     }
@@ -158,32 +156,25 @@ impl Stream for Chunks {
     }
 
     fn held(&self) -> u64 {
-        self.walk().held()
+        lock(&self.walk).held()
     }
 
     fn thin_out(&self) {
-        self.walk().thin_out();
+        lock(&self.walk).thin_out();
     }
-}
-
-/// Where the next bytes of a cursor come from.
-enum NextBytes {
-    /// The next chunk.
-    None,
-    /// A chunk in memory, from this byte on.
-    Decoded(PooledBuf<u8>, usize),
-    /// A chunk too long for a buffer.
-    Long(Box<LongBlock>),
 }
 
 /// A decoder that runs through the chunks.
 struct ChunkCursor {
     chunks: Arc<Chunks>,
     position: u64,
-    /// The chunk behind `piece`.
+    /// The chunk behind the one that it is in.
     next: ChunkStart,
     headers: Peek,
-    piece: NextBytes,
+    /// The rest of a chunk that was decoded in memory.
+    pending: Pending,
+    /// A chunk too long for that, as long as it has bytes to come.
+    long: Option<Box<LongBlock>>,
 }
 
 impl ChunkCursor {
@@ -195,7 +186,7 @@ impl ChunkCursor {
         if chunk.size > LONG_CHUNK {
             let stored = Arc::clone(&self.chunks.stored);
             let block = LongBlock::new(stored, chunk.block_start(), chunk.len, chunk.size);
-            self.piece = NextBytes::Long(Box::new(block));
+            self.long = Some(Box::new(block));
             return Ok(0);
         }
         let size = usize::try_from(chunk.size).map_err(|cause| chunk.damaged(cause))?;
@@ -204,48 +195,34 @@ impl ChunkCursor {
         self.chunks
             .stored
             .read_exact_at(&mut stored, chunk.block_start())?;
-        let decode = |target: &mut [u8]| {
-            decompress_into(&stored, target).map_err(|cause| chunk.damaged(cause))
-        };
-        let (decoded, filled) = if let Some(target) = buf.get_mut(..size) {
-            (decode(target)?, size)
-        } else {
-            let mut whole = PooledBuf::of(size);
-            let decoded = decode(&mut whole)?;
-            self.piece = NextBytes::Decoded(whole, 0);
-            (decoded, 0)
-        };
-        if decoded != size {
-            return Err(chunk.damaged(format!("{decoded} decoded bytes, {size} announced")));
-        }
-        Ok(filled)
+        self.pending.decode(buf, size, |target| {
+            let decoded = decompress_into(&stored, target).map_err(|cause| chunk.damaged(cause))?;
+            if decoded != size {
+                return Err(chunk.damaged(format!("{decoded} decoded bytes, {size} announced")));
+            }
+            Ok(())
+        })
     }
 
     /// Fills a part of `buf`; gives how much.
     fn read_some(&mut self, buf: &mut [u8]) -> Result<usize> {
-        match &mut self.piece {
-            NextBytes::None => self.begin(buf),
-            NextBytes::Decoded(whole, from) => {
-                let left = whole.get(*from..).unwrap_or_default();
-                let len = left.len().min(buf.len());
-                if let (Some(target), Some(bytes)) = (buf.get_mut(..len), left.get(..len)) {
-                    target.copy_from_slice(bytes);
-                }
-                *from = from.saturating_add(len);
-                if left.len() == len {
-                    self.piece = NextBytes::None;
-                }
-                Ok(len)
+        if let Some(block) = &mut self.long {
+            let len = block.left().min(buf.len());
+            block.read(buf.get_mut(..len).unwrap_or_default())?;
+            if block.left() == 0 {
+                self.long = None;
             }
-            NextBytes::Long(block) => {
-                let len = block.left().min(buf.len());
-                block.read(buf.get_mut(..len).unwrap_or_default())?;
-                if block.left() == 0 {
-                    self.piece = NextBytes::None;
-                }
-                Ok(len)
-            }
+            return Ok(len);
         }
+        if self.pending.len() == 0 {
+            return self.begin(buf);
+        }
+        let len = self.pending.take(buf);
+        if self.pending.len() == 0 {
+            // its memory may be wanted elsewhere before the next chunk
+            self.pending = Pending::default();
+        }
+        Ok(len)
     }
 }
 
@@ -264,11 +241,8 @@ impl Cursor for ChunkCursor {
     }
 
     fn held(&self) -> u64 {
-        match &self.piece {
-            NextBytes::None => 0,
-            NextBytes::Decoded(whole, _) => len_u64(whole.capacity()),
-            NextBytes::Long(block) => block.held(),
-        }
+        let long = self.long.as_ref().map_or(0, |block| block.held());
+        self.pending.held().saturating_add(long)
     }
 
     /// What the next chunk takes, if a segment more reaches into it.
@@ -281,10 +255,7 @@ impl Cursor for ChunkCursor {
     }
 
     fn decoded_to(&self) -> u64 {
-        match &self.piece {
-            NextBytes::Decoded(..) => self.next.start,
-            NextBytes::None | NextBytes::Long(_) => self.position,
-        }
+        self.position.saturating_add(len_u64(self.pending.len()))
     }
 }
 

@@ -30,9 +30,9 @@ use std::sync::{Arc, Mutex};
 
 use lz4_flex::block;
 
-use super::chunked::{Headers, Pending, read_into};
+use super::chunked::{Headers, read_into};
 use super::entries::Entries;
-use super::input::keep_last;
+use super::input::{Pending, keep_last};
 use super::{Codec, Cursor, Framed, Stream};
 use crate::error::{Error, Result, corrupt, lock, unsupported};
 use crate::source::{PooledBuf, Source, checked_end, len_u64};
@@ -123,18 +123,17 @@ fn written_header(content_size: u64) -> Vec<u8> {
     header
 }
 
-/// Decodes one LZ4 block into `out`, which may be longer, and gives the decoded length.
+/// Decodes one LZ4 block into `out`, which may be longer, and gives the decoded length. The block may refer to the bytes `before` it.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the block is damaged or larger than `out`.
-pub(super) fn decode_block(packed: &[u8], out: &mut [u8]) -> Result<usize> {
-    block::decompress_into(packed, out).map_err(|cause| corrupt(format!("LZ4 block: {cause}")))
-}
-
-/// [`decode_block`] for a block that may refer to the bytes `before` it.
-pub(super) fn decode_block_with(packed: &[u8], before: &[u8], out: &mut [u8]) -> Result<usize> {
-    block::decompress_into_with_dict(packed, out, before)
-        .map_err(|cause| corrupt(format!("LZ4 block: {cause}")))
+pub(super) fn decode_block(packed: &[u8], before: &[u8], out: &mut [u8]) -> Result<usize> {
+    let decoded = if before.is_empty() {
+        block::decompress_into(packed, out)
+    } else {
+        block::decompress_into_with_dict(packed, out, before)
+    };
+    decoded.map_err(|cause| corrupt(format!("LZ4 block: {cause}")))
 }
 
 /// Encodes `bytes` as one LZ4 block into `out`, and gives its length; `None` if it does not fit.
@@ -197,10 +196,10 @@ impl Frames {
         }
     }
 
-    /// Takes note that a block in the middle of a frame is short.
+    /// Records that a block in the middle of a frame is short.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if that can't be, by the sizes that are told. What lies behind it is then entered no more.
+    /// [`Error::Corrupt`] if the scan has taken all blocks for full: the entries that it found are dropped then.
     fn meet_short(&self) -> Result<()> {
         let mut table = lock(&self.table);
         self.scan_once(&mut table);

@@ -1,8 +1,8 @@
-//! Who reads sequentially, of a block that is decoded or of an object that lies far away, and how far ahead of each to decode or
+//! Which readers of a decoded block, or of an object that lies far away, read sequentially, and how far ahead of each to decode or
 //! fetch.
 //!
-//! A reader is not told by descriptor, which a source does not know, but by where it reads: a read that begins where an earlier
-//! one ended is taken for the same reader's.
+//! A source does not know by which descriptor it is read. So a read that begins where an earlier one ended is taken for one of the
+//! same reader.
 
 use std::ops::Range;
 
@@ -31,8 +31,8 @@ pub(crate) struct Reader {
 }
 
 impl Readers {
-    /// Records a read, which may be so far out of order. What `of` makes of its reader, which is the latest now, and of how much
-    /// that had read before, if it is not new.
+    /// Records a read, which may arrive up to `slack` out of order, and makes its reader the latest one. Gives what `of` returns for that
+    /// reader and for how much it had read before; `None` if it is new.
     pub(crate) fn follow<T>(
         &mut self,
         read: &Range<u64>,

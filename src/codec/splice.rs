@@ -1,11 +1,12 @@
 //! An edited block, and how the codecs of chunks encode it: chunks that the edit does not touch are copied as stored.
 //!
-//! What is copied is not decoded. A damaged chunk stays as damaged as it was, and a save of what others hold goes through.
+//! Copied chunks are not decoded. So a damaged chunk stays as it is, and does not keep an edit of other chunks from being saved.
 
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::walk::ChunkStart;
 use crate::error::{Error, Result};
 use crate::source::{Source, at_most, each_piece};
 
@@ -15,7 +16,7 @@ const COPIED_AT_ONCE: usize = 1 << 20;
 /// The greatest chunk that is encoded in one piece; a greater one becomes several.
 const MAX_CHUNK: u64 = 16 << 20;
 
-/// The least size of a first chunk that what is added follows if others are larger than the first already.
+/// Where a later chunk is larger than the first, added chunks get the size of the first only if that is at least so many bytes.
 const MIN_CHUNK: u64 = 64 << 10;
 
 /// A compressed block and an edit of it.
@@ -28,7 +29,7 @@ pub struct Edited<'a> {
     pub stored_len: u64,
     /// The decoded bytes as they are now.
     pub decoded: &'a dyn Source,
-    /// Where those may differ from what is stored, in order; what lies behind either end differs in any case.
+    /// The ranges in which `decoded` may differ from what is stored, in order. Bytes behind the shorter of the two ends always differ.
     pub touched: &'a [Range<u64>],
 }
 
@@ -54,27 +55,20 @@ impl Edited<'_> {
     }
 }
 
-/// A chunk as it is stored.
-pub(super) struct StoredChunk {
-    /// Its bytes in the payload, lengths before it included.
-    pub(super) stored: Range<u64>,
-    /// Number of decoded bytes.
-    pub(super) size: u64,
-}
-
 /// A framing of chunks, one behind the other, that know nothing of each other.
 pub(super) trait Framing {
     /// Decoded size of a chunk where nothing says otherwise.
     const CHUNK: u64;
 
-    /// What chunks are to look like; the default where there is none to look at.
+    /// What a chunk looks like beside its size; the default for a chunk that replaces none.
     type Shape: Default;
 
-    /// Reads the lengths of the chunk at `at` in the payload, which is the chunk of the decoded bytes from `start` on.
+    /// Reads the header of the stored chunk that begins at `at`: where the chunk behind it begins, and its shape. The mark of a
+    /// [`ChunkStart`] is the offset in the payload here.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is none.
-    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(StoredChunk, Self::Shape)>;
+    fn read(&mut self, edited: &Edited, at: ChunkStart) -> Result<(ChunkStart, Self::Shape)>;
 
     /// Writes a chunk of these decoded bytes.
     ///
@@ -98,11 +92,12 @@ pub(super) fn encode<F: Framing>(
 
 /// Writes an edited block: touched chunks anew in their own size and shape, the others as they are stored.
 ///
-/// Where the stored chunks end, or can't be followed, and where bytes were added, chunks have the size of the first, and the
-/// last one is filled up to it. The first one is, too, if it is alone: how long it was going to be can't be seen.
+/// Bytes that were added, and all bytes behind a chunk whose header can't be read, go into chunks of the size of the first. A last
+/// chunk that is shorter than the first is filled up to that size. A chunk that is alone is filled up to [`Framing::CHUNK`]: it does
+/// not show how long its writer makes chunks.
 ///
-/// No chunk becomes larger than the first one, unless some were already: libasdf makes room for the first, and takes it for
-/// the largest.
+/// No chunk becomes larger than the first, unless some are already: libasdf makes room for the first chunk, and takes it for the
+/// largest.
 ///
 /// # Errors
 /// Of reading the edited bytes or the stored ones, and of `out`.
@@ -113,45 +108,45 @@ pub(super) fn reencode<F: Framing>(
 ) -> Result<()> {
     let len = edited.decoded.len();
     let known = edited.stored_len.min(len);
-    let (mut at, mut start) = (0, 0_u64);
+    let mut at = ChunkStart::default();
     let mut sizes = Sizes::default();
-    while start < known {
-        let Ok((chunk, shape)) = framing.read(edited, at, start) else {
+    while at.start < known {
+        let Ok((next, shape)) = framing.read(edited, at) else {
             break;
         };
-        at = chunk.stored.end;
-        let decoded = start..start.saturating_add(chunk.size);
+        let decoded = at.start..next.start;
+        let size = decoded.end.saturating_sub(decoded.start);
         let is_last = decoded.end >= edited.stored_len;
-        if is_last && len > edited.stored_len && chunk.size < sizes.usual::<F>() {
+        if is_last && len > edited.stored_len && size < sizes.usual::<F>() {
             // The last chunk has room for what was added.
             break;
         }
-        if chunk.size > 0 {
-            if let Some(size) = sizes.anew::<F>(chunk.size, edited.touches(&decoded)) {
-                let end = decoded.end.min(len);
-                encode_range(framing, &shape, edited.decoded, start..end, size, out)?;
+        if size > 0 {
+            if let Some(size) = sizes.anew::<F>(size, edited.touches(&decoded)) {
+                let range = decoded.start..decoded.end.min(len);
+                encode_range(framing, &shape, edited.decoded, range, size, out)?;
             } else {
-                edited.copy(chunk.stored, out)?;
+                edited.copy(at.mark..next.mark, out)?;
             }
         }
-        start = decoded.end;
+        at = next;
     }
     let usual = sizes.usual::<F>();
     let shape = F::Shape::default();
-    encode_range(framing, &shape, edited.decoded, start..len, usual, out)
+    encode_range(framing, &shape, edited.decoded, at.start..len, usual, out)
 }
 
 /// The sizes of the chunks so far.
 #[derive(Default)]
 struct Sizes {
-    /// Of the first, as it was stored and as it is written.
+    /// The size of the first chunk, as it was stored and as it is written.
     first: Option<(u64, u64)>,
     /// Whether a later one was larger.
     rising: bool,
 }
 
 impl Sizes {
-    /// Takes account of a stored chunk, and gives the size in which it is encoded; `None` if it is copied.
+    /// Records a stored chunk. Gives the size of the chunks that it is encoded in, or `None` if it is copied.
     fn anew<F: Framing>(&mut self, size: u64, touched: bool) -> Option<u64> {
         let own = match size {
             ..=MAX_CHUNK => size,
@@ -166,7 +161,7 @@ impl Sizes {
         (touched || size > most).then_some(own.min(most))
     }
 
-    /// The size of those that are added.
+    /// The size of added chunks.
     fn usual<F: Framing>(&self) -> u64 {
         let least = if self.rising { MIN_CHUNK } else { 1 };
         self.first

@@ -43,7 +43,7 @@ pub(super) struct ChunkWalk {
 }
 
 impl ChunkWalk {
-    /// None yet, of a payload of so many decoded bytes.
+    /// No chunks yet, of a payload with so many decoded bytes.
     pub(super) fn new(data_size: u64) -> Self {
         Self {
             found: Entries::new(data_size, FoundChunk::default()),
@@ -83,7 +83,7 @@ impl ChunkWalk {
         near
     }
 
-    /// The last place at or before `offset` that could be reached, where one could not be.
+    /// The last place at or before `offset` that the walk has reached, after [`ChunkWalk::locate`] has failed.
     pub(super) fn reached(&self, offset: u64) -> ChunkStart {
         let near = self.near(offset);
         if near.next.start <= offset {

@@ -17,6 +17,7 @@
 
 use std::io::Write;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::sync::Arc;
 
 use lzma_rust2::{Action, XzOptions, XzStream, XzWriter};
@@ -115,22 +116,21 @@ impl XzPayload {
         self.index.get_or_make(read).map(Option::as_ref)
     }
 
-    /// The part of the payload to decode for `offset`: its decoded start, its place, the end of its place.
-    fn part(&self, offset: u64) -> Result<(u64, u64, u64)> {
-        Ok(match self.index()? {
-            Some(index) => {
-                let (start, at) = index.blocks.at(offset);
-                let next = index.blocks.after(start);
-                (start, at, next.map_or(index.at, |&(_, at)| at))
-            }
-            None => (0, HEADER, self.stored.len()),
-        })
+    /// The part of the payload to decode for `offset`: its decoded bytes, and where it is stored.
+    fn part(&self, offset: u64) -> Result<(Range<u64>, Range<u64>)> {
+        let Some(index) = self.index()? else {
+            return Ok((0..self.data_size, HEADER..self.stored.len()));
+        };
+        let (start, at) = index.blocks.at(offset);
+        let next = index.blocks.after(start);
+        let (end, stored_end) = next.copied().unwrap_or((self.data_size, index.at));
+        Ok((start..end, at..stored_end))
     }
 }
 
 impl Stream for XzPayload {
     fn entry(&self, offset: u64) -> u64 {
-        self.part(offset).map_or(0, |(start, ..)| start)
+        self.part(offset).map_or(0, |(decoded, _)| decoded.start)
     }
 
     fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
@@ -227,19 +227,15 @@ impl XzCursor {
 
     /// Begins with the part that holds `offset`.
     fn start(&mut self, offset: u64) -> Result<()> {
-        let (start, at, end) = self.stream.part(offset)?;
+        let (decoded, stored) = self.stream.part(offset)?;
         let header = array_at::<12>(self.stream.stored.as_ref(), 0);
         self.decoder = decoder(self.memory);
         if self.stream.data_size > 0 {
             process(&mut self.decoder, &header?, &mut [])?;
         }
-        self.input.seek(at);
-        (self.position, self.end, self.given) = (start, end, 0);
-        let next = self
-            .stream
-            .index()?
-            .and_then(|index| index.blocks.after(start));
-        self.part_end = next.map_or(self.stream.data_size, |&(next, _)| next);
+        self.input.seek(stored.start);
+        (self.position, self.part_end) = (decoded.start, decoded.end);
+        (self.end, self.given) = (stored.end, 0);
         Ok(())
     }
 

@@ -20,8 +20,8 @@ use self::index::{Point, PointIndex, WINDOW, Window};
 use self::wrapper::Wrapper;
 use super::cache::Demand;
 use super::grant::Grant;
-use super::inflate::{Inflate, Stop, Turn};
-use super::input::{Input, PIECE, keep_last};
+use super::inflate::Inflate;
+use super::input::{Input, MAX_IDLE_INPUT, PIECE, Step, Stop, keep_last};
 use super::{Cache, Codec, Cursor, Edited, Framed, SEGMENT, Stream};
 use crate::error::{Error, Place, Result, lock};
 use crate::source::{Source, at_most, len_u64};
@@ -42,16 +42,13 @@ const PRESET_DICTIONARY: u8 = 0x20;
 /// No DEFLATE stream gives more than 1032 bytes for each of its own.
 const MAX_RATIO: u64 = 1032;
 
-/// How long before the start of a segment block ends are looked for; most streams have several there.
+/// Block ends are looked for in so many bytes before the start of a segment; most streams have several there.
 const SEARCH_LEN: usize = 128 << 10;
-
-/// Input that may go in without data coming out: blocks without data are hostile.
-const MAX_IDLE_INPUT: usize = 1 << 20;
 
 /// What zlib's own state takes, window included.
 const STATE_LEN: u64 = 48 << 10;
 
-/// What zlib says.
+/// The text of zlib's own error.
 const WRONG_CHECKSUM: &str = "zlib: incorrect data check";
 
 /// The codec.
@@ -91,7 +88,7 @@ impl Codec for Zlib {
         decoded: &dyn Source,
         out: &mut dyn Write,
     ) -> Result<()> {
-        encode::encode(decoded, encode::Class::default(), out)
+        encode::encode(decoded, encode::DEFAULT_LEVEL, out)
     }
 
     fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
@@ -99,8 +96,8 @@ impl Codec for Zlib {
     }
 }
 
-/// Bytes that a zlib stream decodes to, where that is written down nowhere: decodes it once, with leave of `cache`, and keeps
-/// nothing there.
+/// How many bytes a zlib stream decodes to, if that is stored nowhere. Decodes it once, when the gate of `cache` admits that, and keeps
+/// none of the bytes.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if it is damaged or ends early, [`Error::Io`] if the mount ends meanwhile; of reading it.
@@ -112,14 +109,14 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
     let mut grant = Grant::new(cache);
     loop {
         grant.admit(0, Demand::NONE)?;
-        let turn = inflate.run(input.fill(stored, stored.len())?, &mut output, false)?;
+        let step = inflate.run(input.fill(stored, stored.len())?, &mut output, false)?;
         grant.pause();
-        input.take(turn.used);
-        decoded = decoded.saturating_add(len_u64(turn.filled));
-        if turn.stop == Stop::End {
+        input.take(step.used);
+        decoded = decoded.saturating_add(len_u64(step.filled));
+        if step.stop == Stop::End {
             return Ok(decoded);
         }
-        if turn.is_stuck() {
+        if step.is_stuck() {
             let why = format!("the zlib stream does not end; {decoded} bytes were decoded");
             return Err(Error::corrupt(Place::File, why));
         }
@@ -135,7 +132,7 @@ struct Deflated {
 }
 
 impl Deflated {
-    /// A decoder that stands at a point, and the stored bytes it wants next.
+    /// A decoder that stands at a point; `window` is what was decoded before it.
     fn resume(&self, point: &Point, window: &[u8]) -> Result<Inflate> {
         let mut head = [0];
         if point.bits > 0 {
@@ -163,7 +160,6 @@ impl Stream for Deflated {
             position: point.decoded,
             sum: point.sum,
             input: Input::new(point.stored),
-            idle: 0,
             tail,
             search_all: false,
         }))
@@ -219,10 +215,10 @@ impl Stream for Deflated {
                     Window::sparse(&plain, |dictionary| {
                         let mut ahead = vec![0; WINDOW];
                         let mut inflate = self.resume(&point, dictionary)?;
-                        let turn = inflate.run(&input, &mut ahead, false)?;
-                        ahead.truncate(turn.filled);
+                        let step = inflate.run(&input, &mut ahead, false)?;
+                        ahead.truncate(step.filled);
                         // Input enough, or the stream ends here: nothing further on looks at the window.
-                        let whole = turn.filled == WINDOW || turn.stop == Stop::End;
+                        let whole = step.filled == WINDOW || step.stop == Stop::End;
                         Ok(whole.then_some(ahead))
                     })
                 });
@@ -241,15 +237,13 @@ struct Inflating {
     /// Checksum of all that was decoded before it.
     sum: u32,
     input: Input,
-    /// Bytes of it since the last one that was decoded.
-    idle: usize,
     /// The last decoded bytes, as many as a window.
     tail: Vec<u8>,
     /// Whether block ends are so rare that they are to be looked for everywhere.
     search_all: bool,
 }
 
-/// The end of a block that was seen.
+/// The end of a DEFLATE block.
 #[derive(Clone, Copy)]
 struct Boundary {
     /// Bytes of the reader's buffer before it.
@@ -260,16 +254,12 @@ struct Boundary {
 
 impl Inflating {
     /// One call of the decoder.
-    fn turn(&mut self, output: &mut [u8], stop_at_blocks: bool) -> Result<Turn> {
+    fn step(&mut self, output: &mut [u8], stop_at_blocks: bool) -> Result<Step> {
         let stored = self.stream.stored.as_ref();
         let input = self.input.fill(stored, stored.len())?;
-        let turn = self.inflate.run(input, output, stop_at_blocks)?;
-        self.input.take(turn.used);
-        self.idle = match turn.filled {
-            0 => self.idle.saturating_add(turn.used),
-            _ => 0,
-        };
-        Ok(turn)
+        let step = self.inflate.run(input, output, stop_at_blocks)?;
+        self.input.moved(&step);
+        Ok(step)
     }
 
     /// Decodes all of `buf`; gives the last block end at or behind `search_from`.
@@ -280,16 +270,16 @@ impl Inflating {
             let searching = filled >= search_from;
             let until = if searching { buf.len() } else { search_from };
             let target = buf.get_mut(filled..until).unwrap_or_default();
-            let turn = self.turn(target, searching)?;
-            if self.idle > MAX_IDLE_INPUT {
+            let step = self.step(target, searching)?;
+            if self.input.is_idle() {
                 let why = format!("more than {MAX_IDLE_INPUT} bytes of zlib blocks without data");
                 return Err(Error::corrupt(Place::File, why));
             }
-            filled = filled.saturating_add(turn.filled);
-            match turn.stop {
+            filled = filled.saturating_add(step.filled);
+            match step.stop {
                 Stop::Boundary(bits) => boundary = Some(self.boundary(filled, bits)),
                 Stop::End if filled < buf.len() => return Err(self.short(filled)),
-                Stop::Full if turn.is_stuck() => return Err(self.short(filled)),
+                Stop::Full if step.is_stuck() => return Err(self.short(filled)),
                 Stop::Full | Stop::End => {}
             }
         }
@@ -312,16 +302,16 @@ impl Inflating {
         Ok(())
     }
 
-    /// Goes on as far as no byte is decoded, but not over ever more blocks without data: the last block end on the way, and whether
-    /// the stream was seen to end here.
+    /// Moves on over blocks without data, as long as these are not too many. Gives the last block end on the way, and whether the stream
+    /// ended there.
     fn peek(&mut self, len: usize) -> Result<(Option<Boundary>, bool)> {
         let mut boundary = None;
-        while self.idle <= MAX_IDLE_INPUT {
-            let turn = self.turn(&mut [], true)?;
-            match turn.stop {
+        while !self.input.is_idle() {
+            let step = self.step(&mut [], true)?;
+            match step.stop {
                 Stop::Boundary(bits) => boundary = Some(self.boundary(len, bits)),
-                Stop::Full if !turn.is_stuck() => {}
-                stop => return Ok((boundary, stop == Stop::End)),
+                Stop::Full if !step.is_stuck() => {}
+                other => return Ok((boundary, other == Stop::End)),
             }
         }
         Ok((boundary, false))
@@ -385,7 +375,7 @@ impl Cursor for Inflating {
         let mut boundary = self.fill(buf, search_from)?;
         let mut fresh = &*buf;
         if wanted {
-            // An error here is not met yet: it is the next read's.
+            // An error here belongs to the next read.
             let peeked = self.peek(buf.len()).ok();
             boundary = peeked.and_then(|(here, _)| here).or(boundary);
             if buf.len() >= SEGMENT {

@@ -17,7 +17,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, Weak};
 
 use super::entries::Entries;
-use super::input::{Input, PIECE};
+use super::input::{Input, PIECE, Step, Stop};
 use super::{Codec, Cursor, Framed, SEGMENT, Stream};
 use crate::error::{Error, Result, corrupt, lock};
 use crate::source::{PooledBuf, Source, checked_end, each_piece, len_u64};
@@ -25,7 +25,7 @@ use frame::{Frames, next_frame};
 #[cfg(feature = "blosc")]
 pub(super) use native::Decoder;
 pub(super) use native::ZstdEncoder;
-use native::{Moved, Running, Snapshot};
+use native::{Running, Snapshot};
 use slot::{DecoderSlot, Seat};
 
 /// Level of what is written: the library's and the ecosystem's default.
@@ -36,8 +36,6 @@ const SNAPSHOT_SPACING: u64 = 32 << 20;
 const SNAPSHOT_MEMORY: usize = 64 << 20;
 /// Greatest window of frames that have snapshots: one must always be had beside the decoder, and of larger ones too few.
 const SNAPSHOT_WINDOW: usize = SNAPSHOT_MEMORY / 4;
-/// A payload that gives no data for so much input is taken for hostile; a frame has 128 KiB of data in each block or so.
-const MAX_IDLE_INPUT: usize = 1 << 20;
 
 /// The Zstandard codec.
 pub(super) struct Zstd;
@@ -194,7 +192,6 @@ impl Stream for ZstdStream {
             stream: self,
             position,
             input: Input::new(at),
-            idle: 0,
             window: window.unwrap_or_default(),
             within: seat.is_some(),
             seat,
@@ -231,8 +228,6 @@ struct ZstdCursor {
     stream: Arc<ZstdStream>,
     position: u64,
     input: Input,
-    /// Bytes of input since the last output.
-    idle: usize,
     /// Window of the next frame, if it is known.
     window: usize,
     /// Whether it is in the middle of a frame, with a state in the slot.
@@ -309,9 +304,9 @@ impl ZstdCursor {
                 self.stream.keep(self.position, at, seat.slot(), running);
             }
             let step = self.step(&mut turn.running, out)?;
-            done = done.saturating_add(step.given);
-            self.position = self.position.saturating_add(len_u64(step.given));
-            if step.ended {
+            done = done.saturating_add(step.filled);
+            self.position = self.position.saturating_add(len_u64(step.filled));
+            if step.stop == Stop::End {
                 turn.end();
                 self.within = false;
                 break;
@@ -345,18 +340,12 @@ impl ZstdCursor {
     }
 
     /// Decodes some input into `out`.
-    fn step(&mut self, running: &mut Running, out: &mut [u8]) -> Result<Moved> {
+    fn step(&mut self, running: &mut Running, out: &mut [u8]) -> Result<Step> {
         let stored = self.stream.stored.as_ref();
         let input = self.input.fill(stored, stored.len())?;
         let step = running.decode(input, out)?;
-        self.input.take(step.taken);
-        self.idle = if step.given == 0 {
-            self.idle.saturating_add(step.taken)
-        } else {
-            0
-        };
-        let stuck = step.taken == 0 && step.given == 0 && !step.ended;
-        if stuck || self.idle > MAX_IDLE_INPUT {
+        self.input.moved(&step);
+        if step.is_stuck() || self.input.is_idle() {
             return Err(corrupt("zstd frames end before the data does"));
         }
         Ok(step)

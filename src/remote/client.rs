@@ -52,41 +52,42 @@ const AGENT: &str = concat!("asdf-mount/", env!("CARGO_PKG_VERSION"));
 #[derive(Clone)]
 pub(super) struct StoredObject {
     pub(super) store: Arc<dyn ObjectStore>,
+    /// Its key in the bucket; empty for an `http` URL, which the store has as a whole.
     pub(super) path: Path,
     /// What lists the bucket; nothing for an `http` URL.
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
-    /// Which of the buckets of that name it is in, where that is not for the URL to say: endpoint, region, account.
+    /// What tells the bucket from others of its name, if the URL does not: endpoint, region, account.
     pub(super) origin: String,
-    /// Whether the only credentials there may be are those of a machine in the cloud.
+    /// Whether the only credentials may be those that a machine in the cloud gets from its provider.
     pub(super) guesses: bool,
 }
 
-/// The clients that are known already.
+/// The clients and stores that have been made.
 pub(super) struct Clients {
     sign: bool,
-    /// Those of the environment.
+    /// The variables of the environment.
     variables: Variables,
     connect: Duration,
+    /// By scheme and login.
     web: Mutex<HashMap<(String, Option<Login>), reqwest::Client>>,
-    buckets: Mutex<HashMap<(Cloud, String), Bucket>>,
+    /// By name, each with an empty path.
+    buckets: Mutex<HashMap<(Cloud, String), StoredObject>>,
 }
 
-#[derive(Clone)]
-struct Bucket {
-    store: Arc<dyn ObjectStore>,
-    pages: Arc<dyn PaginatedListStore>,
-    origin: String,
-    guesses: bool,
-}
-
-impl Bucket {
-    fn new<T: ObjectStore + PaginatedListStore>(store: T, origin: String, guesses: bool) -> Self {
+impl StoredObject {
+    /// A bucket; `origin` are the settings that tell it from others of its name.
+    fn bucket<T: ObjectStore + PaginatedListStore>(
+        store: T,
+        origin: &[Option<String>],
+        guesses: bool,
+    ) -> Self {
         let store = Arc::new(store);
         let pages: Arc<T> = Arc::clone(&store);
         Self {
             store,
-            pages,
-            origin,
+            path: Path::default(),
+            pages: Some(pages),
+            origin: format!("{origin:?}"),
             guesses,
         }
     }
@@ -130,19 +131,13 @@ impl Clients {
                 let path = Path::parse(key).map_err(|error| failed(error.into()))?;
                 let known = (*cloud, bucket.clone());
                 let found = locked(&self.buckets).get(&known).cloned();
-                let found = if let Some(found) = found {
+                let bucket = if let Some(found) = found {
                     found
                 } else {
                     let made = self.bucket(*cloud, bucket).await.map_err(failed)?;
                     locked(&self.buckets).entry(known).or_insert(made).clone()
                 };
-                Ok(StoredObject {
-                    store: found.store,
-                    path,
-                    pages: Some(found.pages),
-                    origin: found.origin,
-                    guesses: found.guesses,
-                })
+                Ok(StoredObject { path, ..bucket })
             }
         }
     }
@@ -176,7 +171,7 @@ impl Clients {
         Ok(locked(&self.web).entry(known).or_insert(client).clone())
     }
 
-    async fn bucket(&self, cloud: Cloud, name: &str) -> object_store::Result<Bucket> {
+    async fn bucket(&self, cloud: Cloud, name: &str) -> object_store::Result<StoredObject> {
         let connector = Connector::New(self.connect);
         let retries = no_retries();
         match cloud {
@@ -185,11 +180,7 @@ impl Clients {
                 let keys = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::Region];
                 let origin = keys.map(|key| builder.get_config_value(&key));
                 let builder = builder.with_http_connector(connector).with_retry(retries);
-                Ok(Bucket::new(
-                    builder.build()?,
-                    format!("{origin:?}"),
-                    guesses,
-                ))
+                Ok(StoredObject::bucket(builder.build()?, &origin, guesses))
             }
             Cloud::Google => {
                 let builder = GoogleCloudStorageBuilder::from_env()
@@ -208,11 +199,7 @@ impl Clients {
                 } else {
                     builder.with_skip_signature(true)
                 };
-                Ok(Bucket::new(
-                    builder.build()?,
-                    format!("{origin:?}"),
-                    self.sign,
-                ))
+                Ok(StoredObject::bucket(builder.build()?, &origin, self.sign))
             }
             Cloud::Azure => {
                 let builder = MicrosoftAzureBuilder::from_env()
@@ -230,11 +217,7 @@ impl Clients {
                 } else {
                     builder.with_skip_signature(true)
                 };
-                Ok(Bucket::new(
-                    builder.build()?,
-                    format!("{origin:?}"),
-                    self.sign,
-                ))
+                Ok(StoredObject::bucket(builder.build()?, &origin, self.sign))
             }
         }
     }
@@ -292,7 +275,7 @@ impl Clients {
     }
 }
 
-/// What goes wrong is tried again by the one who asks, who knows the deadline.
+/// The store makes no request again: [`Patience`](super::failure::Patience) does, which knows the deadline.
 fn no_retries() -> RetryConfig {
     RetryConfig {
         max_retries: 0,
@@ -300,7 +283,7 @@ fn no_retries() -> RetryConfig {
     }
 }
 
-/// What all clients have in common. Of one that is `secure` no request goes through a connection that others can change.
+/// What all clients have in common. One that is `secure` makes requests over https only.
 fn plain_client(connect: Duration, secure: bool) -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .user_agent(AGENT)

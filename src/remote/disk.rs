@@ -42,7 +42,7 @@ pub(super) struct PieceStore {
     waiting: AtomicUsize,
 }
 
-/// What the pieces of one state of an object are known by.
+/// The pieces of one state of an object in a [`PieceStore`].
 pub(super) struct Shelf {
     disk: Arc<PieceStore>,
     object: [u8; 32],
@@ -64,7 +64,7 @@ impl PieceStore {
     }
 
     fn write(&self, key: &[u8], bytes: &[u8]) -> io::Result<()> {
-        let dir = index_store::store(&PIECES, &self.dir, key, bytes)?;
+        let dir = PIECES.store(&self.dir, key, bytes)?;
         let most = self.room.checked_div(SHARE).unwrap_or(0);
         let before = self.written.load(Ordering::Relaxed);
         // with what stands before it, rounded up to a block of the disk
@@ -77,12 +77,13 @@ impl PieceStore {
             return Ok(());
         }
         self.written.store(0, Ordering::Relaxed);
-        index_store::make_room(&PIECES, &dir, self.room.saturating_sub(most), usize::MAX)
+        PIECES.make_room(&dir, self.room.saturating_sub(most), usize::MAX)
     }
 }
 
 impl Shelf {
-    /// The place of an object in pieces of a length, and of that [origin](super::client::StoredObject::origin); none without a strong tag, because a change might not show.
+    /// The shelf of an object that is cut into pieces of `piece` bytes; `origin` is that of its [bucket](super::client::StoredObject).
+    /// None without a strong tag, because a change might not show.
     pub(super) fn new(
         disk: &Arc<PieceStore>,
         at: &Location,
@@ -115,17 +116,17 @@ impl Shelf {
 
     /// Whether there is a file for a piece; it may turn out to be damaged.
     pub(super) fn has(&self, piece: u64) -> bool {
-        index_store::find(&PIECES, &self.disk.dir, &self.key(piece)).is_ok()
+        PIECES.find(&self.disk.dir, &self.key(piece)).is_ok()
     }
 
     /// A piece of this length, if it is here and whole.
     pub(super) fn load(&self, piece: u64, len: usize) -> Option<Vec<u8>> {
         let key = self.key(piece);
-        let found = index_store::find(&PIECES, &self.disk.dir, &key).ok()?;
+        let found = PIECES.find(&self.disk.dir, &key).ok()?;
         found.read(&key).filter(|bytes| bytes.len() == len)
     }
 
-    /// Has a piece written soon, on another thread. What can't be written is fetched again by the next mount.
+    /// Lets another thread write a piece soon. A piece that can't be written is fetched again by the next mount.
     pub(super) fn store(&self, piece: u64, bytes: &Arc<CountedBuf>, handle: &Handle) {
         if self.disk.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
             self.disk.waiting.fetch_sub(1, Ordering::Relaxed);

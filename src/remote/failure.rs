@@ -61,7 +61,7 @@ impl AttemptFailure {
     }
 
     /// Whether the next attempt may go better.
-    pub(super) fn may_pass(&self, guesses: bool) -> bool {
+    fn may_pass(&self, guesses: bool) -> bool {
         match self {
             Self::Stalled | Self::Cut => true,
             Self::Changed(_) => false,
@@ -141,12 +141,14 @@ fn told(url: String, refused: &UnwantedAnswer, is_bucket: bool) -> RemoteError {
     }
 }
 
-/// How long, and how often, something is tried.
+/// How long, and how often, a request is made again.
 pub(super) struct Patience {
     timeout: Duration,
+    /// When the next bytes must have come.
     deadline: Instant,
+    /// Attempts that have failed since bytes came.
     retries: u32,
-    /// When it ends whatever has come until then.
+    /// When it ends, however many bytes have come until then.
     end: Option<Instant>,
 }
 
@@ -174,13 +176,6 @@ impl Patience {
         self.retries = 0;
     }
 
-    /// How long it has lasted, if that is as long as it may last whatever comes.
-    pub(super) fn ended(&self) -> Option<Duration> {
-        let waited = self.timeout.saturating_mul(DOWNLOAD);
-        let is_over = self.end.is_some_and(|end| end <= Instant::now());
-        is_over.then_some(waited)
-    }
-
     /// Until when the next byte must have come, for this attempt to go on. The first attempt that stalls leaves time for another.
     pub(super) fn until(&self) -> Instant {
         let stalled = after(self.timeout.checked_div(2).unwrap_or_default());
@@ -188,8 +183,37 @@ impl Patience {
         self.end.map_or(until, |end| until.min(end))
     }
 
+    /// Waits until the next attempt at `at` may be made, if `failure` may pass and the time for it is not over.
+    ///
+    /// # Errors
+    /// The failure as it is told, if there is to be no other attempt.
+    pub(super) async fn wait_after(
+        &mut self,
+        failure: &AttemptFailure,
+        at: &Location,
+        guesses: bool,
+    ) -> Result<(), RemoteError> {
+        let may_pass = failure.may_pass(guesses);
+        let wait = if may_pass { self.again() } else { None };
+        let waited = self.ended().unwrap_or(self.timeout);
+        let told = failure.told(at, guesses, waited);
+        let Some(wait) = wait else {
+            return Err(told);
+        };
+        log::debug!("tried again: {told}");
+        tokio::time::sleep(wait).await;
+        Ok(())
+    }
+
+    /// How long it has lasted, if it ends however many bytes come.
+    fn ended(&self) -> Option<Duration> {
+        let waited = self.timeout.saturating_mul(DOWNLOAD);
+        let is_over = self.end.is_some_and(|end| end <= Instant::now());
+        is_over.then_some(waited)
+    }
+
     /// How long to wait before the next attempt, if there is to be one.
-    pub(super) fn again(&mut self) -> Option<Duration> {
+    fn again(&mut self) -> Option<Duration> {
         let wait = FIRST_WAIT.saturating_mul(1 << self.retries.min(RETRIES));
         let until = self.end.unwrap_or(self.deadline).min(self.deadline);
         let in_time = after(wait) < until && self.retries < RETRIES;

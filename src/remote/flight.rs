@@ -17,18 +17,18 @@ use super::pieces::Cut;
 use crate::codec::CountedBuf;
 use crate::source::len_u64;
 
-/// A request under way. However it ends, dropping it tells those who wait for its pieces.
+/// A request under way. However it ends, dropping it wakes the threads that wait for its pieces.
 pub(super) struct Flight {
-    /// Gone when no one reads the object any more.
+    /// Gone when no thread reads the object any more.
     parts: Weak<PiecedObject>,
     stored: StoredObject,
     identity: Arc<Identity>,
     cut: Cut,
     /// The pieces that have not come yet.
     pieces: Range<u64>,
-    /// From here on no reader had asked for them.
+    /// The first piece that no reader has asked for.
     ahead: u64,
-    /// Bytes that are under way like that, for all objects together.
+    /// Bytes that are under way and that no reader has asked for, of all objects together.
     ahead_bytes: Arc<AtomicU64>,
     /// Why the rest does not come.
     failure: Option<RemoteError>,
@@ -54,23 +54,13 @@ impl Flight {
     /// Brings the pieces, or says why they can't be had.
     pub(super) async fn run(mut self) {
         while let Err(failure) = self.attempt().await {
-            let guesses = self.stored.guesses;
-            let wait = if failure.may_pass(guesses) {
-                self.patience.again()
-            } else {
-                None
-            };
-            let Some(parts) = self.parts.upgrade() else {
+            let Some(at) = self.parts.upgrade().map(|parts| parts.at.clone()) else {
                 return;
             };
-            if let Some(wait) = wait {
-                let told = failure.told(&parts.at, guesses, parts.inner.options.timeout);
-                log::debug!("tried again: {told}");
-                drop(parts);
-                tokio::time::sleep(wait).await;
-            } else {
-                let timeout = parts.inner.options.timeout;
-                self.failure = Some(parts.judge(failure.told(&parts.at, guesses, timeout)));
+            let guesses = self.stored.guesses;
+            let again = self.patience.wait_after(&failure, &at, guesses).await;
+            if let Err(failure) = again {
+                self.failure = self.parts.upgrade().map(|parts| parts.judge(failure));
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! What lies below a prefix.
+//! Lists the objects below a prefix.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -14,13 +14,13 @@ use super::location::Location;
 /// The most objects that are listed.
 const LISTED: usize = 1 << 20;
 
-/// So many objects a page counts for at least: a server may send small ones for ever.
+/// A page counts for at least so many objects: else a server that sends small pages could go on for ever.
 const PAGE: usize = 500;
 
 /// The elements that an object has in a page, and those with its name in them: of S3 and Google Cloud Storage, and of Azure.
 const ELEMENTS: [(&str, &str); 2] = [("Contents", "Key"), ("Blob", "Name")];
 
-/// What lies below a prefix.
+/// The objects below a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ObjectListing {
@@ -59,36 +59,26 @@ pub(super) async fn list(
     let mut token = None;
     loop {
         let left_out = LeftOut::default();
-        let failure = match page(pages, prefix, token.clone(), &left_out, &patience).await {
-            Ok(page) => {
-                patience.renew();
-                let count = page.result.objects.len();
-                seen = seen.saturating_add(count.max(PAGE));
-                listing.take(page.result.objects, &left_out.take(), prefix);
-                token = page.page_token;
-                None
+        let page = match page(pages, prefix, token.clone(), &left_out, &patience).await {
+            Ok(page) => page,
+            Err(failure) => {
+                patience.wait_after(&failure, at, guesses).await?;
+                continue;
             }
-            Err(failure) => Some(failure),
         };
-        match failure {
-            None if token.is_none() => return Ok(listing),
-            None if seen >= LISTED => {
-                return Err(RemoteError::Failed {
-                    url: at.to_string(),
-                    why: format!("more than {LISTED} objects; name a longer prefix"),
-                });
-            }
-            None => {}
-            Some(failure) => {
-                let wait = failure
-                    .may_pass(guesses)
-                    .then(|| patience.again())
-                    .flatten();
-                let Some(wait) = wait else {
-                    return Err(failure.told(at, guesses, timeout));
-                };
-                tokio::time::sleep(wait).await;
-            }
+        patience.renew();
+        let count = page.result.objects.len();
+        seen = seen.saturating_add(count.max(PAGE));
+        listing.take(page.result.objects, &left_out.take(), prefix);
+        token = page.page_token;
+        if token.is_none() {
+            return Ok(listing);
+        }
+        if seen >= LISTED {
+            return Err(RemoteError::Failed {
+                url: at.to_string(),
+                why: format!("more than {LISTED} objects; name a longer prefix"),
+            });
         }
     }
 }
@@ -112,7 +102,7 @@ async fn page(
 }
 
 impl ObjectListing {
-    /// Takes in a page, and the keys that are not in it any more.
+    /// Adds the objects of a page, and the keys that were left out of it.
     fn take(&mut self, page: Vec<object_store::ObjectMeta>, keys: &[String], prefix: &str) {
         // what does not begin with the prefix was not asked for
         let entries = page.into_iter().filter_map(|meta| {

@@ -79,8 +79,7 @@ async fn first(
     stored: &StoredObject,
     range: Range<u64>,
 ) -> Result<FirstAnswer, RemoteError> {
-    let timeout = inner.options.timeout;
-    let mut patience = Patience::new(timeout);
+    let mut patience = Patience::new(inner.options.timeout);
     loop {
         let failure = match attempt(stored, range.clone(), &mut patience).await {
             Ok((identity, bytes)) => return Ok(FirstAnswer::Part(identity, bytes)),
@@ -94,31 +93,8 @@ async fn first(
             };
             return Ok(FirstAnswer::Whole(len));
         }
-        again(at, stored, inner, &failure, &mut patience).await?;
+        patience.wait_after(&failure, at, stored.guesses).await?;
     }
-}
-
-/// Waits for the next attempt, if there is to be one.
-async fn again(
-    at: &Location,
-    stored: &StoredObject,
-    inner: &Inner,
-    failure: &AttemptFailure,
-    patience: &mut Patience,
-) -> Result<(), RemoteError> {
-    let wait = if failure.may_pass(stored.guesses) {
-        patience.again()
-    } else {
-        None
-    };
-    let waited = patience.ended().unwrap_or(inner.options.timeout);
-    let told = failure.told(at, stored.guesses, waited);
-    let Some(wait) = wait else {
-        return Err(told);
-    };
-    log::debug!("tried again: {told}");
-    tokio::time::sleep(wait).await;
-    Ok(())
 }
 
 async fn attempt(
@@ -173,7 +149,7 @@ async fn download(
             }
             Err(failure) => failure,
         };
-        again(at, stored, inner, &failure, &mut patience).await?;
+        patience.wait_after(&failure, at, stored.guesses).await?;
     }
 }
 

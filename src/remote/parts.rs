@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::Inner;
 use super::client::StoredObject;
 use super::disk::Shelf;
 use super::error::RemoteError;
@@ -14,15 +13,13 @@ use super::flight::Flight;
 use super::identity::Identity;
 use super::location::Location;
 use super::pieces::{Cut, HEADER_PIECE, PIECE, REQUEST, ahead_of, note_asked, runs};
+use super::{Inner, LOOK_EVERY};
 use crate::codec::{CountedBuf, Readers};
 use crate::source::{checked_end, len_u64};
 
 /// The most requests that are under way for one object. One of them is kept for what a reader waits for, so that it need not wait
 /// for the end of a long one that is ahead of another reader.
 const AT_ONCE: usize = 4;
-
-/// How long a thread waits before it looks whether the mount has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What is asked for at once for one read is at most this part of the budget.
 const READ_SHARE: u64 = 4;
@@ -65,7 +62,7 @@ struct PartsState {
     readers: Readers,
     /// Pieces with headers that are going to be read, and for which no request was made yet.
     expected: VecDeque<u64>,
-    /// When a request has failed last because nothing came, if nothing has come since.
+    /// When a request last failed because nothing came; `None` once a piece has come after that.
     silent: Option<Instant>,
 }
 
@@ -177,7 +174,7 @@ impl PiecedObject {
         pieces.all(|piece| state.slots.contains_key(&piece) || self.is_here(piece))
     }
 
-    /// Asks for what is missing of a read, and for what its reader is going to want.
+    /// Requests the missing pieces of a read, and those that its reader is going to want.
     fn begin(&self, pieces: &Range<u64>) -> Result<(), RemoteError> {
         let mut state = self.lock();
         self.check()?;
@@ -317,7 +314,7 @@ impl PiecedObject {
         Ok(outcome?)
     }
 
-    /// Waits until a piece is here; asks for it if that was not done, or if it came and was dropped again.
+    /// Waits until a piece is here. Requests it if no request for it is under way, also if it came and was dropped again.
     fn wait_for(&self, piece: u64, end: u64) -> Result<Arc<CountedBuf>, RemoteError> {
         let mut state = self.lock();
         let begun = Instant::now();
@@ -331,7 +328,7 @@ impl PiecedObject {
             let long = begun.elapsed() >= half;
             let is_silent = state.silent.is_some_and(|silent| silent > begun);
             if !state.slots.contains_key(&piece) && long && is_silent {
-                // other readers wait for all the requests that there may be, and this one has waited hardly less than they
+                // all requests that there may be are for other readers, and this one has waited nearly as long as they have
                 return Err(self.timed_out());
             }
             if !state.slots.contains_key(&piece) {
@@ -399,7 +396,7 @@ impl PiecedObject {
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Keeps a piece that has come, and gives it to those who wait for it.
+    /// Keeps a piece that has come, and gives it to the threads that wait for it.
     pub(super) fn arrive(&self, piece: u64, bytes: CountedBuf, ahead: bool) {
         let mut state = self.lock();
         state.silent = None;
@@ -421,7 +418,7 @@ impl PiecedObject {
         }
     }
 
-    /// Ends a request: the pieces that it has not brought fail for those who wait for them.
+    /// Ends a request: the threads that wait for pieces which it has not brought get `failure`.
     pub(super) fn land(&self, missing: Range<u64>, failure: Option<RemoteError>) {
         let failure = failure.unwrap_or_else(|| RemoteError::Ended {
             url: self.at.to_string(),
@@ -453,7 +450,7 @@ impl PiecedObject {
             .map_or(Ok(()), |changed| Err(changed.clone()))
     }
 
-    /// Remembers that the object has changed, if that is the failure; one that is gone has, as far as a reader goes.
+    /// Remembers a failure that says that the object has changed. An object that is missing is reported as changed.
     pub(super) fn judge(&self, failure: RemoteError) -> RemoteError {
         match failure {
             RemoteError::Changed { .. } => {

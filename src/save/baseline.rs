@@ -22,7 +22,8 @@ const STEP: usize = 1 << 20;
 /// Its times, owner and mode are those of the last look, not those of the mount: what must hold since the mount began is a field of
 /// [`Writer`](super::Writer).
 ///
-/// The text is the one that the mount shows, so that keeping it takes no memory, and comparing it no digest. Block data are not read: they may be too long to be read at each save, and no save depends on what they are.
+/// The text is shared with the mount that shows it, so that it takes no memory of its own, and is compared byte for byte. Block data
+/// are not read: they may be too long to be read at each save, and no save depends on them.
 #[derive(Debug, Clone)]
 pub(super) struct Baseline {
     pub(super) stat: Stat,
@@ -37,8 +38,8 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// FILE as it was scanned; `before` is its `stat` from before that. If another program has written it since, it counts as changed
-    /// whatever its bytes are: some of them may be older than the digest.
+    /// FILE as it was scanned; `before` is its `stat` from before the scan. If another program has written FILE since then, it counts as
+    /// changed whatever its bytes are, because scan and digest may be of different bytes.
     pub(super) fn of<S: Store>(
         store: &Arc<S>,
         file: &S::File,
@@ -59,14 +60,14 @@ impl Baseline {
         Ok(now)
     }
 
-    /// Keeps `shown` as the text if it is the same: a text may be long.
+    /// Keeps `shown` as the text if it has the same bytes, so that a long text is in memory once.
     pub(super) fn share_text(&mut self, shown: &Arc<Vec<u8>>) {
         if self.text == *shown {
             self.text = Arc::clone(shown);
         }
     }
 
-    /// What FILE is to be after a save: `bytes`, which have been scanned. Which file it is, and its times, are those of before.
+    /// What FILE is to be after a save: `bytes`, which have been scanned. Identity and times stay those from before the save.
     pub(super) fn succeeded_by(&self, bytes: &dyn Source, next: &Scan) -> Result<Self> {
         let (rest, padding) = rest(bytes, &next.layout)?;
         let mut next = Self {
@@ -84,7 +85,7 @@ impl Baseline {
         Ok(next)
     }
 
-    /// Takes in which file it is, and its times, after a save. If `fstat` fails, the next comparison goes by content alone.
+    /// Takes over the identity and times of FILE after a save. If `fstat` fails, the next comparison goes by content alone.
     pub(super) fn renew<S: Store>(&mut self, store: &Arc<S>, file: &S::File) {
         self.timed = match store.stat(file) {
             Ok(stat) => {
@@ -156,8 +157,7 @@ impl Baseline {
 
     /// Whether the file has not been touched since.
     pub(super) fn same_moment(&self, stat: &Stat) -> bool {
-        let moment = |stat: &Stat| (stat.id, stat.size, stat.mtime, stat.ctime);
-        !self.torn && self.timed && moment(&self.stat) == moment(stat)
+        !self.torn && self.timed && stat.is_untouched_since(&self.stat)
     }
 }
 

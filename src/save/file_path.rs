@@ -126,7 +126,7 @@ pub trait FarFile: fmt::Debug + Send + Sync {
     /// [`Error::Io`].
     fn open(&self) -> Result<OpenFile>;
 
-    /// Has the server asked when its attributes are asked for next: they are known to have changed.
+    /// Drops the known attributes, because they have changed: the next [`FarFile::stat`] asks the server.
     fn forget(&self);
 }
 
@@ -138,14 +138,14 @@ pub struct FilePath {
     way: Way,
 }
 
-/// What a path, of a file or a directory, is followed by.
+/// How the path of a file or a directory is followed.
 #[derive(Debug, Clone)]
 enum Way {
-    /// By the system.
+    /// As the system follows it.
     System,
-    /// From a directory, and the way from there.
+    /// Beneath a directory that is open, by a path relative to it.
     Beneath(Arc<Beneath>, PathBuf),
-    /// By a server.
+    /// Far away: a server has the file.
     Far(Arc<dyn FarFile>),
 }
 
@@ -187,7 +187,7 @@ impl FilePath {
         matches!(self.way, Way::Far(_))
     }
 
-    /// Has the attributes of a file far away asked for anew, as they are known to have changed. Those of others always are.
+    /// Drops the known attributes of a far file, because they have changed. Those of other files are always asked for.
     pub fn forget(&self) {
         if let Way::Far(file) = &self.way {
             file.forget();
@@ -223,7 +223,7 @@ impl FilePath {
             return file.open();
         }
         let file = match self.open_as(flags) {
-            // a lease
+            // another program has a lease on it
             Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => {
                 let file = self.open_as(OFlags::PATH);
                 file.and_then(|file| open_waiting(&file, flags))
@@ -268,10 +268,10 @@ impl FilePath {
         self.parent().open_as(OFlags::PATH | OFlags::DIRECTORY)
     }
 
-    /// That this process may write the file, by its permissions.
+    /// Checks that this process may write the file, by its permissions.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it may not.
     pub fn check_writable(&self) -> io::Result<()> {
         if self.is_far() {
             return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, ONLY_READ));

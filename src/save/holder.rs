@@ -1,4 +1,4 @@
-//! Who holds the lock on a file, as the system's tables have it: proc_locks(5) and proc_pid_mountinfo(5).
+//! Which process holds the lock on a file, as the system's tables have it: proc_locks(5) and proc_pid_mountinfo(5).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -19,7 +19,7 @@ use crate::asdf::layout::Extent;
 use crate::error::{Error, Result};
 use crate::source::{Source, Stat, len_u64};
 
-/// How a save failed, by what is to be thought of FILE.
+/// How a save failed, by the state that it has left FILE in.
 #[derive(Debug)]
 pub(super) enum SaveFailure {
     /// This can't be done to this file here, or not by us: why. FILE is as it was.
@@ -140,8 +140,8 @@ impl<S: Store> InPlace<'_, S> {
         self.close_tail().map_err(SaveFailure::Unfinished)
     }
 
-    /// What becomes of a committed save whose bytes can't be written for `error`. Where that was for want of room the old bytes are
-    /// written and durable before the record is taken away; as long as they are not, it makes FILE new.
+    /// Ends a committed save whose bytes can't be written because of `error`. If the disk was full, the save is taken back: the old bytes
+    /// are made durable, and then the record goes. Until they are durable, the record makes FILE new.
     fn taken_back(&self, error: Error, sidecar: bool) -> SaveFailure {
         // what a shorter file has lost is not in the record
         let whole = self.record.new_len >= self.record.old_len;

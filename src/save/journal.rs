@@ -1,8 +1,8 @@
 //! The redo record of J: what a save is going to write into FILE, in full, from and to bytes.
 //!
-//! It lies in FILE's own tail, from a multiple of [`super::sector::ALIGNMENT`] bytes on, or in a sidecar. It is made of sectors, each of which
-//! says what it is, so that a tail of which only some sectors have reached the disk is known for what it is, too. Numbers are
-//! big-endian.
+//! It lies in FILE's own tail, from a multiple of [`super::sector::ALIGNMENT`] bytes on, or in a sidecar. It is made of sectors, and
+//! each sector says that it is part of a record: so a tail of which only some sectors have reached the disk is recognised, too.
+//! Numbers are big-endian.
 //!
 //! | offset in a sector | bytes | |
 //! |---|---|---|
@@ -25,8 +25,8 @@
 //! | | 32 | SHA-256 of the first 24 bytes of a sector and the body without padding and footer |
 //!
 //! The footer ends the file that it is in. Old bytes are fewer than new ones only where the range reaches beyond the old end
-//! of FILE. They are there to tell an interrupted save from a file that another program has changed since: a sector that
-//! power failed under is old, or new, or cut from both.
+//! of FILE. They tell an interrupted save from a file that another program has changed since: after an interrupted save each sector
+//! is old, or new, or begins as one of the two and ends as the other.
 //!
 //! The witness is for a record that is not whole. Either it was never completed, and FILE is old; or it was being removed, which
 //! some filesystems do in several steps, and FILE is new. The witness is the first sector that differs, so it tells.
@@ -81,7 +81,7 @@ pub struct Record {
     pub ranges: Vec<Range>,
 }
 
-/// What the first sector of a record says, besides.
+/// What the first sector of a record says beside its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     count: u32,
@@ -124,7 +124,7 @@ pub struct Witness {
     pub offset: u64,
     /// Length in bytes, at most [`SECTOR`].
     pub len: u64,
-    /// Of the new bytes.
+    /// The SHA-256 of the new bytes.
     pub digest: Digest,
 }
 
@@ -173,7 +173,7 @@ impl Record {
         framed(self.body_len()).filter(|_| self.ranges.len() <= RANGE_LIMIT)
     }
 
-    /// Whether nothing is to be done.
+    /// Whether the save changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty() && self.old_len == self.new_len

@@ -36,7 +36,7 @@ pub(super) fn is_temporary(file: &OsStr, name: &OsStr) -> bool {
         .is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// A name that with an ending of so many bytes is no longer than a file's may be: cut, if need be, as other names here are.
+/// The name, cut if need be so that with an ending of so many bytes it is no longer than the name of a file may be.
 #[must_use]
 pub fn short_enough(name: &OsStr, ending: usize) -> OsString {
     OsString::from_vec(stem(name, NAME_MAX.saturating_sub(ending)))

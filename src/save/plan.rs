@@ -7,21 +7,20 @@
 //!   is asked for. Otherwise the first block moves, and [`PADDING_MIN`] or a tenth of the text is left free for the edits
 //!   to come. If there is to be no such space, the first block always stands right behind the text. A file without blocks is
 //!   just its text.
-//! - A block stays where it is. If its new bytes fit its allocated space, that does not change, and what lies behind the used
-//!   bytes is left as it is, but that no block header can be found right there; otherwise the space becomes as large as the
-//!   bytes, and what follows moves. A header that is longer than its fields keeps what is behind them.
-//! - Bytes that belong to no block are allocated to the one in front of them, where they are: readers that skip along from
-//!   block to block stop at them, or take a stale header among them for a block. Those behind the last block too, so that the
-//!   block index stands right behind it and ends the file, which is where asdf-python wants it.
-//! - The block index is written anew if it would be wrong or was not there. Nothing is ever written behind a streamed block,
-//!   nor behind one whose data are cut short by the end of the file, as it would become data of theirs. A block of which only
-//!   unused space is cut short is allocated what there is.
+//! - A block stays where it is. If its new bytes fit into its allocated space, the size of that space does not change. The bytes behind
+//!   the used ones stay as well, except that a block header right there is overwritten. Otherwise the space becomes as large as the
+//!   bytes, and everything behind it moves. A header that is longer than its fields keeps the bytes behind them.
+//! - Bytes that belong to no block stay where they are and are allocated to the block in front of them: readers that skip from block
+//!   to block stop at such bytes, or take a stale header among them for a block. So are the bytes behind the last block: the block
+//!   index then stands right behind that block and ends the file, where asdf-python expects it.
+//! - The block index is written anew if it would be wrong or was not there. Nothing is ever written behind a streamed block, nor
+//!   behind a block whose data are cut short by the end of the file: it would become data of that block. If only unused space of a
+//!   block is cut short, the block is allocated the space that there is.
 //!
 //! Where kept bytes may be shared with the old file instead of copied, they have to move by a multiple of the filesystem's
 //! block: that is the `grain`.
 
 mod behind;
-mod padding;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,14 +32,28 @@ use crate::asdf::layout::{BlockIndex, Extent, Layout, index_text};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
 
-pub use padding::Pad;
-
 /// The least space that is left behind a text that outgrew its place, in bytes.
 pub const PADDING_MIN: u64 = 4096;
 /// Where the first block of a file is put, if it is put anywhere: at a multiple of this many bytes.
 pub const FIRST_BLOCK_ALIGNMENT: u64 = 4096;
 /// Bytes of a block header that are ours to write: magic, size and fields.
 const HEADER_LEN: u64 = 54;
+
+/// What the user wants between the text and the first block.
+///
+/// ASDF Standard, "Low-level file layout", section "Tree": any bytes may stand there. But not every reader takes all: asdf-python 3.0
+/// to 3.5 takes zeros only (`_reader.py`, `read_blocks_serially`), asdf-cxx and asdf-cpp no space at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pad {
+    /// The byte that is there now; zeros if there is none, or more than one value. A file without space gets none, as long as blocks
+    /// are copied in any case and that costs little.
+    #[default]
+    Kept,
+    /// This byte.
+    Filled(u8),
+    /// No space: the blocks move whenever the length of the text changes.
+    Absent,
+}
 
 /// The next file.
 #[derive(Debug, Clone)]

@@ -11,17 +11,17 @@ use crate::error::printable;
 
 /// How many are named.
 const MOST_NAMED: usize = 4;
-/// How long is looked. To read what a process has open waits while that process executes another program, and it closes files then:
-/// the process may wait for the thread that looks.
+/// How long processes are looked at. Reading what a process has open blocks while that process executes another program and closes
+/// files for that. Such a close may wait for the thread that looks.
 const LOOKING: Duration = Duration::from_secs(1);
 /// Of the flags of an open file, those that say whether it can be written.
 const ACCESS: u32 = 0o3;
 
-/// The other processes whose directories in `/proc` are such ones, as far as we may look: `bash (123), vim (456)`. `None` too if
-/// that is not known after a second.
+/// The other processes for whose directories in `/proc` `is_one` holds, as far as this user may look: `bash (123), vim (456)`. `None` if
+/// there is none, or if that is not known after a second.
 #[must_use]
 pub fn named(is_one: impl Fn(&Path) -> bool + Send + 'static) -> Option<String> {
-    /// Whether a thread looks: one that waits for long gets no company.
+    /// Locked while a thread looks. One that is blocked for long is not joined by others.
     static LOOKS: Mutex<()> = Mutex::new(());
     let (found, receiver) = mpsc::sync_channel(1);
     let look = move || {

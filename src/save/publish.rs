@@ -34,7 +34,7 @@ pub fn publish(
     if disk.stat_name(own).is_ok() {
         return Err(failed(io::ErrorKind::AlreadyExists.into()));
     }
-    // leftovers of a run that was killed; a run that goes on has its own locked
+    // removes what a killed run has left; the temporary file of a run that goes on is locked
     recovery::remove_temporaries(&disk, own);
     let (temporary, file) = locked_temporary(&disk, own).map_err(failed)?;
     let done = fill(&disk, &file, bytes, progress).and_then(|()| {
@@ -125,7 +125,7 @@ fn take_name(disk: &Disk, temporary: &OsStr, own: &OsStr) -> io::Result<()> {
     if disk.rename_to_new(temporary, own)? {
         return Ok(());
     }
-    // a filesystem that can't tell: looked at again, as late as possible
+    // the filesystem can't check that the name is free, so it is looked up again as late as possible
     if disk.stat_name(own).is_ok() {
         return Err(io::ErrorKind::AlreadyExists.into());
     }

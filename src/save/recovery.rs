@@ -1,6 +1,6 @@
-//! What a crash has left: found, understood, and put in order.
+//! Finds what a crash has left of a save, and finishes or removes it.
 //!
-//! To be done under the lock and before anything is served. See "Recovery" of the protocol in [`super`].
+//! This is done under the lock of FILE, before anything is served. See "Recovery" of the protocol in [`super`].
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -36,7 +36,7 @@ pub enum Recovery {
 
 /// What lies beside or behind the bytes of FILE.
 enum Traces {
-    /// No trace of a save. FILE has been scanned to be sure of that: what came of it.
+    /// No trace of a save. FILE was scanned to be sure of that: the outcome of the scan.
     Clean(Result<Scan>),
     /// A whole record that explains FILE as it is; or one that does not, while FILE does not parse.
     Pending { record: Record, sidecar: bool },
@@ -69,7 +69,8 @@ fn find<S: Store>(
     }
 }
 
-/// Looks at what has the name of a sidecar. It may be anything: a record that explains FILE counts, all else is only logged.
+/// Looks at the file with the name of a sidecar, which may be any file. A record that explains FILE counts; anything else is only
+/// logged.
 fn find_sidecar<S: Store>(
     store: &Arc<S>,
     name: &OsStr,
@@ -143,7 +144,7 @@ fn judge(file: &dyn Source, record: Record, sidecar: bool, tail: Option<Extent>)
     Ok(Traces::Pending { record, sidecar })
 }
 
-/// Whether FILE is what the save of that record can have left.
+/// Whether the save of that record can have left FILE as it is.
 fn explains(file: &dyn Source, record: &Record) -> Result<bool> {
     for range in &record.ranges {
         let mut found = vec![0; range.new.len()];
@@ -160,7 +161,7 @@ fn explains(file: &dyn Source, record: &Record) -> Result<bool> {
     Ok(true)
 }
 
-/// Looks for sectors of a record where only bytes lie that belong to nothing.
+/// Looks for sectors of a record among the bytes of FILE that belong to no text, block or index.
 fn find_unfinished(file: &Arc<dyn Source>) -> Result<Traces> {
     let found = match scan(&**file, false) {
         Ok(found) => found,
@@ -194,7 +195,7 @@ fn find_unfinished(file: &Arc<dyn Source>) -> Result<Traces> {
     Ok(Traces::Clean(Ok(found)))
 }
 
-/// What the record is that has these tags, and whose footer does not end FILE; `None` if the bytes are not a save's.
+/// The state of a record whose sectors have this tag and whose footer does not end FILE; `None` if no save has written them.
 fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Option<Traces>> {
     let base = tag.base().unwrap_or(u64::MAX);
     let end = tag.old_len.max(tag.new_len);
@@ -333,8 +334,8 @@ pub(super) fn remove_temporaries<S: Store>(store: &S, file: &OsStr) {
     }
 }
 
-/// Makes `bytes`, those of FILE as they are, what they will be once what was found is settled, without writing anything. What was found,
-/// and FILE as it was scanned if it is shown as it is.
+/// Turns `bytes`, those of FILE, into what they will be once an interrupted save is settled, without writing anything. Gives what was
+/// found, and the scan of FILE if it is shown as it is.
 pub(super) fn shown<S: Store>(
     store: &Arc<S>,
     name: &OsStr,

@@ -58,8 +58,8 @@ impl RejectedText {
         }
     }
 
-    /// Puts the text of a FILE of that name, which is open as well, on disk, in the place of the one before. The name of the file, with
-    /// its directory if that is not FILE's.
+    /// Writes a refused text of FILE to disk, in the place of the one before; `file` is the name of FILE and `open` the open file. Gives
+    /// the name of the file with the text, with its directory if that is not FILE's.
     ///
     /// # Errors
     /// [`Error::Io`] if no directory takes it, with what each of them said.
@@ -79,7 +79,7 @@ impl RejectedText {
                     if let Some(before) = self.kept.replace(Kept { name, place })
                         && before.place != place
                     {
-                        // an older text: that the newer one is kept is what counts
+                        // the older text may stay: the newer one is kept
                         let _ = self.remove(store, &before);
                     }
                     return Ok(whole);
@@ -205,7 +205,7 @@ fn write<S: Store>(
     let filled = write_fully(store, &made, text, 0)
         .and_then(|()| {
             if let Some(owned) = owned {
-                // that the text is kept is what counts
+                // a file without the owner of FILE keeps the text as well
                 let _ = store.imitate(owned, &made);
             }
             store.sync_all(&made)
@@ -218,15 +218,15 @@ fn write<S: Store>(
     match filled {
         Ok(name) => store.sync_dir().map(|()| name),
         Err(error) => {
-            // what matters is the first error; a leftover goes at the next mount
+            // the first error is returned; a leftover is removed at the next mount
             let _ = store.unlink(&temporary);
             Err(error)
         }
     }
 }
 
-/// Whether a file is another user's than this process, as in a mount that root makes for others: who may read it may read the text
-/// beside it. Else that is for its owner alone.
+/// Whether a file belongs to another user than this process, as in a mount that root makes for others: then users that may read it may
+/// also read the text beside it. Otherwise only its owner may.
 fn is_of_other_user<S: Store>(store: &S, file: &S::File) -> bool {
     store.stat(file).is_ok_and(|stat| stat.uid != store.user())
 }

@@ -52,7 +52,8 @@ pub(super) struct Copy<F> {
 }
 
 impl<S: Store> Replace<'_, S> {
-    /// Has a copy take FILE's name. With it, why that is not known to last, if the directory can't be synced.
+    /// Makes a copy that takes FILE's name. Also gives the error if the directory can't be synced: a crash may then bring the old file
+    /// back.
     pub(super) fn run(&self) -> Result<(Copy<S::File>, Option<Error>), SaveFailure> {
         let stat = self.stat(self.file)?;
         if stat.links > 1 {
@@ -271,7 +272,7 @@ impl<S: Store> Replace<'_, S> {
         self.plan.check(&found)
     }
 
-    /// R6 to R10. Why it is not known to last, if it has the name but the directory can't be synced.
+    /// R6 to R10. Gives the error if the copy has the name but the directory can't be synced.
     fn publish(&self, copy: &Copy<S::File>) -> Result<Option<Error>, SaveFailure> {
         let before = self.unchanged()?;
         let swapped = self
@@ -314,7 +315,7 @@ impl<S: Store> Replace<'_, S> {
         Ok(None)
     }
 
-    /// Gives FILE its name back: whether it has it. An error says that it has, but that a crash may undo this.
+    /// Gives FILE its name back, and tells whether it has it. An error means that it has, but that a crash may undo this.
     fn swap_back(&self, copy: &Copy<S::File>) -> Result<bool> {
         let back = self.store.exchange(&copy.name, self.name);
         if !back.unwrap_or(false) {

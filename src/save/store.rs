@@ -49,11 +49,11 @@ pub trait Store: Send + Sync + 'static {
     fn sync_data(&self, file: &Self::File) -> io::Result<()>;
     fn sync_all(&self, file: &Self::File) -> io::Result<()>;
     fn set_len(&self, file: &Self::File, len: u64) -> io::Result<()>;
-    /// Reserves space without changing the file's length; does nothing where that is not to be had.
+    /// Reserves space without changing the file's length; does nothing on a filesystem that can't.
     fn reserve(&self, file: &Self::File, extent: Extent) -> io::Result<()>;
     /// The first run of bytes at or behind `from` that is not a hole.
     fn data(&self, file: &Self::File, from: u64) -> io::Result<Option<Extent>>;
-    /// Lets `to` have the bytes of `from` without a copy.
+    /// Makes `to` share the bytes of `from`, without copying them.
     fn share(
         &self,
         from: &Self::File,
@@ -74,35 +74,38 @@ pub trait Store: Send + Sync + 'static {
     fn lock(&self, file: &Self::File) -> io::Result<bool>;
     /// The process that has the lock, if `/proc` tells.
     fn lock_holder(&self, file: &Self::File) -> Option<u32>;
-    /// Whether another process has `file`, which we have open for reading only, open for writing. Unknown is no.
+    /// Whether another process has `file` open for writing; this process must have it open for reading only. `false` if that can't be
+    /// found out.
     fn written_elsewhere(&self, file: &Self::File) -> io::Result<bool>;
-    /// The processes that have, if `/proc` tells.
+    /// The processes that have the file open for writing, if `/proc` tells.
     fn writers(&self, file: &Self::File) -> Option<String>;
     /// The filesystem's block in bytes, if files may share blocks of `file`.
     fn grain(&self, file: &Self::File) -> Option<u64>;
     /// Gives `to` the owner, permissions, ACL and extended attributes of `from`.
     fn imitate(&self, from: &Self::File, to: &Self::File) -> io::Result<()>;
 
-    /// Opens a file that is there, but no symlink.
+    /// Opens an existing file; a symlink is an error.
     fn open(&self, name: &OsStr, access: Access) -> io::Result<Self::File>;
     /// Makes a file for the owner alone, to be written, with the inode flags of `like`.
     fn create(&self, name: &OsStr, like: Option<&Self::File>) -> io::Result<Self::File>;
     fn stat_name(&self, name: &OsStr) -> io::Result<Stat>;
     fn names(&self) -> io::Result<Vec<OsString>>;
-    /// Swaps two names; whether the system can, as otherwise nothing happens.
+    /// Swaps two names; `false` if the system can't, and then nothing has happened.
     fn exchange(&self, a: &OsStr, b: &OsStr) -> io::Result<bool>;
     fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()>;
     fn unlink(&self, name: &OsStr) -> io::Result<()>;
     fn sync_dir(&self) -> io::Result<()>;
-    /// The directory that is now at the path by which this one was found, if that is another one; an error that says that it is gone,
-    /// if there is none.
+    /// The directory that is now at the path by which this one was found, if it is another one.
+    ///
+    /// # Errors
+    /// `ENOENT` or `ENOTDIR` if there is no directory at the path.
     fn moved(&self) -> io::Result<Option<Self>>
     where
         Self: Sized,
     {
         Ok(None)
     }
-    /// The path of this directory, where it is no longer that by which it was found.
+    /// The path of this directory, if that is no longer the one by which it was found.
     fn path_elsewhere(&self) -> Option<PathBuf> {
         None
     }
@@ -110,7 +113,7 @@ pub trait Store: Send + Sync + 'static {
     fn user(&self) -> u32;
 }
 
-/// The errno for "open for writing elsewhere".
+/// The error that another process has the file open for writing.
 pub(super) fn busy() -> io::Error {
     Errno::BUSY.into()
 }
@@ -121,7 +124,7 @@ pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::NOENT | Errno::NOTDIR))
 }
 
-/// Whether an error says that a thing can't be done at all, here or by us, rather than that it went wrong.
+/// Whether an error says that this operation can't be done at all on this filesystem or by this user, rather than that it went wrong.
 pub(super) fn impossible(error: &io::Error) -> bool {
     let errnos = [
         Errno::ACCESS,
@@ -143,12 +146,12 @@ pub(super) fn impossible(error: &io::Error) -> bool {
 /// A directory on a real filesystem.
 pub struct Disk {
     dir: File,
-    /// The path by which it was found; none if it stays what it is, whatever happens to that.
+    /// The path by which it was found; `None` for a directory that is not looked up again.
     path: Option<FilePath>,
 }
 
 impl Disk {
-    /// Opens the directory, which stays the same one whatever happens to its path.
+    /// Opens a directory that stays the same one, even if another takes its path.
     ///
     /// # Errors
     /// Of opening it.
@@ -157,8 +160,8 @@ impl Disk {
         Ok(Self::held(found.dir))
     }
 
-    /// Opens the directory that is at a path now: for `Access::Read` only to open files in it, which a user may who can search it
-    /// and not read it.
+    /// Opens the directory that is at a path now. With [`Access::Read`] only files in it can be opened: that needs permission to search
+    /// the directory, not to read it.
     ///
     /// # Errors
     /// Of opening it.
@@ -173,7 +176,7 @@ impl Disk {
         Ok(Self { dir, path })
     }
 
-    /// The directory that is open already.
+    /// A directory that is open already.
     pub(super) fn held(dir: File) -> Self {
         Self { dir, path: None }
     }
@@ -191,7 +194,7 @@ impl Disk {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = |flags| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode));
         match open(flags) {
-            // another process has a lease, as file servers take: it is asked to give it back, and waited for
+            // Another process has a lease on the file, as file servers take: the kernel asks for it back, and this call waits for that.
             Err(Errno::AGAIN) if flags.contains(OFlags::NONBLOCK) => {
                 let file = open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
                 open_waiting(&file, flags)
@@ -207,11 +210,11 @@ impl Disk {
     }
 }
 
-/// Opens what a descriptor of a regular file stands for, however long another process keeps a lease of it: no longer than the system
-/// lets it (`/proc/sys/fs/lease-break-time`).
+/// Opens the regular file that a descriptor stands for, and waits for another process that has a lease on it. The system ends the lease
+/// after `/proc/sys/fs/lease-break-time` seconds.
 ///
 /// # Errors
-/// Of the system; `EAGAIN` if it is no regular file, for which there may be no end of waiting, or there is no `/proc`.
+/// Of the system; `EAGAIN` if there is no `/proc`, or if it is no regular file: opening that might wait for ever.
 pub(super) fn open_waiting(file: &OwnedFd, flags: OFlags) -> io::Result<File> {
     let found = rustix::fs::fstat(file)?;
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
@@ -220,7 +223,7 @@ pub(super) fn open_waiting(file: &OwnedFd, flags: OFlags) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = flags.difference(OFlags::NONBLOCK | OFlags::NOFOLLOW);
     let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
-    // what is not there is `/proc`, not the file
+    // the file is open, so it is `/proc` that is missing
     Ok(opened
         .map_err(|error| {
             if error == Errno::NOENT {
@@ -243,10 +246,10 @@ pub fn lock_shared(file: &File) -> io::Result<bool> {
     ))
 }
 
-/// Takes this process's lock on a file away.
+/// Gives up this process's lock on a file.
 ///
 /// # Errors
-/// Of the system; not where there are no locks.
+/// Of the system; a filesystem without locks gives none.
 pub fn unlock(file: &File) -> io::Result<()> {
     match rustix::fs::flock(file, FlockOperation::Unlock) {
         Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),

@@ -1,6 +1,5 @@
 //! [`Writer`] writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
-mod growth;
 mod raw_write;
 mod reload;
 mod unsettled;
@@ -216,6 +215,32 @@ impl<S: Store> Writer<S> {
         match self.grain() {
             Some(grain) if !fits => plan(padding, Some(grain)),
             _ => Ok(found),
+        }
+    }
+
+    /// By how many bytes `edit` would make FILE longer, computed from lengths alone: before the bytes of the edit are read, encoded or
+    /// digested. A long hole in an edit costs nothing to make, but reading it would keep all other saves waiting.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if a save would fail with that whatever the bytes are; those of [`Plan::new`].
+    pub fn growth(&self, edit: &Edit) -> Result<u64> {
+        let plan = self.plan(edit)?;
+        let growth = plan.layout().len.saturating_sub(self.layout.len);
+        if plan.in_place().is_some() {
+            return Ok(growth);
+        }
+        let limit = if self.options.grow {
+            self.copy_limit(&plan)?
+        } else {
+            Some("-o grow=never forbids to move what is behind it".to_owned())
+        };
+        // what a journal holds may move in place
+        match limit.filter(|_| growth > JOURNAL_LIMIT || !self.options.grow) {
+            Some(why) => {
+                let why = format!("the edit makes the file {growth} bytes longer, but {why}");
+                Err(Error::NoRoom { why, limit: true })
+            }
+            None => Ok(growth),
         }
     }
 

@@ -5,11 +5,11 @@ use std::sync::Mutex;
 use super::{Borrower, Loan, Memory, Source};
 use crate::error::{Error, Place, Result, lock};
 
-/// Bytes that are made when they are first read, and kept from then on. What prevents that is not kept: the next read tries again.
+/// Bytes that are made when they are first read, and kept from then on. An error is not kept: the next read tries again.
 pub struct Made {
     len: u64,
     make: Box<dyn Fn() -> Result<Vec<u8>> + Send + Sync>,
-    /// Held while they are made, so that readers who need them wait.
+    /// Locked while the bytes are made: other readers wait for them.
     kept: Mutex<Option<Memory>>,
 }
 

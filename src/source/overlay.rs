@@ -45,7 +45,7 @@ impl Overlay {
         }
     }
 
-    /// Has the bytes of the base read elsewhere from now on, because they have moved. They must be the same.
+    /// Reads the bytes of the base from another source from now on, because they have moved. They must be the same.
     pub fn rebase(&self, base: Arc<dyn Source>) {
         *self.base.write().unwrap_or_else(PoisonError::into_inner) = base;
     }
@@ -78,8 +78,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// Takes over what was written into `other`, at the same offsets, by renaming it: only what was written here beside that is copied. After
-    /// an error both are as they were.
+    /// Takes over what was written into `other`, at the same offsets. The two exchange their temporary files, so that only pieces which
+    /// were written here alone are copied. After an error both are as they were.
     ///
     /// # Errors
     /// As [`Overlay::write`]; [`Error::Io`] of reading.
@@ -137,7 +137,7 @@ impl Overlay {
         out
     }
 
-    /// Where the bytes are not, or not surely, those of the base, in order. What is gone at the end is not among it.
+    /// The ranges whose bytes may differ from the base, in order. Bytes that were cut off at the end are not among them.
     #[must_use]
     pub fn touched(&self) -> Vec<Range<u64>> {
         self.parts()

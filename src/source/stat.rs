@@ -43,15 +43,15 @@ impl Stat {
         self.mode & TYPE == DIRECTORY
     }
 
-    /// Whether this is the file that `before` is of, with the bytes of then: what is compared changes when the bytes of a file
-    /// change, or when another one takes its name.
+    /// Whether this is the same file as `before`, with the same bytes: it has the same device, inode, length and time of change. One of
+    /// these changes when the bytes change, or when another file takes the name.
     #[must_use]
     pub fn has_bytes_of(&self, before: &Self) -> bool {
         let bytes = |stat: &Self| (stat.id, stat.size, stat.mtime);
         bytes(self) == bytes(before)
     }
 
-    /// The same, and that nothing else of it was changed either, as its owner and mode.
+    /// The same, and that nothing else of the file was changed, such as owner and mode.
     #[must_use]
     pub fn is_untouched_since(&self, before: &Self) -> bool {
         self.has_bytes_of(before) && self.ctime == before.ctime

@@ -1,4 +1,4 @@
-//! The same without the feature `remote`: a URL is refused.
+//! What stands in for reading URLs without the feature `remote`: each URL is refused.
 
 use std::fmt;
 use std::path::Path;
@@ -18,6 +18,9 @@ const WITHOUT: &str = "URLs are read by the packages and by builds with --featur
 /// A URL that can be read: there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Location {}
+
+/// What asks servers: there is none either.
+pub(super) use Location as Remote;
 
 impl Location {
     pub(super) fn parse(text: &str) -> Option<Result<Self, &'static str>> {
@@ -46,24 +49,20 @@ impl fmt::Display for Location {
     }
 }
 
-/// What asks servers: nothing does.
-pub(super) enum Servers {}
+/// Refuses, as each use of a URL does.
+pub(super) fn start(_: &Options, _: &Arc<Cache>) -> Result<Remote> {
+    Err(crate::error::Error::unsupported(
+        crate::error::Place::File,
+        WITHOUT,
+    ))
+}
 
-impl Servers {
-    pub(super) fn new(_: &Options, _: &Arc<Cache>) -> Result<Self> {
-        Err(crate::error::Error::unsupported(
-            crate::error::Place::File,
-            WITHOUT,
-        ))
-    }
+pub(super) fn file(remote: &Remote, _: &Location, _: &Path) -> FilePath {
+    match *remote {}
+}
 
-    pub(super) fn file(&self, _: &Location, _: &Path) -> FilePath {
-        match *self {}
-    }
-
-    pub(super) fn bucket(&self, _: &Location) -> Box<dyn Listable> {
-        match *self {}
-    }
+pub(super) fn bucket(remote: &Remote, _: &Location) -> Box<dyn Listable> {
+    match *remote {}
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::table::{MountOption, Scope};
 use super::{Action, Options};
 use crate::cli::exit::{Exit, Failure};
 
-/// What is read, as far as options ask.
+/// What an action reads, as far as it decides which options make a difference.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -28,7 +28,7 @@ pub(crate) fn idle(option: &str, there: &str) -> Failure {
 }
 
 impl Options {
-    /// That each option which was given makes a difference to an action on what it reads.
+    /// Refuses the first option that was given and makes no difference to an action on what it reads.
     pub(crate) fn check_effect(&self, action: Action<'_>, reads: Reads) -> Result<(), Failure> {
         let idle_one = |option: &&MountOption| {
             let there = self.hindrance(option.scope, action, reads)?;

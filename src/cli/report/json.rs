@@ -1,5 +1,5 @@
-//! `--list --json`: one object for a file. The manual has the schema; what is an extended attribute or a column of `info/` too is
-//! called like it.
+//! `--list --json`: one object for each file. The manual has the schema. A field that is also an extended attribute or a column of
+//! `info/` has the same name there.
 
 use std::path::Path;
 
@@ -46,16 +46,8 @@ struct BlockObject {
     problem: Option<String>,
 }
 
-/// Where the elements of an array are: the number of a block, or a text.
 #[derive(serde::Serialize)]
-#[serde(untagged)]
-enum ArraySource {
-    Block(usize),
-    Other(String),
-}
-
-#[derive(serde::Serialize)]
-struct ArrayObject {
+struct ArrayObject<'a> {
     path: String,
     file: Option<String>,
     datatype: Option<String>,
@@ -64,7 +56,8 @@ struct ArrayObject {
     strides: Option<Vec<i64>>,
     offset: u64,
     unit: Option<String>,
-    source: Option<ArraySource>,
+    #[serde(serialize_with = "source")]
+    source: &'a Array,
     bytes: Option<u64>,
     problem: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +74,15 @@ struct StatsObject {
     mean: Option<Number>,
     nan: Option<u64>,
     problem: Option<String>,
+}
+
+/// Writes where the elements of an array are: the number of a block, or a text; null if that is not known.
+fn source<S: Serializer>(array: &Array, to: S) -> Result<S::Ok, S::Error> {
+    match array.origin() {
+        Origin::Block(n) => n.serialize(to),
+        Origin::Unknown => to.serialize_none(),
+        _ => to.serialize_str(&array.source_text()),
+    }
 }
 
 /// Writes a number as JSON; infinities and NaN as the strings that they are in the JSON of a tree.
@@ -120,7 +122,7 @@ struct ReferenceObject {
     uri: String,
 }
 
-/// Objects that are made one at a time, when they are written: there may be a million.
+/// A list of objects, each made when it is written: there may be a million.
 struct Each<F>(F);
 
 impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
@@ -146,7 +148,7 @@ fn block((block, header): (usize, &BlockHeader), snapshot: &Snapshot) -> BlockOb
     }
 }
 
-fn array(array: &Array, found: Option<&Result<Option<Stats>, Error>>) -> ArrayObject {
+fn array<'a>(array: &'a Array, found: Option<&Result<Option<Stats>, Error>>) -> ArrayObject<'a> {
     let shown = array.problem().is_none();
     ArrayObject {
         path: array.path(),
@@ -157,11 +159,7 @@ fn array(array: &Array, found: Option<&Result<Option<Stats>, Error>>) -> ArrayOb
         strides: array.strides().map(<[i64]>::to_vec),
         offset: array.offset(),
         unit: array.unit().map(str::to_owned),
-        source: match array.origin() {
-            Origin::Block(n) => Some(ArraySource::Block(*n)),
-            Origin::Unknown => None,
-            _ => Some(ArraySource::Other(array.source_text())),
-        },
+        source: array,
         bytes: shown.then(|| array.bin_len()),
         problem: array.remark(),
         stats: found.map(stats),

@@ -1,5 +1,5 @@
-//! Asking the daemon of a mount about itself, in a process of its own: a daemon that does not answer may hold a process that asks
-//! beyond the reach of any signal, and then this process must still end.
+//! Asks the daemon of a mount about itself, from a child process: as long as the daemon does not answer, no signal may end the process
+//! that asks, and the command itself must still end.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -41,7 +41,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// What goes with the mount.
+    /// What is lost with the mount, a line for each loss.
     pub(super) fn losses(&self) -> impl Iterator<Item = String> {
         let scratch = self.scratch.iter();
         let scratch = scratch.map(|names| format!("and with it went what was in it only: {names}"));

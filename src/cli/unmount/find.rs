@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::daemon_is_gone;
 use crate::vfs::Mounted;
 
-/// What is said of anything else.
+/// The message for a path that names none of our mounts.
 pub(super) const NOT_OURS: &str =
     "not a mounted ASDF file; findmnt -t fuse.asdf-mount lists those that are mounted";
 

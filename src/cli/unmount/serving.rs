@@ -8,8 +8,8 @@ use rustix::fs::{Mode, OFlags};
 use crate::save::lock_holder;
 use crate::vfs::Mounted;
 
-/// The process that serves a mount: one of this program's name with a connection to the kernel of that number, or, where the kernel
-/// does not tell numbers, the one that has its file locked: none has a directory, or what lies far away.
+/// The process that serves a mount: one of this program's name that has the mount's connection to the kernel. If the kernel does not
+/// show connections, it is the process that has the file locked; there is none for a directory or a far file.
 pub(super) fn daemon_of(mounted: &Mounted) -> Option<u32> {
     let connected = || {
         let name = fs::read("/proc/self/comm").ok()?;
@@ -32,8 +32,8 @@ pub(super) fn lock_holder_of(mounted: &Mounted) -> Option<u32> {
     file.ok().and_then(|file| lock_holder(&file.into()))
 }
 
-/// Whether a thread of a process has a descriptor of which the kernel says this. The first thread of one that was killed has none any
-/// more.
+/// Whether a thread of a process has a descriptor whose `fdinfo` has this line. Each thread is looked at: the first thread of a killed
+/// process has no descriptors any more.
 fn has_connection(process: &Path, line: &str) -> bool {
     let mut descriptors =
         entries(&process.join("task")).flat_map(|thread| entries(&thread.path().join("fdinfo")));

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::save::processes::named;
 use crate::vfs::Mounted;
 
-/// That the mount at `mountpoint` is in use, by what, and what to do: a mount inside, a loop device, or processes as far as we may
-/// look.
+/// The message that the mount at `mountpoint` is in use: by what, and what to do. It names a mount inside, a loop device, or the
+/// processes that this user may look at.
 pub(super) fn busy(mountpoint: &Path) -> String {
     if let Some(inner) = mounted_inside(mountpoint) {
         let inner = inner.display();

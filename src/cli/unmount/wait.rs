@@ -1,4 +1,4 @@
-//! Waiting for the end of a process: people are told for what, and it has a limit.
+//! Waiting for the end of a process, up to a limit; the user is told what is waited for.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// From now on.
+    /// Time that runs from now on.
     pub(super) fn new(limit: Duration) -> Self {
         Self {
             begun: Instant::now(),

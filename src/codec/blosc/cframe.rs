@@ -36,7 +36,7 @@ const WIDTH_64: u8 = 0x10;
 const WIDTH_MASK: u8 = 0x30;
 const SIZES_VARY: u8 = 0x40;
 const BLOCKS_VARY: u8 = 0x80;
-/// Elements in the header's array since there is a block size.
+/// First byte of a header that has a block size: an array of 14 elements.
 const WITH_BLOCK_SIZE: u8 = 0x9E;
 const SPECIAL: u8 = 0x80;
 /// Bytes of the offsets that are kept when a block of them has been decoded.
@@ -60,7 +60,7 @@ pub(super) struct Cframe {
     piece: Mutex<Option<OffsetsPiece>>,
 }
 
-/// A chunk as a frame has it.
+/// A chunk of a frame that is written.
 pub(super) enum FrameChunk {
     /// These bytes of the payload.
     Stored(Range<u64>),
@@ -68,6 +68,17 @@ pub(super) enum FrameChunk {
     Special([u8; OFFSET]),
     /// Written anew.
     New(Vec<u8>),
+}
+
+impl FrameChunk {
+    /// Bytes that it takes among the chunks of the frame.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Stored(range) => range.end.saturating_sub(range.start),
+            Self::Special(_) => 0,
+            Self::New(bytes) => len_u64(bytes.len()),
+        }
+    }
 }
 
 /// Decoded bytes of the chunk of offsets.
@@ -261,7 +272,7 @@ impl Cframe {
             .map_or(0, |piece| len_u64(piece.bytes.capacity()))
     }
 
-    /// Gives up what is held.
+    /// Drops the decoded offsets that are held.
     pub(super) fn thin_out(&self) {
         *lock(&self.piece) = None;
     }

@@ -86,8 +86,7 @@ pub(super) struct Chunk {
     split: bool,
     dictionary: bool,
     typesize: u8,
-    format: u8,
-    registered: u8,
+    codec: Inner,
     /// In the order of encoding.
     filters: Vec<Filter>,
     content: Packing,
@@ -126,8 +125,7 @@ impl Chunk {
             split: flags & NOT_SPLIT == 0,
             dictionary: false,
             typesize,
-            format: flags >> 5,
-            registered: 0,
+            codec: Inner::of_format(flags >> 5),
             filters: Vec::new(),
             content: Packing::Packed,
         };
@@ -158,8 +156,7 @@ impl Chunk {
             split: false,
             dictionary: false,
             typesize,
-            format: 0,
-            registered: 0,
+            codec: Inner::BloscLz,
             filters: Vec::new(),
             content: Packing::Run(special_value(kind, typesize)?),
         };
@@ -188,7 +185,9 @@ impl Chunk {
             _,
             flags,
         ] = *rest;
-        self.registered = codec;
+        if let Inner::Registered(number) = &mut self.codec {
+            *number = codec;
+        }
         self.dictionary = flags & DICTIONARY != 0;
         let pipeline = [(f0, m0), (f1, m1), (f2, m2), (f3, m3), (f4, m4), (f5, m5)];
         self.filters = pipeline.into_iter().filter_map(filter).collect();
@@ -334,7 +333,7 @@ fn filter((id, parameter): (u8, u8)) -> Option<Filter> {
     }
 }
 
-/// The element of which a special chunk consists. What is not initialised reads as zeros, always the same.
+/// The element that a special chunk repeats. A chunk that was not initialised reads as zeros, so that each read gives the same.
 fn special_value(kind: u8, typesize: u8) -> Result<Vec<u8>> {
     match (kind, typesize) {
         (1 | 4, _) => Ok(vec![0]),
@@ -416,7 +415,6 @@ impl BlockDecoder {
 
     /// Decodes the streams of block `n` into `out`.
     fn unpack(&mut self, stored: &dyn Source, chunk: &Chunk, n: u64, out: &mut [u8]) -> Result<()> {
-        let codec = Inner::new(chunk.format, chunk.registered);
         if chunk.dictionary {
             self.read_dictionary(stored, chunk)?;
         }
@@ -435,8 +433,7 @@ impl BlockDecoder {
                 Ok(size) if size == len => out.copy_from_slice(input.take(size)?),
                 Ok(size) if size < len => {
                     let packed = input.take(size)?;
-                    self.decoders
-                        .decode(codec.clone()?, packed, dictionary, out)?;
+                    self.decoders.decode(chunk.codec, packed, dictionary, out)?;
                 }
                 Ok(size) => {
                     return Err(corrupt(format!("Blosc stream of {size} bytes for {len}")));

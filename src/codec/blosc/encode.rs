@@ -11,7 +11,8 @@ use std::io::Write;
 use super::chunk::{BIT_SHUFFLED, Chunk, DELTA, EXTENDED, HEADER, NOT_SPLIT, SHUFFLED, STORED};
 use super::filters::{bit_shuffle, shuffle};
 use crate::codec::chunked::{Headers, array_at};
-use crate::codec::splice::{Edited, Framing, StoredChunk, write};
+use crate::codec::splice::{Edited, Framing, write};
+use crate::codec::walk::ChunkStart;
 use crate::codec::zstd;
 use crate::error::{Result, corrupt};
 use crate::source::len_u64;
@@ -60,7 +61,7 @@ impl Default for BlockShape {
 }
 
 impl BlockShape {
-    /// That of a new chunk of Blosc2, with elements of so many bytes.
+    /// The shape of a new chunk of Blosc2, with elements of so many bytes.
     pub(super) fn of_blosc2(typesize: u8) -> Self {
         let size = usize::from(typesize.max(1));
         Self {
@@ -71,13 +72,18 @@ impl BlockShape {
         }
     }
 
-    /// The same with blocks of another size, if that is one that is written.
+    /// The same with blocks of another size, if blocks of that size are written.
     pub(super) fn in_blocks(self, block: u32) -> Self {
         let block = usize::try_from(block).unwrap_or(0);
-        let written =
-            (MIN_BLOCK..=MAX_BLOCK).contains(&block) && block.is_multiple_of(self.typesize.into());
-        let block = if written { block } else { self.block };
-        Self { block, ..self }
+        let other = Self { block, ..self };
+        if other.is_written() { other } else { self }
+    }
+
+    /// Whether blocks like these are written.
+    fn is_written(self) -> bool {
+        self.typesize > 0
+            && (MIN_BLOCK..=MAX_BLOCK).contains(&self.block)
+            && self.block.is_multiple_of(self.typesize.into())
     }
 
     /// Bytes of a chunk's header.
@@ -85,46 +91,40 @@ impl BlockShape {
         if self.blosc2 { EXTENDED } else { HEADER }
     }
 
-    /// That of the Blosc2 chunk with this header, if such a chunk is written: with Zstandard, and a shuffle or no filter.
+    /// The shape of the Blosc2 chunk with this header, if such a chunk is written: with Zstandard, and a shuffle or no filter.
     pub(super) fn of_header_2(header: [u8; 32]) -> Option<Self> {
         let [version, _, flags, typesize, ..] = header;
         let [_, _, _, _, _, _, _, _, b0, b1, b2, b3, ..] = header;
         let (filters, more) = (header.get(16..22)?, header.last());
-        let block = usize::try_from(u32::from_le_bytes([b0, b1, b2, b3])).ok()?;
         let both = SHUFFLED | BIT_SHUFFLED;
         let known = (3..=5).contains(&version)
             && flags & (FORMAT | both | DELTA) == FLAGS & FORMAT | both
             && filters.iter().map(|&filter| u32::from(filter)).sum::<u32>() <= SHUFFLED.into()
-            && more == Some(&0)
-            && (MIN_BLOCK..=MAX_BLOCK).contains(&block)
-            && typesize > 0
-            && block.is_multiple_of(typesize.into());
-        known.then_some(Self {
+            && more == Some(&0);
+        let shape = Self {
             typesize,
-            block,
+            block: usize::try_from(u32::from_le_bytes([b0, b1, b2, b3])).ok()?,
             filter: filters.contains(&SHUFFLED).into(),
             blosc2: true,
-        })
+        };
+        Some(shape).filter(|shape| known && shape.is_written())
     }
 
-    /// That of the chunk with this header, if such a chunk is written.
+    /// The shape of the Blosc1 chunk with this header, if such a chunk is written.
     pub(super) fn of(
         [version, _, flags, typesize, _, _, _, _, b0, b1, b2, b3, ..]: [u8; 16],
     ) -> Option<Self> {
-        let block = usize::try_from(u32::from_le_bytes([b0, b1, b2, b3])).ok()?;
         let filter = flags & (SHUFFLED | BIT_SHUFFLED | DELTA);
         let known = version <= 2
             && flags & FORMAT == FLAGS & FORMAT
-            && matches!(filter, 0 | SHUFFLED | BIT_SHUFFLED)
-            && (MIN_BLOCK..=MAX_BLOCK).contains(&block)
-            && typesize > 0
-            && block.is_multiple_of(typesize.into());
-        known.then_some(Self {
+            && matches!(filter, 0 | SHUFFLED | BIT_SHUFFLED);
+        let shape = Self {
             typesize,
-            block,
+            block: usize::try_from(u32::from_le_bytes([b0, b1, b2, b3])).ok()?,
             filter,
             blosc2: false,
-        })
+        };
+        Some(shape).filter(|shape| known && shape.is_written())
     }
 
     /// The same with another filter.
@@ -229,22 +229,22 @@ impl Framing for BloscEncoder {
 
     type Shape = BlockShape;
 
-    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(StoredChunk, BlockShape)> {
+    fn read(&mut self, edited: &Edited, at: ChunkStart) -> Result<(ChunkStart, BlockShape)> {
         let source = edited.stored.as_ref();
-        let len = u64::from(u32::from_be_bytes(array_at(source, at)?));
-        let chunk_at = at.saturating_add(4);
+        let len = u64::from(u32::from_be_bytes(array_at(source, at.mark)?));
+        let chunk_at = at.mark.saturating_add(4);
         let end = chunk_at.saturating_add(len);
         if end > source.len() {
             return Err(corrupt("Blosc chunk that is cut short"));
         }
-        let data_room = edited.stored_len.saturating_sub(start);
+        let data_room = edited.stored_len.saturating_sub(at.start);
         let chunk = Chunk::read(&mut Headers::new(source), chunk_at, len, data_room)?;
         let shape = BlockShape::of(array_at(source, chunk_at)?).unwrap_or_default();
-        let stored = StoredChunk {
-            stored: at..end,
-            size: chunk.size,
+        let next = ChunkStart {
+            start: at.start.saturating_add(chunk.size),
+            mark: end,
         };
-        Ok((stored, shape))
+        Ok((next, shape))
     }
 
     fn encode(&mut self, bytes: &[u8], shape: &BlockShape, out: &mut dyn Write) -> Result<()> {

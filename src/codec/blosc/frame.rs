@@ -1,13 +1,14 @@
 //! Writing a contiguous frame of Blosc2, which [`cframe`](super::cframe) describes.
 //!
-//! Behind the chunk of offsets stands a trailer: metadata of variable length, of which there are none here, its own length, and room
-//! for a fingerprint. The bytes between the fields that change are those that c-blosc2 3.3 writes; abacusutils and asdf-cxx read such
-//! frames through it.
+//! Behind the chunk of offsets stands a trailer: metadata of variable length (none in a frame that is new), its own length, and
+//! room for a fingerprint. Between the fields that change stand the bytes that c-blosc2 3.3 writes; abacusutils and asdf-cxx read
+//! such frames through that library.
 //!
-//! The header says how long all chunks are together. So they are packed twice, as those of `single` are: first to count their bytes.
+//! The header says how long all chunks are together. So each chunk is packed twice, as a block of `single` is: first to count its
+//! bytes, then to write them.
 //!
-//! Of a frame that keeps its length, chunks that an edit does not touch are copied as they are stored, with all that stands in front
-//! of the chunks and behind them: metadata, such as the shape of an array of b2nd.
+//! An edit that keeps the length of a frame copies the chunks that it does not touch, and everything in front of the chunks and
+//! behind them: metadata, such as the shape of a b2nd array.
 
 use std::io::Write;
 
@@ -28,7 +29,7 @@ const HEADER_LEN: u32 = 97;
 const MAGIC: &[u8] = b"\x9E\xA8b2frame\0";
 /// Format version 2 with offsets of 64 bits, contiguous, Zstandard at level 1, blocks that are split if that helps.
 const FLAGS: [u8; 5] = [0xA4, 0x12, 0, 0x15, 2];
-/// Two threads, which nobody has to use, and no metadata of variable length.
+/// Two threads, which a reader need not start, and no metadata of variable length.
 const THREADS: &[u8] = b"\xD1\0\x02\xD1\0\x02\xC2";
 /// Six filters, of which the last is a shuffle, Zstandard, and their parameters.
 const PIPELINE: &[u8] = b"\xD8\x06\0\0\0\0\0\x01\x05\0\0\0\0\0\0\0\0\0";
@@ -39,44 +40,14 @@ const TRAILER: &[u8] =
 /// Bytes of an offset.
 const OFFSET: u8 = 8;
 
-/// What a frame is like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FrameShape {
-    chunk: u32,
-    typesize: u8,
-}
-
-impl Default for FrameShape {
-    fn default() -> Self {
-        Self {
-            chunk: CHUNK_LEN,
-            typesize: 1,
-        }
-    }
-}
-
-impl FrameShape {
-    /// That of a stored frame, as far as such frames are written.
-    pub(super) fn of(stored: &dyn Source) -> Self {
-        let field = |at| array_at::<4>(stored, at).map_or(0, u32::from_be_bytes);
-        let (chunk, typesize) = (field(58), u8::try_from(field(48)).unwrap_or(0));
-        Self {
-            chunk: chunk.clamp(MIN_CHUNK, MAX_CHUNK),
-            typesize: typesize.max(1),
-        }
-    }
-
-    /// The same for so many bytes. Readers count elements, so that all chunks must consist of whole ones.
-    fn of_len(self, len: u64) -> Self {
-        let whole = |n: u64| n.is_multiple_of(self.typesize.into());
-        let typesize = if whole(len) && whole(self.chunk.into()) {
-            self.typesize
-        } else {
-            1
-        };
-        Self { typesize, ..self }
-    }
-}
+/// Where a header has the bytes of the frame, the bytes of all chunks, and the decoded bytes of a type, a block and a chunk.
+const LEN_AT: usize = 16;
+const CHUNKS_AT: usize = 39;
+const TYPE_AT: u64 = 48;
+const BLOCK_AT: u64 = 53;
+const CHUNK_AT: u64 = 58;
+/// The longest header that is copied.
+const MAX_HEADER: u64 = 1 << 20;
 
 /// Writes `decoded` as a frame.
 ///
@@ -84,46 +55,14 @@ impl FrameShape {
 /// Of reading `decoded`, and of `out`.
 pub(super) fn encode(
     encoder: &mut BloscEncoder,
-    frame: FrameShape,
     decoded: &dyn Source,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let frame = frame.of_len(decoded.len());
-    let shape = BlockShape::of_blosc2(frame.typesize);
-    let mut offsets = Vec::new();
-    let chunk = at_most(frame.chunk.into(), usize::MAX);
-    let mut end: u64 = 0;
-    each_piece(decoded, 0..decoded.len(), chunk, |bytes| {
-        offsets.extend(end.to_le_bytes());
-        end = end.saturating_add(len_u64(encoder.chunk(shape, bytes).len()));
-        Ok(())
-    })?;
-    let offsets = offsets_chunk(&offsets);
-    write(
-        out,
-        &frame_header(frame, decoded.len(), end, len_u64(offsets.len())),
-    )?;
-    let mut at: u64 = 0;
-    each_piece(decoded, 0..decoded.len(), chunk, |bytes| {
-        let chunk = encoder.chunk(shape, bytes);
-        at = at.saturating_add(len_u64(chunk.len()));
-        write(out, &chunk)
-    })?;
-    if at != end {
-        return Err(corrupt("bytes that change while they are encoded"));
-    }
-    write(out, &offsets)?;
-    write(out, TRAILER)
+    FrameWriter::new(decoded, CHUNK_LEN, 1).write(encoder, out)
 }
 
-/// Where the header has the length of the frame, the bytes of all chunks, and those of a block.
-const LEN_AT: usize = 16;
-const CHUNKS_AT: usize = 39;
-const BLOCK_AT: u64 = 53;
-/// The longest header that is copied.
-const MAX_HEADER: u64 = 1 << 20;
-
-/// Writes an edited frame.
+/// Writes an edited frame. It keeps the length of its chunks and its typesize; and if it also keeps its own length, the chunks that
+/// the edit does not touch.
 ///
 /// # Errors
 /// Of reading the edited bytes or the stored ones, and of `out`.
@@ -133,20 +72,24 @@ pub(super) fn reencode(
     out: &mut dyn Write,
 ) -> Result<()> {
     let stored = edited.stored.as_ref();
-    let shape = FrameShape::of(stored);
+    let field = |at| array_at(stored, at).map_or(0, u32::from_be_bytes);
+    let chunk = field(CHUNK_AT).clamp(MIN_CHUNK, MAX_CHUNK);
+    let typesize = u8::try_from(field(TYPE_AT)).unwrap_or(0);
+    let mut writer = FrameWriter::new(edited.decoded, chunk, typesize.max(1));
     let frame = Cframe::open(stored, edited.stored_len).ok();
     let frame = frame.filter(|frame| {
         let [head, tail] = frame.around(frame_len(stored));
         edited.decoded.len() == edited.stored_len
-            && frame.chunk_size() == Some(shape.chunk.into())
+            && frame.chunk_size() == Some(chunk.into())
             && head.end <= MAX_HEADER
             && tail.start <= tail.end
             && tail.end <= stored.len()
     });
-    match frame {
-        Some(frame) => Splice::new(shape, &frame, edited).write(encoder, out),
-        None => encode(encoder, shape, edited.decoded, out),
+    if let Some(frame) = frame {
+        writer.shape = writer.shape.in_blocks(field(BLOCK_AT));
+        writer.kept = Some((edited, frame));
     }
+    writer.write(encoder, out)
 }
 
 /// Bytes of a stored frame, as its header says.
@@ -154,25 +97,34 @@ fn frame_len(stored: &dyn Source) -> u64 {
     array_at(stored, len_u64(LEN_AT)).map_or(0, u64::from_be_bytes)
 }
 
-/// An edited frame that keeps its length.
-struct Splice<'a> {
-    frame: &'a Cframe,
-    edited: &'a Edited<'a>,
+/// A frame that is to be written.
+struct FrameWriter<'a> {
+    decoded: &'a dyn Source,
     /// Decoded bytes of a chunk.
-    chunk: u64,
-    /// What chunks that are written anew are like.
+    chunk: u32,
+    typesize: u8,
+    /// What chunks that are packed look like.
     shape: BlockShape,
+    /// The stored frame that this one replaces, if chunks of it are copied.
+    kept: Option<(&'a Edited<'a>, Cframe)>,
 }
 
-impl<'a> Splice<'a> {
-    fn new(frame: FrameShape, stored: &'a Cframe, edited: &'a Edited<'a>) -> Self {
-        let block = array_at(edited.stored.as_ref(), BLOCK_AT).map_or(0, u32::from_be_bytes);
-        let typesize = frame.of_len(edited.decoded.len()).typesize;
+impl<'a> FrameWriter<'a> {
+    /// A new frame. Its typesize becomes 1 where bytes would be left over: readers count elements, so that all chunks must consist
+    /// of whole ones.
+    fn new(decoded: &'a dyn Source, chunk: u32, typesize: u8) -> Self {
+        let is_whole = |len: u64| len.is_multiple_of(typesize.into());
+        let typesize = if is_whole(decoded.len()) && is_whole(chunk.into()) {
+            typesize
+        } else {
+            1
+        };
         Self {
-            frame: stored,
-            edited,
-            chunk: frame.chunk.into(),
-            shape: BlockShape::of_blosc2(typesize).in_blocks(block),
+            decoded,
+            chunk,
+            typesize,
+            shape: BlockShape::of_blosc2(typesize),
+            kept: None,
         }
     }
 
@@ -182,18 +134,17 @@ impl<'a> Splice<'a> {
         encoder: &mut BloscEncoder,
         mut each: impl FnMut(FrameChunk) -> Result<()>,
     ) -> Result<()> {
-        let len = self.edited.decoded.len();
-        for number in 0..len.div_ceil(self.chunk) {
-            let start = number.saturating_mul(self.chunk);
-            let range = start..start.saturating_add(self.chunk).min(len);
-            if self.edited.touches(&range) {
-                let whole = at_most(self.chunk, usize::MAX);
-                each_piece(self.edited.decoded, range, whole, |bytes| {
+        let (len, chunk) = (self.decoded.len(), u64::from(self.chunk));
+        for number in 0..len.div_ceil(chunk) {
+            let start = number.saturating_mul(chunk);
+            let range = start..start.saturating_add(chunk).min(len);
+            let kept = self.kept.as_ref();
+            if let Some((edited, frame)) = kept.filter(|(edited, _)| !edited.touches(&range)) {
+                each(frame.stored_chunk(edited.stored.as_ref(), start, number)?)?;
+            } else {
+                each_piece(self.decoded, range, at_most(chunk, usize::MAX), |bytes| {
                     each(FrameChunk::New(encoder.chunk(self.shape, bytes)))
                 })?;
-            } else {
-                let stored = self.edited.stored.as_ref();
-                each(self.frame.stored_chunk(stored, start, number)?)?;
             }
         }
         Ok(())
@@ -203,76 +154,83 @@ impl<'a> Splice<'a> {
         let mut offsets = Vec::new();
         let mut end: u64 = 0;
         self.chunks(encoder, |chunk| {
-            let len = match chunk {
-                FrameChunk::Special(offset) => {
-                    offsets.extend(offset);
-                    return Ok(());
-                }
-                FrameChunk::Stored(range) => range.end.saturating_sub(range.start),
-                FrameChunk::New(chunk) => len_u64(chunk.len()),
-            };
+            if let FrameChunk::Special(offset) = chunk {
+                offsets.extend(offset);
+                return Ok(());
+            }
             offsets.extend(end.to_le_bytes());
-            end = end.saturating_add(len);
+            end = end.saturating_add(chunk.len());
             Ok(())
         })?;
         let offsets = offsets_chunk(&offsets);
-        let stored = self.edited.stored.as_ref();
-        let [head, tail] = self.frame.around(frame_len(stored));
-        let lens = [head.end, end, len_u64(offsets.len())];
-        let len = lens
-            .into_iter()
-            .fold(tail.end.saturating_sub(tail.start), u64::saturating_add);
-        let mut header = vec![0; at_most(head.end, usize::MAX)];
-        stored.read_exact_at(&mut header, head.start)?;
-        for (at, number) in [(LEN_AT, len), (CHUNKS_AT, end)] {
-            let field = header.get_mut(at..).and_then(|rest| rest.first_chunk_mut());
-            *field.ok_or_else(|| corrupt("Blosc2 frame with a short header"))? =
-                number.to_be_bytes();
-        }
-        write(out, &header)?;
+        write(out, &self.header(end, len_u64(offsets.len()))?)?;
         let mut at: u64 = 0;
-        self.chunks(encoder, |chunk| match chunk {
-            FrameChunk::Special(_) => Ok(()),
-            FrameChunk::Stored(range) => {
-                at = at.saturating_add(range.end.saturating_sub(range.start));
-                self.edited.copy(range, out)
-            }
-            FrameChunk::New(chunk) => {
-                at = at.saturating_add(len_u64(chunk.len()));
-                write(out, &chunk)
+        self.chunks(encoder, |chunk| {
+            at = at.saturating_add(chunk.len());
+            match (chunk, &self.kept) {
+                (FrameChunk::New(chunk), _) => write(out, &chunk),
+                (FrameChunk::Stored(range), Some((edited, _))) => edited.copy(range, out),
+                (FrameChunk::Stored(_) | FrameChunk::Special(_), _) => Ok(()),
             }
         })?;
         if at != end {
             return Err(corrupt("bytes that change while they are encoded"));
         }
         write(out, &offsets)?;
-        self.edited.copy(tail, out)
+        match &self.kept {
+            Some((edited, frame)) => {
+                let [_, tail] = frame.around(frame_len(edited.stored.as_ref()));
+                edited.copy(tail, out)
+            }
+            None => write(out, TRAILER),
+        }
     }
-}
 
-/// The header of a frame with so many decoded bytes, bytes of chunks, and bytes of the chunk of offsets.
-fn frame_header(frame: FrameShape, size: u64, chunks: u64, offsets: u64) -> Vec<u8> {
-    let lens = [HEADER_LEN.into(), chunks, offsets, len_u64(TRAILER.len())];
-    let len = lens.into_iter().fold(0, u64::saturating_add);
-    let chunk = u64::from(frame.chunk).min(size.max(1));
-    let chunk = u32::try_from(chunk).unwrap_or(frame.chunk);
-    let long = |mark: u8, n: u64| [&[mark][..], &n.to_be_bytes()].concat();
-    let short = |n: u32| [&[0xD2][..], &n.to_be_bytes()].concat();
-    [
-        MAGIC,
-        &short(HEADER_LEN),
-        &long(0xCF, len),
-        &FLAGS,
-        &long(0xD3, size),
-        &long(0xD3, chunks),
-        &short(frame.typesize.into()),
-        &short(0), // blocks of each chunk's own size
-        &short(chunk),
-        THREADS,
-        PIPELINE,
-        NO_LAYERS,
-    ]
-    .concat()
+    /// The header of a frame with so many bytes of chunks, and of the chunk of offsets: a new one, or the stored one with these numbers.
+    fn header(&self, chunks: u64, offsets: u64) -> Result<Vec<u8>> {
+        let Some((edited, frame)) = &self.kept else {
+            return Ok(self.new_header(chunks, offsets));
+        };
+        let stored = edited.stored.as_ref();
+        let [head, tail] = frame.around(frame_len(stored));
+        let lens = [head.end, chunks, offsets];
+        let len = lens
+            .into_iter()
+            .fold(tail.end.saturating_sub(tail.start), u64::saturating_add);
+        let mut header = vec![0; at_most(head.end, usize::MAX)];
+        stored.read_exact_at(&mut header, head.start)?;
+        for (at, number) in [(LEN_AT, len), (CHUNKS_AT, chunks)] {
+            let field = header.get_mut(at..).and_then(|rest| rest.first_chunk_mut());
+            *field.ok_or_else(|| corrupt("Blosc2 frame with a short header"))? =
+                number.to_be_bytes();
+        }
+        Ok(header)
+    }
+
+    fn new_header(&self, chunks: u64, offsets: u64) -> Vec<u8> {
+        let size = self.decoded.len();
+        let lens = [HEADER_LEN.into(), chunks, offsets, len_u64(TRAILER.len())];
+        let len = lens.into_iter().fold(0, u64::saturating_add);
+        let chunk = u64::from(self.chunk).min(size.max(1));
+        let chunk = u32::try_from(chunk).unwrap_or(self.chunk);
+        let long = |mark: u8, n: u64| [&[mark][..], &n.to_be_bytes()].concat();
+        let short = |n: u32| [&[0xD2][..], &n.to_be_bytes()].concat();
+        [
+            MAGIC,
+            &short(HEADER_LEN),
+            &long(0xCF, len),
+            &FLAGS,
+            &long(0xD3, size),
+            &long(0xD3, chunks),
+            &short(self.typesize.into()),
+            &short(0), // blocks of each chunk's own size
+            &short(chunk),
+            THREADS,
+            PIPELINE,
+            NO_LAYERS,
+        ]
+        .concat()
+    }
 }
 
 /// The chunk that holds the offsets, as they are; nothing for none.
@@ -450,10 +408,10 @@ mod tests {
                 _ => vec![7; size],
             });
             let before: Vec<u8> = parts.take(len).collect();
-            let frame = FrameShape { chunk: MIN_CHUNK, typesize };
             let mut stored = Vec::new();
             let mut encoder = BloscEncoder::new().unwrap();
-            encode(&mut encoder, frame, &Memory::new(before.clone()), &mut stored).unwrap();
+            let source = Memory::new(before.clone());
+            FrameWriter::new(&source, MIN_CHUNK, typesize).write(&mut encoder, &mut stored).unwrap();
             let writes: Vec<_> = writes.into_iter().filter(|(at, bytes)| at + bytes.len() <= len).collect();
             let case = EditCase { framing: CFRAME, stored, before, writes, len: len + more };
             // which compares what it decodes to with the edited bytes

@@ -4,7 +4,7 @@ use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
 
 use super::blosclz;
 
-use crate::codec::lz4f::{decode_block, decode_block_with};
+use crate::codec::lz4f::decode_block;
 use crate::codec::zstd::Decoder;
 use crate::error::{Result, corrupt, unsupported};
 
@@ -19,18 +19,22 @@ pub(super) enum Inner {
     Lz4,
     Zlib,
     Zstd,
+    /// One that is registered with Blosc2 under this number. None of these is decoded.
+    Registered(u8),
+    /// One of a format that is not known.
+    Unknown(u8),
 }
 
 impl Inner {
-    /// The codec of a format number, which stands in the top bits of the flags, and the number of a registered one.
-    pub(super) fn new(format: u8, registered: u8) -> Result<Self> {
+    /// The codec of a format number, which stands in the top bits of the flags.
+    pub(super) fn of_format(format: u8) -> Self {
         match format {
-            0 => Ok(Self::BloscLz),
-            1 => Ok(Self::Lz4),
-            3 => Ok(Self::Zlib),
-            4 => Ok(Self::Zstd),
-            6 => Err(unsupported(format!("Blosc2 codec {registered}"))),
-            _ => Err(unsupported(format!("Blosc codec format {format}"))),
+            0 => Self::BloscLz,
+            1 => Self::Lz4,
+            3 => Self::Zlib,
+            4 => Self::Zstd,
+            6 => Self::Registered(0),
+            _ => Self::Unknown(format),
         }
     }
 }
@@ -53,6 +57,12 @@ impl Decoders {
     ) -> Result<()> {
         let wanted = out.len();
         let len = match codec {
+            Inner::Registered(number) => {
+                return Err(unsupported(format!("Blosc2 codec {number}")));
+            }
+            Inner::Unknown(format) => {
+                return Err(unsupported(format!("Blosc codec format {format}")));
+            }
             Inner::BloscLz | Inner::Zlib if !dictionary.is_empty() => {
                 return Err(unsupported(format!("a dictionary of {codec:?} in Blosc2")));
             }
@@ -60,8 +70,7 @@ impl Decoders {
                 blosclz::decode(packed, out).ok_or_else(|| corrupt("BloscLZ stream"))?;
                 wanted
             }
-            Inner::Lz4 if dictionary.is_empty() => decode_block(packed, out)?,
-            Inner::Lz4 => decode_block_with(packed, dictionary, out)?,
+            Inner::Lz4 => decode_block(packed, dictionary, out)?,
             Inner::Zlib => self.inflate(packed, out)?,
             Inner::Zstd => {
                 let zstd = match self.zstd.take() {

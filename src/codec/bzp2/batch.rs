@@ -123,12 +123,12 @@ struct Marked {
     start: u64,
     /// Bit positions in `bytes` of the blocks.
     blocks: Vec<u64>,
-    /// Whether these are all there are.
+    /// Whether `bytes` reach to the end of the payload.
     to_the_end: bool,
 }
 
 impl Marked {
-    /// Reads on from the block at bit `first` until `count` blocks and the mark behind them are in, or more than that should take.
+    /// Reads from the block at bit `first` on, until it has `count` blocks and the mark behind them, or `limit` bytes.
     fn read(stored: &dyn Source, first: u64, count: usize, limit: usize) -> Result<Self> {
         let start = first.checked_shr(3).unwrap_or(0);
         let mut marked = Self {
@@ -175,7 +175,7 @@ impl Marked {
     }
 }
 
-/// Decodes the block that begins at an entry of `stored`, and up to `count` in all that were decoded beside it.
+/// Decodes the block that begins at an entry of `stored` and, at the same time, blocks behind it: up to `count` in all.
 pub(super) fn decode_batch(
     stored: &dyn Source,
     entry: EntryPoint,

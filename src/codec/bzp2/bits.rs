@@ -34,7 +34,7 @@ pub(super) enum BitFault {
     Unsupported(&'static str),
 }
 
-/// A reader of bits. Behind the end it reads zeros, and tells so when asked.
+/// A reader of bits. Behind the end it reads zeros; [`Bits::check`] tells whether it has.
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
     /// Bytes taken into `buffer`, those invented behind the end too.

@@ -46,7 +46,8 @@ pub(super) struct Pointers {
 
 /// A Huffman code.
 struct Code {
-    /// By the next [`FAST_BITS`] bits: symbol and or 0 if the code is longer or there is none.
+    /// By the next [`FAST_BITS`] bits: the symbol, and in the lower 4 bits the length of its code; 0 if the code is longer or there is
+    /// none.
     fast: Box<[u16; 1 << FAST_BITS]>,
     /// By length: one more than the last code, aligned to [`MAX_BITS`] bits.
     limit: [u32; MAX_BITS as usize + 1],
@@ -230,7 +231,7 @@ fn symbols_to_bytes(
     let mut order = [0_u8; 256];
     order[..used.len()].copy_from_slice(used);
     let mut counts = [0_u32; 256];
-    // A run's digit by digit: 1 or 2 times 1, 2, 4, ...
+    // The length of a run, digit by digit: 1 or 2 times 1, 2, 4, ...
     let mut run = 0_usize;
     let mut digit = 1_usize;
     for &selector in selectors {

@@ -21,7 +21,7 @@ use crate::source::{Source, at_most, each_piece};
 /// Blocks made at once, at most.
 const AT_ONCE: usize = 4;
 
-/// What the library leaves empty of a block.
+/// Bytes of a block that the library leaves empty.
 const SPARE: usize = 19;
 
 /// The most bytes of a block: runs may make it very long.
@@ -41,7 +41,7 @@ const CHECKSUM_BITS: u32 = 32;
 /// Where the checksum of a stream's first block is.
 const CHECKSUM_AT: usize = 10;
 
-/// Blocks of fewer decoded bytes are encoded together with one before them that is, so that edits do not leave ever more.
+/// A block of fewer decoded bytes is encoded anew if the one before it is, so that edits do not leave ever more small blocks.
 const FEW: u64 = 10_000;
 
 /// Stored bytes copied at once.
@@ -62,7 +62,7 @@ pub(super) fn reencode(edited: &Edited, level: u8, out: &mut dyn Write) -> Resul
     let len = edited.decoded.len();
     let mut encoder = Bzip2Encoder::begin(edited.decoded, level, out)?;
     let mut start = 0_u64;
-    // What is to be encoded next; it begins where a block does.
+    // The range to be encoded next; it begins where a block does.
     let mut new = 0..0;
     for block in &blocks {
         let decoded = start..start.saturating_add(block.len);
@@ -207,7 +207,7 @@ impl Pieces<'_> {
     }
 }
 
-/// What the run-length stage makes of some bytes, as far as its length goes.
+/// How many bytes the run-length stage makes of those that it has been given.
 #[derive(Default)]
 struct Runs {
     len: usize,
@@ -217,7 +217,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// Goes on by as many bytes as fit, and gives their number.
+    /// Takes as many bytes as fit into `limit` bytes of its output, and gives their number.
     fn take(&mut self, bytes: &[u8], limit: usize) -> usize {
         for (taken, &byte) in bytes.iter().enumerate() {
             let goes_on = self.last == Some(byte) && self.run < LONG_RUN;

@@ -71,11 +71,11 @@ pub(super) struct Parked {
 pub(super) struct Holder {
     /// For all of its bytes.
     pub(super) memory: MemoryPermit,
-    /// As many of its bytes are not the stream's.
+    /// How many of these bytes are not the stream's.
     pub(super) beside: u64,
-    /// What is asked to give up entries. Not kept alive by the cache.
+    /// The stream, which is asked to drop entries. The cache does not keep it alive.
     pub(super) stream: Weak<dyn Stream>,
-    /// Nothing of it can be given up.
+    /// Whether the stream had no more entries to drop when it was asked last.
     pub(super) fixed: bool,
 }
 
@@ -107,7 +107,7 @@ impl Ledger {
         self.clock
     }
 
-    /// Whether one more segment that nothing has asked for is within the share of those.
+    /// Whether one more segment may be decoded ahead of its reader.
     pub(super) fn has_room_ahead(&self, budget: u64) -> bool {
         self.room_ahead(budget) >= cost(SEGMENT)
     }
@@ -118,7 +118,8 @@ impl Ledger {
         share.saturating_sub(self.unread)
     }
 
-    /// Counts the oldest segment of another block as unread no more, if it is older than all of `key`: its reader may be gone.
+    /// Stops counting the oldest unread segment as unread, if it is of another block than `key` and older than all segments of `key`: its
+    /// reader may be gone.
     pub(super) fn give_up_ahead(&mut self, key: u64) {
         let mut oldest_first = self.segments.iter().rev();
         let oldest = oldest_first.find(|((owner, _), segment)| *owner == key || segment.unread);

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use lz4_flex::block::{compress_into, get_maximum_output_size};
 
-use super::super::splice::{Edited, Framing, StoredChunk, write};
-use super::super::walk;
+use super::super::splice::{Edited, Framing, write};
+use super::super::walk::ChunkStart;
 use super::chunk::Lz4Chunk;
 use crate::error::{Error, Place, Result};
 use crate::source::Peek;
@@ -25,14 +25,9 @@ impl Framing for Lz4Encoder {
 
     type Shape = ();
 
-    fn read(&mut self, edited: &Edited, at: u64, start: u64) -> Result<(StoredChunk, ())> {
-        let place = walk::ChunkStart { start, mark: at };
-        let chunk = Lz4Chunk::read(edited.stored.as_ref(), &mut self.headers, place)?;
-        let stored = StoredChunk {
-            stored: at..chunk.next().mark,
-            size: chunk.size.into(),
-        };
-        Ok((stored, ()))
+    fn read(&mut self, edited: &Edited, at: ChunkStart) -> Result<(ChunkStart, ())> {
+        let chunk = Lz4Chunk::read(edited.stored.as_ref(), &mut self.headers, at)?;
+        Ok((chunk.next(), ()))
     }
 
     fn encode(&mut self, bytes: &[u8], (): &(), out: &mut dyn Write) -> Result<()> {

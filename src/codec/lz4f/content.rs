@@ -15,14 +15,14 @@ const SUM_LEN: u64 = 4;
 /// The content of the frame that a decoder is in, as far as it has seen it.
 #[derive(Debug, Default)]
 pub(super) struct FrameContent {
-    /// Of all of it, if the frame has a checksum and was seen from its start on.
+    /// The checksum so far; `None` if the frame has none, or the decoder did not begin at its start.
     sum: Option<XxHash32>,
     /// Whether the last block was not full.
     short: bool,
 }
 
 impl FrameContent {
-    /// None yet, of a frame that begins.
+    /// The content of a frame that begins: no bytes yet.
     pub(super) fn of(frame: Frame) -> Self {
         Self {
             sum: frame.content_checksum.then(XxHash32::default),
@@ -38,12 +38,12 @@ impl FrameContent {
         }
     }
 
-    /// Whether a block that was not full was the last one.
+    /// Whether the last block was not full.
     pub(super) fn is_short(&self) -> bool {
         self.short
     }
 
-    /// Whether the checksum will be compared.
+    /// Whether the checksum will be compared at the end.
     pub(super) fn is_summed(&self) -> bool {
         self.sum.is_some()
     }

@@ -3,7 +3,7 @@
 use twox_hash::XxHash32;
 
 use super::super::chunked::{Headers, array_at, read_into};
-use super::{decode_block, decode_block_with};
+use super::decode_block;
 use crate::error::{Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, len_u64};
 
@@ -203,11 +203,7 @@ impl FrameBlock {
             out.copy_from_slice(packed);
             return Ok(self.len);
         }
-        let decoded = if before.is_empty() {
-            decode_block(packed, out)?
-        } else {
-            decode_block_with(packed, before, out)?
-        };
+        let decoded = decode_block(packed, before, out)?;
         if decoded == 0 {
             return Err(corrupt("LZ4 block without data"));
         }

@@ -19,53 +19,39 @@ use crate::source::{Source, at_most};
 /// Segments made at once, at most.
 const AT_ONCE: usize = 4;
 
-/// The level that an encoder was set to, as far as the first bytes of its stream tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Class {
-    level: i32,
-    /// First bytes: a window of 32 KiB, and this class.
-    header: [u8; 2],
+/// The level that is written where there is none to keep: zlib's default, and Python's.
+pub(super) const DEFAULT_LEVEL: i32 = 6;
+
+/// The level that a stream was written with, as far as the first bytes tell: one for each of four classes.
+fn stream_level(stored: &dyn Source) -> Result<i32> {
+    let mut header = [0; 2];
+    if stored.len() < 2 {
+        return Ok(DEFAULT_LEVEL);
+    }
+    stored.read_exact_at(&mut header, 0)?;
+    let [_, flags] = header;
+    Ok(match flags >> 6 {
+        _ if header == GZIP => DEFAULT_LEVEL,
+        0 => 1,
+        1 => 4,
+        2 => DEFAULT_LEVEL,
+        _ => 9,
+    })
 }
 
-/// By the upper two bits of the second byte. The third is zlib's default, and Python's.
-const CLASSES: [Class; 4] = [
-    Class::new(1, [0x78, 0x01]),
-    Class::new(4, [0x78, 0x5E]),
-    Class::new(6, [0x78, 0x9C]),
-    Class::new(9, [0x78, 0xDA]),
-];
-
-impl Default for Class {
-    fn default() -> Self {
-        let [_, _, default, _] = CLASSES;
-        default
-    }
-}
-
-impl Class {
-    const fn new(level: i32, header: [u8; 2]) -> Self {
-        Self { level, header }
-    }
-
-    /// That of a stream; the default where there is none.
-    fn of(stored: &dyn Source) -> Result<Self> {
-        let mut header = [0; 2];
-        if stored.len() < 2 {
-            return Ok(Self::default());
-        }
-        stored.read_exact_at(&mut header, 0)?;
-        if header == GZIP {
-            return Ok(Self::default());
-        }
-        let [_, flags] = header;
-        let class = CLASSES.get(usize::from(flags.checked_shr(6).unwrap_or(0)));
-        Ok(class.copied().unwrap_or_default())
+/// The header of a stream of this level: a window of 32 KiB, and the class of the level in the upper two bits of the second byte.
+fn header(level: i32) -> [u8; 2] {
+    match level {
+        ..=1 => [0x78, 0x01],
+        2..DEFAULT_LEVEL => [0x78, 0x5E],
+        DEFAULT_LEVEL => [0x78, 0x9C],
+        _ => [0x78, 0xDA],
     }
 }
 
 /// Writes a stream of all of `decoded`.
-pub(super) fn encode(decoded: &dyn Source, class: Class, out: &mut dyn Write) -> Result<()> {
-    let mut encoder = ZlibEncoder::begin(decoded, class, out)?;
+pub(super) fn encode(decoded: &dyn Source, level: i32, out: &mut dyn Write) -> Result<()> {
+    let mut encoder = ZlibEncoder::begin(decoded, level, out)?;
     encoder.encode(0..decoded.len())?;
     encoder.end()
 }
@@ -73,14 +59,14 @@ pub(super) fn encode(decoded: &dyn Source, class: Class, out: &mut dyn Write) ->
 /// Writes an edited stream: segments that the edit did not touch as they are stored, if they are found again.
 pub(super) fn reencode(edited: &Edited, out: &mut dyn Write) -> Result<()> {
     let stored = edited.stored.as_ref();
-    let class = Class::of(stored)?;
+    let level = stream_level(stored)?;
     let Some(segments) = find(stored, edited.stored_len)? else {
-        return encode(edited.decoded, class, out);
+        return encode(edited.decoded, level, out);
     };
     let len = edited.decoded.len();
-    let mut encoder = ZlibEncoder::begin(edited.decoded, class, out)?;
+    let mut encoder = ZlibEncoder::begin(edited.decoded, level, out)?;
     let mut start = 0_u64;
-    // What is to be encoded next; it begins where a segment does.
+    // The range to be encoded next; it begins where a segment does.
     let mut new = 0..0;
     for segment in segments.iter().filter(|segment| segment.len > 0) {
         let decoded = start..start.saturating_add(len_u64(segment.len));
@@ -113,11 +99,11 @@ struct ZlibEncoder<'a> {
 
 impl<'a> ZlibEncoder<'a> {
     /// Writes the header of the stream.
-    fn begin(decoded: &'a dyn Source, class: Class, out: &'a mut dyn Write) -> Result<Self> {
-        write(out, &class.header)?;
+    fn begin(decoded: &'a dyn Source, level: i32, out: &'a mut dyn Write) -> Result<Self> {
+        write(out, &header(level))?;
         Ok(Self {
             decoded,
-            level: class.level,
+            level,
             at_once: cores().min(AT_ONCE),
             adler: ADLER_START,
             ended: false,

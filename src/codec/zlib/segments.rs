@@ -1,16 +1,16 @@
 //! Finding the segments again that [`encode`](super::encode) has written, so that an edit can leave them as they are.
 //!
 //! Nothing says where they are. A full flush leaves the bytes of an empty stored block, but such bytes occur in other places
-//! too, and other programs' streams have them where the window still counts. So each segment is decoded from nothing, from
-//! where the one before ended: only if it gives just as many bytes as a segment has and ends on a byte, and all of them
-//! together have the checksum of the stream, are they what they seem. That takes a fifth of the time of encoding them.
+//! too, and other programs write them where what follows still refers to the window. So each segment is decoded without a window, from
+//! where the one before it ended. It must give just as many bytes as a segment has and end on a byte boundary, and all of them
+//! together must have the checksum of the stream. That takes a fifth of the time of encoding them.
 
 use std::ops::Range;
 
 use super::super::SEGMENT;
 use super::super::deflate::{ADLER_START, adler32, adler32_combine};
-use super::super::inflate::{Inflate, Stop};
-use super::super::input::{Input, PIECE};
+use super::super::inflate::Inflate;
+use super::super::input::{Input, PIECE, Stop};
 use super::super::jobs::{codec_panicked, cores, on_all_cores};
 use super::{HEADER_LEN, PRESET_DICTIONARY, len_u64};
 use crate::error::Result;
@@ -22,7 +22,7 @@ const MARK: [u8; 4] = [0, 0, 0xFF, 0xFF];
 /// Length of a stream's checksum.
 const CHECKSUM_LEN: u64 = 4;
 
-/// The most stored bytes of a segment: those of one that does not get smaller, and a lot.
+/// The most stored bytes of a segment: far more than one takes that does not get smaller.
 const MAX_STORED: u64 = 2 << 20;
 
 /// Segments decoded at once, at most.
@@ -61,7 +61,7 @@ pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<Def
     let mut adler = ADLER_START;
     loop {
         let at = segments.last().map_or(HEADER_LEN, |last| last.stored.end);
-        // Where segments seem to begin is tried at once; what turns out not to be one is forgotten.
+        // All places where a segment may begin are decoded at the same time; those where none does are dropped.
         let starts = likely_starts(stored, at, cores().min(AT_ONCE))?;
         let found = on_all_cores(&starts, |&start| decode(stored, start), codec_panicked);
         let mut next = at;
@@ -130,13 +130,13 @@ fn decode(stored: &dyn Source, start: u64) -> Result<Option<DeflateSegment>> {
     loop {
         let rest = input.fill(stored, stored.len())?;
         let room = output.get_mut(filled..).unwrap_or_default();
-        let Ok(turn) = inflate.run(rest, room, true) else {
+        let Ok(step) = inflate.run(rest, room, true) else {
             return Ok(None);
         };
-        input.take(turn.used);
-        filled = filled.saturating_add(turn.filled);
+        input.take(step.used);
+        filled = filled.saturating_add(step.filled);
         let end = input.position();
-        let ends = match turn.stop {
+        let ends = match step.stop {
             Stop::End => true,
             Stop::Boundary(0) if filled == SEGMENT => is_marked(stored, end)?,
             Stop::Boundary(_) | Stop::Full => false,
@@ -147,10 +147,10 @@ fn decode(stored: &dyn Source, start: u64) -> Result<Option<DeflateSegment>> {
                 stored: start..end,
                 len: filled,
                 adler: adler32(ADLER_START, decoded),
-                last: turn.stop == Stop::End,
+                last: step.stop == Stop::End,
             }));
         }
-        let stuck = turn.stop == Stop::Full && turn.used == 0;
+        let stuck = step.stop == Stop::Full && step.used == 0;
         if ends || filled > SEGMENT || stuck || end.saturating_sub(start) > MAX_STORED {
             return Ok(None);
         }

@@ -47,10 +47,10 @@ pub(super) enum Wrapper {
 }
 
 impl Wrapper {
-    /// That of a payload, and the length of its header.
+    /// The wrapper of a payload, and the length of its header.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] and [`Error::Unsupported`] for what begins as none that can be decoded.
+    /// [`Error::Corrupt`] or [`Error::Unsupported`] if the payload begins with no header of a stream that can be decoded.
     pub(super) fn open(stored: &dyn Source) -> Result<(Self, u64)> {
         let mut header = [0; 2];
         stored.read_exact_at(&mut header, 0)?;
@@ -88,7 +88,7 @@ impl Wrapper {
         }
     }
 
-    /// The checksum of what `before` is the checksum of, followed by `bytes`.
+    /// The checksum of some bytes and `bytes` behind them; `before` is the checksum of the former.
     pub(super) fn sum(self, before: u32, bytes: &[u8]) -> u32 {
         match self {
             Self::Zlib => adler32(before, bytes),
@@ -96,7 +96,8 @@ impl Wrapper {
         }
     }
 
-    /// Whether what stands at `at`, behind the stream, is the checksum and the length of all; what is cut off is.
+    /// Whether `sum` and `len` are the checksum and the length that stand at `at`, behind the stream. A number that is cut off counts as
+    /// right.
     pub(super) fn agrees(self, stored: &dyn Source, at: u64, sum: u32, len: u64) -> Result<bool> {
         let number = |at| checksum(stored, at);
         match self {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use zstd_safe::DCtx;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
+use crate::codec::input::{Step, Stop};
 use crate::error::{Result, corrupt};
 
 /// Decodes whole frames in memory, one after the other.
@@ -107,16 +108,6 @@ fn refused(code: usize) -> crate::error::Error {
     corrupt(format!("zstd: {}", zstd_safe::get_error_name(code)))
 }
 
-/// What one call of [`Running::decode`] did.
-pub(super) struct Moved {
-    /// Bytes of input that were used.
-    pub(super) taken: usize,
-    /// Bytes of output that were filled.
-    pub(super) given: usize,
-    /// Whether a frame ended, and all of it was given out.
-    pub(super) ended: bool,
-}
-
 /// A decoder of a stream of frames in memory of its own.
 ///
 /// Invariant: `memory` is an allocation from `Box<[u64]>` that nothing else points to, and holds at its beginning a context that
@@ -173,7 +164,7 @@ impl Running {
     }
 
     /// Decodes some of `input` into `out`.
-    pub(super) fn decode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Moved> {
+    pub(super) fn decode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Step> {
         let mut to = zstd_sys::ZSTD_outBuffer {
             dst: out.as_mut_ptr().cast(),
             size: out.len(),
@@ -194,10 +185,10 @@ impl Running {
         if unsafe { zstd_sys::ZSTD_isError(code) } != 0 {
             return Err(refused(code));
         }
-        Ok(Moved {
-            taken: from.pos,
-            given: to.pos,
-            ended: code == 0,
+        Ok(Step {
+            used: from.pos,
+            filled: to.pos,
+            stop: if code == 0 { Stop::End } else { Stop::Full },
         })
     }
 

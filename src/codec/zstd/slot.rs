@@ -62,7 +62,7 @@ impl DecoderSlot {
     }
 }
 
-/// What a cursor has in a slot.
+/// The place of one cursor at a decoder that several cursors share.
 pub(super) struct Seat {
     slot: Arc<DecoderSlot>,
     number: u64,
@@ -83,7 +83,7 @@ impl Seat {
         Self { slot, number }
     }
 
-    /// Where the seat is.
+    /// The decoder.
     pub(super) fn slot(&self) -> &Arc<DecoderSlot> {
         &self.slot
     }
