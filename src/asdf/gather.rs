@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use super::buffers::Buffers;
 use super::copy::copy;
-use super::strided::{Slab, View};
+use super::strided::View;
 use super::tile::{Grain, Tile, in_memory, misplaced, positions};
 use crate::codec::CountedBuf;
 use crate::error::{Error, Place, Result, lock};
@@ -110,8 +110,8 @@ impl Strided {
         }
         let mut rest = buf;
         for part in self.view.parts(at..end) {
-            let (out, tail) = rest.split_at_mut(in_memory(part.len)?.min(rest.len()));
-            Tile::new(&part).cut(self.buffers.grain, &mut |tile| self.gather_tile(tile, out))?;
+            let (out, tail) = rest.split_at_mut(in_memory(part.len())?.min(rest.len()));
+            part.cut(self.buffers.grain, &mut |tile| self.gather_tile(tile, out))?;
             rest = tail;
         }
         Ok(())
@@ -186,13 +186,7 @@ impl Strided {
     /// Whether a read of `range` should gather the whole band, because more reads of it will follow or would cost too much.
     fn is_worth_a_band(&self, banding: &Banding, range: Range<u64>) -> bool {
         let sequential = self.next.load(Ordering::Relaxed) == range.start;
-        let alone = || {
-            let parts = self.view.parts(range.clone());
-            parts
-                .iter()
-                .map(|part| cost(part, self.buffers.grain))
-                .fold(0, u64::saturating_add)
-        };
+        let alone = || cost(&self.view, range, self.buffers.grain);
         sequential || alone().saturating_mul(ALONE) >= banding.cost
     }
 
@@ -271,13 +265,7 @@ impl Banding {
         let (parent, len) = rows_below(view, most)?;
         let usual = buffers.grain.usual.min(most);
         let usual = rows_below(view, usual).map_or(usual, |(_, len)| len);
-        let whole = |len| {
-            let parts = view.parts(0..len);
-            parts
-                .iter()
-                .map(|part| cost(part, buffers.grain))
-                .fold(0, u64::saturating_add)
-        };
+        let whole = |len| cost(view, 0..len, buffers.grain);
         let cost = whole(len);
         let by_bands = u128::from(cost).saturating_mul(u128::from(usual));
         let by_reads = u128::from(whole(usual)).saturating_mul(u128::from(len));
@@ -305,12 +293,15 @@ fn rows_below(view: &View, most: u64) -> Option<(u64, u64)> {
     ))
 }
 
-/// What gathering `part` costs, in bytes copied.
-fn cost(part: &Slab, grain: Grain) -> u64 {
-    let pieces = Tile::new(part).pieces(grain.gap);
-    pieces
-        .count
-        .saturating_mul(pieces.span.saturating_add(grain.gap))
+/// What gathering `range` without bands costs, in bytes copied.
+fn cost(view: &View, range: Range<u64>, grain: Grain) -> u64 {
+    let parts = view.parts(range).into_iter();
+    let costs = parts.map(|part| {
+        let pieces = part.pieces(grain.gap);
+        let each = pieces.span.saturating_add(grain.gap);
+        pieces.count.saturating_mul(each)
+    });
+    costs.fold(0, u64::saturating_add)
 }
 
 fn done(copied: bool) -> Result<()> {

@@ -39,8 +39,8 @@ pub fn scatter(
     let mut scratch = Vec::new();
     let mut rest = bytes;
     for part in view.parts(offset..end) {
-        let (from, tail) = rest.split_at(in_memory(part.len)?.min(rest.len()));
-        Tile::new(&part).cut(GRAIN, &mut |tile| {
+        let (from, tail) = rest.split_at(in_memory(part.len())?.min(rest.len()));
+        part.cut(GRAIN, &mut |tile| {
             scatter_tile(tile, from, &mut scratch, patch)
         })?;
         rest = tail;

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use super::tile::Tile;
 use crate::error::{Error, Place, Result};
 
 /// Most dimensions of an array, as in NumPy.
@@ -43,19 +44,6 @@ pub struct Axis {
     pub stride: i64,
     /// Bytes from one position to the next in C order.
     pub pitch: u64,
-}
-
-/// A box of the array whose elements follow one another in C order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slab {
-    /// Block offset of its first byte in C order.
-    pub offset: u64,
-    /// Its axes.
-    pub axes: Vec<Axis>,
-    /// Bytes that lie together at each position.
-    pub run: u64,
-    /// Bytes in C order.
-    pub len: u64,
 }
 
 impl View {
@@ -250,9 +238,9 @@ impl View {
         })
     }
 
-    /// The range in C order as boxes, in that order; at most two for each axis, and one.
+    /// The range in C order as boxes, in that order; at most two for each axis, and one more.
     #[must_use]
-    pub fn parts(&self, range: Range<u64>) -> Vec<Slab> {
+    pub(super) fn parts(&self, range: Range<u64>) -> Vec<Tile> {
         let mut parts = Vec::new();
         let range = range.start.min(self.len)..range.end.min(self.len);
         if range.start < range.end {
@@ -362,15 +350,13 @@ fn step_by(offset: u64, index: u64, stride: i64) -> u64 {
     clippy::arithmetic_side_effects,
     reason = "a pitch is never 0, and all sums stay below the length of the array, which is below 2^63"
 )]
-fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<Slab>) {
+fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<Tile>) {
     let Some((&outer, inner)) = axes.split_first() else {
-        let len = range.end - range.start;
-        out.push(Slab {
-            offset: offset + range.start,
-            axes: Vec::new(),
-            run: len,
-            len,
-        });
+        out.push(Tile::new(
+            offset + range.start,
+            &[],
+            range.end - range.start,
+        ));
         return;
     };
     let position = |index| step_by(offset, index, outer.stride);
@@ -389,18 +375,10 @@ fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<
     }
     let count = (range.end - at) / outer.pitch;
     if count > 0 {
-        let this = Axis { count, ..outer };
-        out.push(Slab {
-            offset: position(at / outer.pitch),
-            axes: [this]
-                .iter()
-                .filter(|axis| axis.count > 1)
-                .chain(inner)
-                .copied()
-                .collect(),
-            run,
-            len: count * outer.pitch,
-        });
+        let start = position(at / outer.pitch);
+        let this = (count > 1).then_some(Axis { count, ..outer });
+        let axes: Vec<Axis> = this.into_iter().chain(inner.iter().copied()).collect();
+        out.push(Tile::new(start, &axes, run));
         at += count * outer.pitch;
     }
     if at < range.end {
