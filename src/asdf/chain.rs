@@ -11,7 +11,7 @@ mod tile;
 
 use std::sync::Arc;
 
-use self::quantize::{Quantize, Quantized};
+use self::quantize::Quantized;
 use self::tile::Tiling;
 use super::buffers::Buffers;
 use super::text::read_up_to;
@@ -31,7 +31,12 @@ const DECODER_LIMIT: usize = 8;
 #[derive(Debug, Clone, PartialEq)]
 enum Encoding {
     Tile(Tiling),
-    Quantize(Quantize),
+    /// Becomes numbers of `width` bytes each, `len` bytes in all by the shape that the entry names. Behind `tile` that may be the shape of
+    /// the array without padding.
+    Quantize {
+        width: u64,
+        len: u64,
+    },
     Zlib,
 }
 
@@ -98,7 +103,7 @@ impl Chain {
                     expect_len("tile", tiling.len()?, known)?;
                     Some(tiling.tiled_len()?)
                 }
-                Encoding::Quantize(_) | Encoding::Zlib => None,
+                Encoding::Quantize { .. } | Encoding::Zlib => None,
             };
         }
         Ok(())
@@ -233,9 +238,9 @@ fn undo(
             let tiles = undo(later, stored, tiling.tiled_len()?, &padded.beneath_array())?;
             tiling.undo(tiles, &padded.buffers, &around.buffers)
         }
-        Encoding::Quantize(quantize) => {
+        Encoding::Quantize { width, .. } => {
             let packed = undo_all(later, stored, around)?;
-            Ok(Arc::new(Quantized::new(packed, quantize, len)?))
+            Ok(Arc::new(Quantized::new(packed, *width, len)?))
         }
         Encoding::Zlib => {
             let packed = undo_all(later, stored, &around.beneath_decoder())?;
@@ -255,7 +260,7 @@ fn undo_all(
     };
     let len = match step {
         Encoding::Tile(tiling) => tiling.len()?,
-        Encoding::Quantize(quantize) => quantize.len()?,
+        Encoding::Quantize { len, .. } => *len,
         Encoding::Zlib => {
             let packed = undo_all(later, stored, &around.beneath_decoder())?;
             let len = codec::zlib_len(&*packed, &around.cache)?;
@@ -284,7 +289,7 @@ fn step(entry: Node<'_>) -> Result<Encoding> {
     match name {
         "zlib" => Ok(Encoding::Zlib),
         "tile" => Ok(Encoding::Tile(Tiling::read(arguments)?)),
-        "quantize" => Ok(Encoding::Quantize(Quantize::read(arguments)?)),
+        "quantize" => quantize::read(arguments),
         other => Err(unknown(other)),
     }
 }
