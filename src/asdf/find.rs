@@ -140,7 +140,7 @@ fn find(tree: &Arc<Tree>, blocks: Blocks<'_>) -> ArrayTable {
         .collect();
     let mut found = ArrayTable {
         arrays,
-        limits: paths.outline().limits().errors(tree),
+        limits: paths.outline().limit_errors(tree),
         ..ArrayTable::default()
     };
     found.show(&paths);

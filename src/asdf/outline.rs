@@ -17,7 +17,7 @@ mod merge;
 pub(super) mod pointer;
 mod refer;
 
-pub use limit::{Limit, Limits};
+pub use limit::Limit;
 
 /// Most places; a mount of more would serve nobody.
 pub const MAX_PLACES: usize = 1 << 20;
@@ -77,7 +77,8 @@ pub struct Outline {
     arrays: u32,
     /// What the declarations may still cost.
     allowance: Allowance,
-    limits: Limits,
+    /// The limits that the tree reaches, each with the node where it did first.
+    limits: Vec<(Limit, NodeId)>,
 }
 
 impl Outline {
@@ -152,12 +153,6 @@ impl Outline {
         let at = first.saturating_add(candidates.position(such)?);
         u32::try_from(at).ok().map(PlaceId)
     }
-
-    /// The limits beyond which something is left out.
-    #[must_use]
-    pub fn limits(&self) -> &Limits {
-        &self.limits
-    }
 }
 
 /// A collection that is being walked through.
@@ -228,7 +223,7 @@ impl<'t> TreeWalk<'t> {
                 places: vec![root],
                 arrays: 0,
                 allowance: Allowance::new(tree),
-                limits: Limits::default(),
+                limits: Vec::new(),
             },
             stack: Vec::new(),
             pointers: pointer::Pointers::new(tree),
@@ -337,7 +332,7 @@ impl<'t> TreeWalk<'t> {
     ) -> Option<PlaceId> {
         let places = &mut self.outline.places;
         if places.len() >= MAX_PLACES {
-            self.outline.limits.reached(Limit::Places, node);
+            self.outline.note_limit(Limit::Places, node);
             return None;
         }
         let id = PlaceId(u32::try_from(places.len()).ok()?);

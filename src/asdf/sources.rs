@@ -83,7 +83,7 @@ fn verify(old: &Tree, text: &str, change: &dyn Fn(&Storage) -> Result<Storage>) 
 /// The arrays of a tree, and where the elements of each are, if not in the tree.
 fn declared(tree: &Tree) -> Result<Vec<(Node<'_>, Option<Storage>)>> {
     let outline = Outline::new(tree);
-    if outline.limits().contains(Limit::Places) {
+    if outline.reaches(Limit::Places) {
         return Err(shared("too many arrays"));
     }
     let node = |home| tree.node(outline.place(home)?.node);

@@ -31,7 +31,7 @@ impl<'t> TreeWalk<'t> {
             {
                 for column in self.referent(node).items() {
                     if !self.outline.allowance.take(1) {
-                        return self.outline.limits.reached(Limit::Columns, node.id());
+                        return self.outline.note_limit(Limit::Columns, node.id());
                     }
                     let column = self.referent(column);
                     self.name_column(1, column, node);

@@ -25,7 +25,7 @@ impl<'t> TreeWalk<'t> {
                 return;
             }
             if !self.outline.allowance.take(1) {
-                self.outline.limits.reached(Limit::Merges, alias.id());
+                self.outline.note_limit(Limit::Merges, alias.id());
                 return;
             }
             let id = PlaceId(u32::try_from(at).unwrap_or(u32::MAX));
@@ -91,7 +91,7 @@ impl<'t> TreeWalk<'t> {
             for source in std::mem::take(&mut level.sources) {
                 for mapping in source.merged() {
                     if !self.outline.allowance.take(mapping.len().saturating_add(1)) {
-                        self.outline.limits.reached(Limit::Merges, at.id());
+                        self.outline.note_limit(Limit::Merges, at.id());
                         return true;
                     }
                     taken.extend(own(mapping));
