@@ -68,10 +68,11 @@ mod timestamp;
 pub mod tree;
 mod yaml;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::codec::Cache;
 use crate::error::{Error, Lasting, Result};
@@ -125,7 +126,8 @@ pub struct Snapshot {
     cache: Arc<Cache>,
     buffers: Arc<Buffers>,
     options: OpenOptions,
-    externals: external::KnownLengths,
+    /// Lengths of the first blocks of other files, by path, each with the attributes that the file had when it was read.
+    external_lens: Mutex<HashMap<PathBuf, (Stat, Result<u64>)>>,
 }
 
 impl Snapshot {
@@ -163,25 +165,16 @@ impl Snapshot {
             severity: Severity::Odd,
             error: error.clone(),
         }));
-        Ok(Self::build(file.into(), bytes, fits, scan, cache, options))
+        let mut snapshot = Self::new(file, bytes, scan, cache, options);
+        snapshot.fits = fits.map(Arc::new);
+        Ok(snapshot)
     }
 
-    /// The snapshot of a file that has been scanned already.
+    /// The snapshot of a file that has been scanned already, and is no FITS file.
     #[must_use]
     pub fn new(
         file: impl Into<Option<Arc<FileSource>>>,
         bytes: Arc<dyn Source>,
-        scan: Scan,
-        cache: Arc<Cache>,
-        options: OpenOptions,
-    ) -> Self {
-        Self::build(file.into(), bytes, None, scan, cache, options)
-    }
-
-    fn build(
-        file: Option<Arc<FileSource>>,
-        bytes: Arc<dyn Source>,
-        fits: Option<Fits>,
         scan: Scan,
         cache: Arc<Cache>,
         options: OpenOptions,
@@ -191,9 +184,9 @@ impl Snapshot {
             blocks: layout.blocks.iter().map(|_| Lasting::new()).collect(),
             checksums: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
             buffers: Buffers::new(&cache),
-            file,
+            file: file.into(),
             bytes,
-            fits: fits.map(Arc::new),
+            fits: None,
             layout,
             text,
             tree: OnceLock::new(),
@@ -201,7 +194,7 @@ impl Snapshot {
             found: OnceLock::new(),
             cache,
             options,
-            externals: external::KnownLengths::default(),
+            external_lens: Mutex::default(),
         }
     }
 
@@ -286,10 +279,9 @@ impl Snapshot {
             blocks: self.blocks.clone(),
             checksums: self.checksums.clone(),
             buffers: Arc::clone(&self.buffers),
-            ..Self::build(
+            ..Self::new(
                 self.file.clone(),
                 Arc::clone(&self.bytes),
-                None,
                 self.scan(),
                 Arc::clone(&self.cache),
                 self.options.clone(),

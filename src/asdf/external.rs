@@ -4,13 +4,12 @@
 //! (`openat2`), without following symlinks or entering other mounts; only regular files are opened, and nothing that is not ASDF gives a byte.
 //! Where there is no such call, on other systems than Linux, external sources are not read.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -105,32 +104,6 @@ impl Sandbox {
         opened(uri, self.open(uri)?, cache)
     }
 
-    /// Bytes of the decoded first block of the file that `uri` names, which is only read if `known` does not know it as it is now.
-    ///
-    /// # Errors
-    /// As [`Sandbox::first_block`].
-    fn first_block_len(&self, uri: &str, known: &KnownLengths, cache: &Arc<Cache>) -> Result<u64> {
-        let path = self.located(uri)?;
-        let file = self.open(uri)?;
-        let meta = file.metadata();
-        let meta = meta.map_err(|error| Error::io(format!("external source {uri}"), error))?;
-        let stat = Stat::from(&meta);
-        let mut known = lock(&known.0);
-        if let Some((then, len)) = known.get(&path)
-            && stat.is_untouched_since(then)
-        {
-            return len.clone();
-        }
-        let other = opened(uri, file, cache);
-        let block = other.and_then(|other| other.block(0).map_err(|error| told(uri, error)));
-        let len = block.map(|block| block.len());
-        // What the medium refuses now it may give later.
-        if !matches!(len, Err(Error::Io { .. })) {
-            known.insert(path, (stat, len.clone()));
-        }
-        len
-    }
-
     /// The path of the file that `uri` names, whether there is one or not; nothing is opened.
     ///
     /// # Errors
@@ -223,12 +196,8 @@ impl Sandbox {
     }
 }
 
-/// The lengths of the first blocks of other files, each with the file's attributes of then.
-#[derive(Default)]
-pub(super) struct KnownLengths(Mutex<HashMap<PathBuf, (Stat, Result<u64>)>>);
-
 impl Snapshot {
-    /// Where other files may be read from, as whatever they are wanted.
+    /// Where other files may be read from. `what` names them in the error if there is no such directory.
     pub(super) fn sandbox(&self, what: &str) -> Result<&Sandbox> {
         let sandbox = self.options.sandbox.as_deref();
         sandbox.ok_or_else(|| {
@@ -238,10 +207,32 @@ impl Snapshot {
         })
     }
 
-    /// Bytes of the decoded first block of another file, where that may be read.
+    /// Bytes of the decoded first block of the file that `uri` names. The file is read only if it has changed since its length was
+    /// last asked for.
+    ///
+    /// # Errors
+    /// As [`Sandbox::first_block`].
     pub(super) fn external_len(&self, uri: &str) -> Result<u64> {
-        self.sandbox(EXTERNAL)?
-            .first_block_len(uri, &self.externals, &self.cache)
+        let sandbox = self.sandbox(EXTERNAL)?;
+        let path = sandbox.located(uri)?;
+        let file = sandbox.open(uri)?;
+        let meta = file.metadata();
+        let meta = meta.map_err(|error| Error::io(format!("external source {uri}"), error))?;
+        let stat = Stat::from(&meta);
+        let mut known = lock(&self.external_lens);
+        if let Some((then, len)) = known.get(&path)
+            && stat.is_untouched_since(then)
+        {
+            return len.clone();
+        }
+        let other = opened(uri, file, &self.cache);
+        let block = other.and_then(|other| other.block(0).map_err(|error| told(uri, error)));
+        let len = block.map(|block| block.len());
+        // an I/O error says nothing of the file: the next call reads it again
+        if !matches!(len, Err(Error::Io { .. })) {
+            known.insert(path, (stat, len.clone()));
+        }
+        len
     }
 
     /// The decoded first block of another file, in which an array lies. How that went is to be had from [`Array::problem`].
@@ -379,13 +370,22 @@ mod tests {
     #[test]
     fn the_length_of_another_file_is_read_once_for_each_state_of_it() {
         let place = place();
-        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), None).unwrap();
-        let (known, cache) = (KnownLengths::default(), Cache::new(1 << 20));
-        let len = |uri: &str| sandbox.first_block_len(uri, &known, &cache);
+        let main = place.root.join("in/main.asdf");
+        std::fs::write(&main, Sample::new().bytes()).unwrap();
+        let options = OpenOptions {
+            sandbox: Some(Arc::new(Sandbox::new(&main, None).unwrap())),
+            ..OpenOptions::default()
+        };
+        let main = Arc::new(File::open(&main).unwrap());
+        let snapshot = Snapshot::open(main, Cache::new(1 << 20), options).unwrap();
+        let len = |uri: &str| snapshot.external_len(uri);
         let path = place.root.join("in/x.asdf");
         assert_eq!(len("x.asdf").unwrap(), 1);
         // what is known is believed as long as the file is the same, whatever it is called
-        let mark = |len: Result<u64>| known.0.lock().unwrap().get_mut(&path).unwrap().1 = len;
+        let mark = |len: Result<u64>| {
+            let mut known = lock(&snapshot.external_lens);
+            known.get_mut(&path).unwrap().1 = len;
+        };
         mark(Ok(77));
         assert_eq!(len("./sub/../x.asdf#1").unwrap(), 77);
         mark(Err(Error::corrupt(super::Place::File, "marked")));
