@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Snapshot;
-use super::chain::{Around, Chain, Encoded};
+use super::chain::{Chain, Encoded};
 use super::checksum::ChecksumState;
 use super::header::BlockHeader;
 use super::index_key;
@@ -221,15 +221,15 @@ impl Snapshot {
         named: Option<Chain>,
         stored: Arc<dyn Source>,
     ) -> Result<OpenBlock> {
-        let around = Around::new(&self.cache, &self.buffers);
+        let buffers = self.buffers.beneath();
         let (chain, stored, len) = if let Some(chain) = named {
-            let len = chain.decoded_len(&stored, &around)?;
+            let len = chain.decoded_len(&stored, &buffers)?;
             (chain, stored, len)
         } else {
             let (chain, data) = Chain::read(stored)?;
             (chain, data, header.data_size)
         };
-        let data = Arc::new(Encoded::new(chain, stored, len, around)?);
+        let data = Arc::new(Encoded::new(chain, stored, len, buffers)?);
         Ok(OpenBlock {
             framing: Some("encoding chain"),
             ..OpenBlock::plain(data)
