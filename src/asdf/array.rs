@@ -17,7 +17,7 @@ use super::paths::Paths;
 use super::strided::View;
 use super::tree::Node;
 use super::{Snapshot, fits};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, corrupt};
 use crate::source::{Joined, Memory, Source, Window, len_u64};
 
 /// Where the elements of an array are.
@@ -155,7 +155,7 @@ impl Form {
     fn npy_header(&self) -> Result<Vec<u8>> {
         let (Some(datatype), Some(shape)) = (&self.datatype, &self.shape) else {
             let why = "an array without datatype or shape";
-            return Err(Error::corrupt(Place::File, why));
+            return Err(corrupt(why));
         };
         npy::header(datatype, shape, self.fortran)
     }
@@ -403,7 +403,7 @@ impl Snapshot {
         let array = self
             .arrays()
             .get(i)
-            .ok_or_else(|| Error::corrupt(Place::File, "no such array"))?;
+            .ok_or_else(|| corrupt("no such array"))?;
         match array.detail.as_deref() {
             Some(Detail::Problem(error)) => Err(error.clone()),
             _ => Ok(array),
@@ -509,7 +509,7 @@ impl Snapshot {
     }
 
     fn fits_elements(&self, elements: fits::UnitElements) -> Result<Arc<dyn Source>> {
-        let outside = || Error::corrupt(Place::File, "not in a FITS file");
+        let outside = || corrupt("not in a FITS file");
         let fits = self.fits.as_ref().ok_or_else(outside)?;
         fits.open_elements(elements)
     }

@@ -11,7 +11,7 @@
 
 use super::header::HeaderShape;
 use super::other_formats::why_not_asdf;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, corrupt};
 
 /// How a block begins since the ASDF drafts.
 pub const BLOCK_MAGIC: [u8; 4] = *b"\xd3BLK";
@@ -127,7 +127,7 @@ impl FirstLine {
     /// # Errors
     /// [`Error::Corrupt`] if this is no ASDF file, [`Error::Unsupported`] for a newer major version.
     pub fn parse(start: &[u8], force: bool) -> Result<Self> {
-        let not_asdf = || Error::corrupt(Place::File, why_not_asdf(start));
+        let not_asdf = || corrupt(why_not_asdf(start));
         let window = start.get(..FIRST_LINE_LIMIT).unwrap_or(start);
         let len = window
             .iter()

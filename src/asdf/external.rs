@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::{Array, OpenOptions, Origin, Snapshot};
 use crate::codec::Cache;
-use crate::error::{Error, Place, Result, lock, percent_decoded, unsupported};
+use crate::error::{Error, Place, Result, corrupt, lock, percent_decoded, unsupported};
 use crate::source::{Source, Stat};
 
 /// What arrays want of other files.
@@ -133,7 +133,7 @@ impl Sandbox {
             "external source {uri} lies outside {} or in another mount; -o allow_external=DIR allows another directory",
             self.path.display()
         );
-        Error::unsupported(Place::File, why)
+        unsupported(why)
     }
 
     /// Why the kernel did not open a file. Not its errno: to a reader of the array, `ENOENT` would say that there is no array.
@@ -142,12 +142,12 @@ impl Sandbox {
             Errno::XDEV => return self.outside(uri),
             Errno::NOENT | Errno::NOTDIR => {
                 let why = format!("external source {uri}: there is no such file");
-                return Error::corrupt(Place::File, why);
+                return corrupt(why);
             }
             Errno::LOOP => "a symbolic link leads there, and none is followed".to_owned(),
             errno => std::io::Error::from(errno).to_string(),
         };
-        Error::unsupported(Place::File, format!("external source {uri}: {why}"))
+        unsupported(format!("external source {uri}: {why}"))
     }
 
     /// Opens the file that `uri` names, if it is a regular one beneath the directory.
@@ -166,7 +166,7 @@ impl Sandbox {
             .map_err(|error| Error::io(format!("external source {uri}"), error))?;
         if !meta.is_file() {
             let why = format!("external source {uri} is not a regular file");
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         Ok(file)
     }
@@ -270,8 +270,8 @@ fn opened(uri: &str, file: File, cache: &Arc<Cache>) -> Result<Snapshot> {
 /// An error in another file, with its name.
 fn told(uri: &str, error: Error) -> Error {
     match error {
-        Error::Corrupt { why, .. } => Error::corrupt(Place::File, format!("{uri}: {why}")),
-        Error::Unsupported { why, .. } => Error::unsupported(Place::File, format!("{uri}: {why}")),
+        Error::Corrupt { why, .. } => corrupt(format!("{uri}: {why}")),
+        Error::Unsupported { why, .. } => unsupported(format!("{uri}: {why}")),
         other => other,
     }
 }

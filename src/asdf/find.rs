@@ -14,7 +14,7 @@ use super::paths::Paths;
 use super::reference::Reference;
 use super::strided::View;
 use super::tree::Tree;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, corrupt, unsupported};
 
 /// The blocks that arrays may lie in: those of a snapshot, one of which may be going to have another length.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ impl Blocks<'_> {
         self.of.fits().map_or_else(
             || {
                 let why = format!("fits:{reference} wanted, but this is no FITS file");
-                Err(Error::unsupported(Place::File, why))
+                Err(unsupported(why))
             },
             |fits| fits.elements(reference, datatype),
         )
@@ -177,7 +177,6 @@ fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: Blocks<'_>) -> Res
     form.strides.clone_from(&stored.strides);
     form.datatype = Some(stored.datatype.clone());
     form.to_end = stored.shape.first() == Some(&None);
-    let corrupt = |why: String| Error::corrupt(Place::File, why);
     let block_len = match &stored.storage {
         Storage::Block(source) => {
             form.counted_back = *source < 0;
@@ -235,7 +234,7 @@ pub fn block_index(source: i64, count: usize) -> Result<usize> {
     };
     n.filter(|&n| n < count).ok_or_else(|| {
         let why = format!("block {source} wanted, but there are {count} blocks");
-        Error::corrupt(Place::File, why)
+        corrupt(why)
     })
 }
 

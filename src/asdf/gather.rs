@@ -24,7 +24,7 @@ use super::copy::copy;
 use super::strided::View;
 use super::tile::{Grain, Tile, in_memory, misplaced, positions};
 use crate::codec::CountedBuf;
-use crate::error::{Error, Place, Result, lock};
+use crate::error::{Result, corrupt, lock};
 use crate::source::{Borrower, Loan, Source, Window, checked_end, len_u64};
 
 /// A read that is not sequential uses a band if alone it would cost more than this part of the band.
@@ -59,7 +59,7 @@ impl Strided {
     /// The array of that view of a block.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the view was made for a longer block.
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) if the view was made for a longer block.
     pub fn new(inner: Arc<dyn Source>, view: View, buffers: &Arc<Buffers>) -> Result<Self> {
         if view.extent().end > inner.len() {
             let why = format!(
@@ -67,7 +67,7 @@ impl Strided {
                 view.extent().end,
                 inner.len()
             );
-            return Err(Error::corrupt(Place::File, why));
+            return Err(corrupt(why));
         }
         Ok(Self {
             bands: Banding::choose(&view, buffers),
@@ -83,7 +83,7 @@ impl Strided {
     /// The array of that view of a block: a window where the elements already lie in C order, else gathered.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the view was made for a longer block.
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) if the view was made for a longer block.
     pub fn open(
         inner: Arc<dyn Source>,
         view: View,

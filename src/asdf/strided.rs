@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::tile::Tile;
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, corrupt, unsupported};
 
 /// Most dimensions of an array, as in NumPy.
 pub const MAX_NDIM: usize = 32;
@@ -53,8 +53,8 @@ impl View {
     /// An array without elements, or of elements without bytes, touches no byte of the block: it may have any offset.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if an element reaches outside the block, the number of strides is wrong or the array exceeds
-    /// [`MAX_LEN`]; [`Error::Unsupported`] above [`MAX_NDIM`].
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) if an element reaches outside the block, the number of strides is wrong or the array exceeds
+    /// [`MAX_LEN`]; [`Error::Unsupported`](crate::error::Error::Unsupported) above [`MAX_NDIM`].
     pub fn new(
         itemsize: u64,
         shape: &[u64],
@@ -62,10 +62,9 @@ impl View {
         offset: u64,
         block_len: u64,
     ) -> Result<Self> {
-        let corrupt = |why| Error::corrupt(Place::File, why);
         if shape.len() > MAX_NDIM {
             let why = format!("{} dimensions, at most {MAX_NDIM} allowed", shape.len());
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         if let Some(strides) = strides.filter(|strides| strides.len() != shape.len()) {
             let (strides, ndim) = (strides.len(), shape.len());
@@ -115,7 +114,7 @@ impl View {
     /// `row` is the rest of the shape and `stride` the first stride, if the tree gives one; so does Python's asdf count.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if that stride is not positive or a row has no bytes: then any number would do.
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) if that stride is not positive or a row has no bytes: then any number would do.
     pub fn rows_to_end(
         itemsize: u64,
         row: &[u64],
@@ -130,7 +129,7 @@ impl View {
         step.and_then(|step| block_len.saturating_sub(offset).checked_div(step))
             .ok_or_else(|| {
                 let why = "a shape that begins with '*' needs rows of one byte or more and a positive first stride";
-                Error::corrupt(Place::File, why)
+                corrupt(why)
             })
     }
 

@@ -5,7 +5,7 @@
 
 use super::copy::CopyAxis;
 use super::strided::Axis;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, corrupt};
 
 /// By what numbers arrays are cut, all in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -259,5 +259,5 @@ pub(super) fn in_memory(len: u64) -> Result<usize> {
 
 /// The error for what the proofs of a view exclude; it takes the place of a panic.
 pub(super) fn misplaced() -> Error {
-    Error::corrupt(Place::File, "an element outside of the array")
+    corrupt("an element outside of the array")
 }

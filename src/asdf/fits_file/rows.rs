@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::asdf::datatype::ByteOrder;
 use crate::asdf::tile::{in_memory, misplaced};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, unsupported};
 use crate::source::{PooledBuf, Source, checked_end, len_u64};
 
 /// Bytes of rows, or of the records of a part, that are converted at a time: they stay in the processor's second cache.
@@ -197,7 +197,7 @@ fn narrow(order: ByteOrder, from: &[u8], to: &mut [u8]) -> Result<()> {
 
 fn not_ascii(code: u32) -> Error {
     let why = format!("the character U+{code:04X} is not ASCII, and FITS has no other strings");
-    Error::unsupported(Place::File, why)
+    unsupported(why)
 }
 
 /// Elements of one kind, one behind the other in a record and in a row.

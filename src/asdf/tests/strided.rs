@@ -1,6 +1,7 @@
 use super::*;
 use crate::asdf::tests::view_cases::cases;
 use crate::asdf::tile::positions;
+use crate::error::Error;
 use proptest::prelude::*;
 
 fn dense(itemsize: u64, shape: &[u64], block_len: u64) -> Result<View> {
