@@ -221,7 +221,7 @@ impl Paths {
     /// The name as a directory; that of the top is empty.
     #[must_use]
     pub fn directory_name(&self, id: PlaceId) -> Cow<'_, str> {
-        let odd = self.odd.get(&id).map(Name::directory);
+        let odd = self.odd.get(&id).map(|name| name.directory().into());
         odd.unwrap_or_else(|| self.plain(id))
     }
 
