@@ -40,7 +40,7 @@ pub struct Strided {
     bands: Option<Banding>,
     /// End of the last read.
     next: AtomicU64,
-    /// Held while a band is gathered, so that readers who need the same one wait for it.
+    /// Held by a thread while it gathers a band, so that other threads that need the same band wait for it.
     gathering: Mutex<()>,
 }
 
@@ -121,13 +121,14 @@ impl Strided {
     fn gather_tile(&self, tile: &Tile, out: &mut [u8]) -> Result<()> {
         let first = in_memory(tile.first)?;
         let extent = in_memory(tile.extent())?;
-        // what fails may lie between the runs
+        // an error is no error yet: what can't be read may lie between the runs
         let lent = self.inner.lend(tile.low, extent, Borrower::Program);
         if let Ok(Some(Loan::Shared(bytes, range))) = lent {
             let from = (*bytes).as_ref().get(range).ok_or_else(misplaced)?;
             // All of the tile as one piece, with whatever is between its runs.
             let steps = tile.steps(&tile.pieces(u64::MAX))?;
-            return done(copy((from, 0), (out, first), &steps, in_memory(tile.run)?));
+            let copied = copy((from, 0), (out, first), &steps, in_memory(tile.run)?);
+            return copied.ok_or_else(misplaced);
         }
         let pieces = tile.pieces(self.buffers.grain.gap);
         let (inside, between) = tile.walks.split_at(pieces.joined);
@@ -150,12 +151,8 @@ impl Strided {
                 self.inner
                     .read_exact_at(piece.ok_or_else(misplaced)?, offset)
             })?;
-            done(copy(
-                (scratch, 0),
-                (out, first),
-                &steps,
-                in_memory(tile.run)?,
-            ))
+            let copied = copy((scratch, 0), (out, first), &steps, in_memory(tile.run)?);
+            copied.ok_or_else(misplaced)
         })
     }
 
@@ -282,8 +279,8 @@ impl Banding {
     }
 }
 
-/// The most rows of the array, of whatever rank they are, that have at most `most` bytes: (bytes of what they are a part of, their
-/// bytes).
+/// The longest rows, along the slowest axis that has some, which together have at most `most` bytes: (bytes of all rows along that
+/// axis, bytes of those that fit).
 fn rows_below(view: &View, most: u64) -> Option<(u64, u64)> {
     let axis = view.axes().iter().find(|axis| axis.pitch <= most)?;
     let rows = most.checked_div(axis.pitch)?.min(axis.count);
@@ -302,10 +299,6 @@ fn cost(view: &View, range: Range<u64>, grain: Grain) -> u64 {
         pieces.count.saturating_mul(each)
     });
     costs.fold(0, u64::saturating_add)
-}
-
-fn done(copied: bool) -> Result<()> {
-    if copied { Ok(()) } else { Err(misplaced()) }
 }
 
 #[cfg(test)]

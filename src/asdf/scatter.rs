@@ -74,9 +74,8 @@ fn scatter_tile(
         .into_iter()
         .map(CopyAxis::turned_back)
         .collect();
-    if !copy((bytes, in_memory(tile.first)?), (scratch, 0), &steps, run) {
-        return Err(misplaced());
-    }
+    let from = (bytes, in_memory(tile.first)?);
+    copy(from, (scratch, 0), &steps, run).ok_or_else(misplaced)?;
     let mut packed = scratch.chunks(in_memory(pieces.pitch())?);
     positions(between, tile.low, 0, &mut |offset, _| {
         let piece = packed.next().and_then(|piece| piece.get(..span));
