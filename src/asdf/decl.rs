@@ -29,7 +29,7 @@ pub enum Declared {
 /// A view of a block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredArray {
-    /// Whose block.
+    /// Where the bytes are.
     pub storage: Storage,
     /// Type of the elements.
     pub datatype: Datatype,

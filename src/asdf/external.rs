@@ -19,7 +19,7 @@ use crate::codec::Cache;
 use crate::error::{Error, Place, Result, corrupt, lock, percent_decoded, unsupported};
 use crate::source::{Source, Stat};
 
-/// What arrays want of other files.
+/// What messages call the files that arrays lie in.
 const EXTERNAL: &str = "external sources";
 
 /// Opens a directory for the names in it only, which takes no permission to read it.
@@ -235,7 +235,7 @@ impl Snapshot {
         len
     }
 
-    /// The decoded first block of another file, in which an array lies. How that went is to be had from [`Array::problem`].
+    /// The decoded first block of another file, in which an array lies. [`Array::problem`] then says whether that could be read.
     pub(super) fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {
         let block = self.sandbox(EXTERNAL).and_then(|sandbox| {
             let block = sandbox.first_block(uri, &self.cache)?;
@@ -248,8 +248,8 @@ impl Snapshot {
         block.map_err(|error| error.at(Place::Array(array.brief_path())))
     }
 
-    /// Looks whether an array that lies in another file is there, of which nothing else is looked at before the array is read.
-    /// [`Array::problem`] then says it.
+    /// Checks that the other file which holds the elements of an array is there and long enough, which is else found out when the array
+    /// is read. [`Array::problem`] then gives the result.
     pub fn look_for(&self, array: &Array) {
         if let Origin::External(uri) = array.origin()
             && array.has_files()

@@ -16,10 +16,11 @@ use super::strided::View;
 use super::tree::Tree;
 use crate::error::{Error, Result, corrupt, unsupported};
 
-/// The blocks that arrays may lie in: those of a snapshot, one of which may be going to have another length.
+/// The blocks that arrays may lie in: those of a snapshot.
 #[derive(Clone, Copy)]
 struct Blocks<'a> {
     of: &'a Snapshot,
+    /// A block that a save is going to resize, and its new length.
     resized: Option<(usize, u64)>,
 }
 
@@ -276,7 +277,7 @@ fn fill_inline(form: &mut Form, tree: &Tree, declared: &Inline) -> Result<inline
 }
 
 impl Snapshot {
-    /// What the tree declares. Looked for when it is first asked.
+    /// What the tree declares, found on first use.
     pub(super) fn found(&self) -> &Arc<ArrayTable> {
         self.found.get_or_init(|| match self.shared_tree() {
             Some(Ok(tree)) => self.find_in(tree, None),
@@ -287,7 +288,7 @@ impl Snapshot {
         })
     }
 
-    /// What a tree declares, over the blocks that there are; one of them may be going to have another length.
+    /// What a tree declares over the blocks of this snapshot. A block that a save is going to resize counts with its new length.
     pub(super) fn find_in(
         &self,
         tree: &Arc<Tree>,

@@ -20,7 +20,7 @@ pub struct WrittenText {
     pub put_back: String,
     /// Whether something was put back and the text ended within a line, as no program ends one on purpose.
     pub is_cut: bool,
-    /// How many lines more are in front of what had been written.
+    /// How many lines were put in front of the text that had been written.
     lines: u64,
 }
 

@@ -19,7 +19,7 @@ mod refer;
 
 pub use limit::Limit;
 
-/// Most places; a mount of more would serve nobody.
+/// Most places. A mount of more would be of no use.
 pub const MAX_PLACES: usize = 1 << 20;
 
 /// A place's number; those above it have smaller ones.
@@ -144,7 +144,7 @@ impl Outline {
         self.first(node, |_| true)
     }
 
-    /// The first place of a node that is such a one. Places stand in the order of their nodes.
+    /// The first place of a node that passes the test `such`. Places stand in the order of their nodes.
     fn first(&self, node: NodeId, such: impl Fn(&Place) -> bool) -> Option<PlaceId> {
         let places = &self.places;
         let first = places.partition_point(|place| place.node < node);
@@ -182,8 +182,8 @@ impl<'t> Level<'t> {
         }
     }
 
-    /// The next part and how it is called, which is nothing where `<<` merges it; keys that are not scalars have no name, so their
-    /// values are passed over.
+    /// The next part with its component, which is none where `<<` merges the part. A value whose key is no scalar is passed over,
+    /// because it has no name.
     fn next(&mut self, tree: &Tree) -> Option<(Option<Component>, Node<'t>)> {
         let merged = self.merged;
         self.parts.find_map(|(component, node)| {

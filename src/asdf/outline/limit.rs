@@ -1,5 +1,4 @@
-//! The limits that a hostile tree reaches, each with what is left out from there on. What is left out is told, never dropped
-//! in silence.
+//! The limits on what is shown of a tree, which a hostile tree reaches. What lies beyond a limit is left out, and the user is told.
 
 use super::{MAX_PLACES, Outline, pointer};
 use crate::asdf::tree::{Node, NodeId, Tree};
@@ -23,7 +22,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// What is said of the node where it was reached first.
+    /// The message at the node where the limit was reached first.
     fn text(self) -> String {
         match self {
             Self::Places => format!(
