@@ -109,7 +109,7 @@ impl Allowance {
         Self(nodes.saturating_add(SPARE))
     }
 
-    /// Takes `cost`, or nothing and fails.
+    /// Takes `cost` from the allowance. Takes nothing, and returns false, if less is left.
     pub(super) fn take(&mut self, cost: usize) -> bool {
         let left = u64::try_from(cost)
             .ok()

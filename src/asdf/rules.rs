@@ -25,7 +25,7 @@ use super::tree::{Component, Node, NodeId, NodeKind, Parts, Tree, quoted};
 
 /// Most faults that are kept.
 const MAX_FAULTS: usize = 10_000;
-/// How many collections are noted before those that are not come to again are forgotten.
+/// The fewest entries of [`Checker::seen`] at which those that the walk does not come to again are dropped.
 const MANY: usize = 1 << 16;
 
 /// What a value has to be.
@@ -236,8 +236,8 @@ struct Checker<'t> {
     allowance: Allowance,
     /// Collections that a rule has been applied to, with the number of what it wants.
     seen: HashSet<(NodeId, u32)>,
-    /// How many of them are enough to forget those in front of the node that the walk has come to. Not where there are aliases, which
-    /// may lead back to any.
+    /// When `seen` has so many entries, those in front of the node that the walk has reached are dropped; never in a tree with aliases,
+    /// which may lead back to any of them.
     most_seen: usize,
     above: Vec<Level<'t>>,
     /// The steps from the tagged node to the collection that is being checked.

@@ -37,8 +37,8 @@ impl<'t> TreeWalk<'t> {
         }
     }
 
-    /// Whether a component of `from` is a key that appears in the mapping which an alias merges it into. It is taken there from
-    /// now on.
+    /// Whether a component of `from` is a key that appears in the mapping which `alias` merges `from` into. From now on the key counts
+    /// as taken in that mapping.
     fn may_merge(&mut self, alias: Node<'t>, from: PlaceId, component: Component) -> bool {
         let text = self.tree.key(component);
         let Some(text) = text.filter(|text| !self.columns.contains(&(from, text))) else {
