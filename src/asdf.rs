@@ -1,8 +1,7 @@
 //! The format layer: an ASDF file as it is parsed, usable without FUSE.
 //!
 //! A [`Snapshot`] is one state of a file: where everything lies ([`layout`]), what the tree says ([`tree`]), and which arrays it
-//! declares. It never changes; the tree is parsed when it is first asked for, and blocks and arrays are opened as sources when
-//! somebody wants their bytes.
+//! declares. It never changes. The tree is parsed on first use, and blocks and arrays are opened as sources on first use.
 
 mod array;
 mod block;
@@ -68,10 +67,11 @@ mod timestamp;
 pub mod tree;
 mod yaml;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::codec::Cache;
 use crate::error::{Error, Lasting, Result};
@@ -105,13 +105,13 @@ pub struct OpenOptions {
     pub sandbox: Option<Arc<Sandbox>>,
     /// Verify the checksum of each block when it is first opened; a block whose checksum is wrong can't be read.
     pub verify: bool,
-    /// The directory where what decoding has taught of compressed blocks is kept; `None` for nowhere.
+    /// The directory of stored seek indexes of compressed blocks; `None` to store none.
     pub index_cache: Option<PathBuf>,
 }
 
 /// One state of an ASDF file.
 pub struct Snapshot {
-    /// The open file, if it is one of this machine.
+    /// The open file; none of a remote file.
     file: Option<Arc<FileSource>>,
     bytes: Arc<dyn Source>,
     fits: Option<Arc<Fits>>,
@@ -125,13 +125,14 @@ pub struct Snapshot {
     cache: Arc<Cache>,
     buffers: Arc<Buffers>,
     options: OpenOptions,
-    externals: external::KnownLengths,
+    /// Lengths of the first blocks of other files, by path, each with the attributes that the file had when it was read.
+    external_lens: Mutex<HashMap<PathBuf, (Stat, Result<u64>)>>,
 }
 
 impl Snapshot {
     /// Reads the headers and the text of a file. Block data are left alone.
     ///
-    /// A tree that does not parse is no error here: its text and the blocks can be had, see [`Snapshot::tree`].
+    /// A tree that does not parse is no error here, as text and blocks can be read all the same. [`Snapshot::tree`] gives the error.
     ///
     /// # Errors
     /// As [`scan::scan`].
@@ -141,8 +142,8 @@ impl Snapshot {
         Self::read(file, bytes, cache, options)
     }
 
-    /// As [`Snapshot::open`], of a file whose bytes are to be taken from somewhere else: an interrupted save is shown finished, or the
-    /// file lies far away, and there is none on this machine.
+    /// As [`Snapshot::open`], with the bytes of the file taken from `bytes`: those that an interrupted save is going to leave, or those
+    /// of a remote file, of which there is no `file`.
     ///
     /// # Errors
     /// As [`scan::scan`].
@@ -163,25 +164,16 @@ impl Snapshot {
             severity: Severity::Odd,
             error: error.clone(),
         }));
-        Ok(Self::build(file.into(), bytes, fits, scan, cache, options))
+        let mut snapshot = Self::new(file, bytes, scan, cache, options);
+        snapshot.fits = fits.map(Arc::new);
+        Ok(snapshot)
     }
 
-    /// The snapshot of a file that has been scanned already.
+    /// The snapshot of a file that has been scanned already, and is no FITS file.
     #[must_use]
     pub fn new(
         file: impl Into<Option<Arc<FileSource>>>,
         bytes: Arc<dyn Source>,
-        scan: Scan,
-        cache: Arc<Cache>,
-        options: OpenOptions,
-    ) -> Self {
-        Self::build(file.into(), bytes, None, scan, cache, options)
-    }
-
-    fn build(
-        file: Option<Arc<FileSource>>,
-        bytes: Arc<dyn Source>,
-        fits: Option<Fits>,
         scan: Scan,
         cache: Arc<Cache>,
         options: OpenOptions,
@@ -191,9 +183,9 @@ impl Snapshot {
             blocks: layout.blocks.iter().map(|_| Lasting::new()).collect(),
             checksums: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
             buffers: Buffers::new(&cache),
-            file,
+            file: file.into(),
             bytes,
-            fits: fits.map(Arc::new),
+            fits: None,
             layout,
             text,
             tree: OnceLock::new(),
@@ -201,12 +193,13 @@ impl Snapshot {
             found: OnceLock::new(),
             cache,
             options,
-            externals: external::KnownLengths::default(),
+            external_lens: Mutex::default(),
         }
     }
 
-    /// The snapshot after a save. Blocks that have not changed keep what is known of them: decoders, checksums. `bytes` are those of
-    /// the file if it does not have them all yet. The text is not parsed again if it is the same, or the one that was `checked`.
+    /// The snapshot after a save. Compressed blocks keep their decoders and checksums, unless their headers have changed or they are
+    /// `replaced`. `bytes` are those of the file, if it does not have them all yet. The text is not parsed again if it is the same, or
+    /// the one that was `checked`.
     #[must_use]
     pub fn succeeded_by(
         &self,
@@ -247,7 +240,7 @@ impl Snapshot {
         next
     }
 
-    /// Gives the next snapshot what is known of its text.
+    /// Hands tree, faults and arrays on to the next snapshot, as far as they are those of its text.
     fn hand_down(&self, next: &mut Self, checked: Option<CheckedText>) {
         let same_blocks = next.has_blocks_like(self);
         if next.text == self.text {
@@ -278,7 +271,7 @@ impl Snapshot {
         is_copy || found.is_some_and(|(mine, others)| Arc::ptr_eq(mine, others))
     }
 
-    /// The same, but the tree is read again when something asks for it. A very large one takes hundreds of megabytes.
+    /// The same snapshot without its parsed tree, which may take hundreds of megabytes: it is parsed again on next use.
     #[must_use]
     pub fn unread(&self) -> Self {
         Self {
@@ -286,10 +279,9 @@ impl Snapshot {
             blocks: self.blocks.clone(),
             checksums: self.checksums.clone(),
             buffers: Arc::clone(&self.buffers),
-            ..Self::build(
+            ..Self::new(
                 self.file.clone(),
                 Arc::clone(&self.bytes),
-                None,
                 self.scan(),
                 Arc::clone(&self.cache),
                 self.options.clone(),
@@ -297,7 +289,7 @@ impl Snapshot {
         }
     }
 
-    /// What it was made of.
+    /// Layout and text, as a scan gives them.
     fn scan(&self) -> Scan {
         Scan {
             layout: self.layout.clone(),
@@ -305,7 +297,7 @@ impl Snapshot {
         }
     }
 
-    /// The snapshot of this file, or of the one that took its place, as it is now.
+    /// Reads this file, or the one that has taken its place, again.
     ///
     /// # Errors
     /// As [`scan::scan`].
@@ -317,7 +309,7 @@ impl Snapshot {
         Self::read(file, bytes, Arc::clone(&self.cache), self.options.clone())
     }
 
-    /// The same text and layout without anything that was read of block data, which somebody else may have changed.
+    /// The same text and layout, without decoders and checksums: another program may have changed the data of blocks.
     ///
     /// # Errors
     /// [`Error::Io`] if the file's size can't be had.
@@ -328,7 +320,7 @@ impl Snapshot {
         Ok(next)
     }
 
-    /// The snapshot of a file that has been changed by somebody else, or has taken this one's place.
+    /// The snapshot of a file that another program has changed, or that has taken this one's place, from its `scan`.
     ///
     /// # Errors
     /// [`Error::Io`] if the file's size can't be had.
@@ -362,8 +354,8 @@ impl Snapshot {
         self.shared_tree().map(|tree| tree.map(|tree| &**tree))
     }
 
-    /// Whether its bytes are those of the file, from the first one on: the file is not far away, it is not FITS, and no save of it was
-    /// interrupted.
+    /// Whether the snapshot reads the open file itself, from its first byte on: it is neither remote nor a FITS file, and no save of it
+    /// was interrupted.
     #[must_use]
     pub fn is_of_plain_file(&self) -> bool {
         let same =
@@ -371,13 +363,13 @@ impl Snapshot {
         self.file.as_ref().is_some_and(same)
     }
 
-    /// Whether nothing has asked for the tree yet.
+    /// Whether the tree has not been parsed yet.
     #[must_use]
     pub fn is_unread(&self) -> bool {
         self.tree.get().is_none()
     }
 
-    /// As [`Snapshot::tree`], for those who keep it.
+    /// As [`Snapshot::tree`], for callers that keep the tree.
     fn shared_tree(&self) -> Option<Result<&Arc<Tree>, &Error>> {
         let parse = || {
             self.layout
@@ -394,13 +386,13 @@ impl Snapshot {
         format!("{}{inside}", self.layout.dialect.name)
     }
 
-    /// Bytes of the file, with what is around the ASDF file.
+    /// Bytes of the file; of the FITS file, if the ASDF file is in one.
     #[must_use]
     pub fn file_len(&self) -> u64 {
         self.fits().map_or(self.layout.len, Fits::file_len)
     }
 
-    /// What wrote the file, by the key `asdf_library` of its tree.
+    /// Name and version of the library that wrote the file, by the key `asdf_library` of its tree.
     #[must_use]
     pub fn written_by(&self) -> Option<String> {
         let tree: &Tree = self.tree()?.as_ref().ok()?;
@@ -419,7 +411,7 @@ impl Snapshot {
         self.fits.as_deref()
     }
 
-    /// What in the tree breaks the rules of the core tags. Looked for when it is first asked.
+    /// What in the tree breaks the rules of the core tags. The tree is checked on first use.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         self.faults.get_or_init(|| match self.tree() {
@@ -446,7 +438,7 @@ impl Snapshot {
         self.found().paths.as_deref()
     }
 
-    /// What of the tree is not shown because it reaches a limit, each once.
+    /// The limits beyond which something of the tree is not shown, each once.
     #[must_use]
     pub fn limits(&self) -> &[Error] {
         &self.found().limits
@@ -464,7 +456,7 @@ impl Snapshot {
         &self.cache
     }
 
-    /// The directory where what decoding has taught is kept, if it is: not of a file far away.
+    /// The directory of stored seek indexes, if there is one; none of a remote file.
     #[must_use]
     pub fn index_cache(&self) -> Option<&Path> {
         let dir = self.options.index_cache.as_deref();
@@ -474,7 +466,7 @@ impl Snapshot {
     /// Attributes of the open file now.
     ///
     /// # Errors
-    /// [`Error::Io`], also of a file that lies far away: those of its name can be asked for.
+    /// [`Error::Io`]; always of a remote file, of which no file is open.
     #[doc(hidden)]
     pub fn stat(&self) -> Result<Stat> {
         let failed = |cause| Error::io("reading the file's attributes", cause);
@@ -483,7 +475,7 @@ impl Snapshot {
         Ok(Stat::from(&meta.map_err(failed)?))
     }
 
-    /// The open file; nothing of one that lies far away.
+    /// The open file; none of a remote file.
     #[must_use]
     pub fn file(&self) -> Option<&Arc<FileSource>> {
         self.file.as_ref()

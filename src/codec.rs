@@ -106,6 +106,7 @@ use crate::source::Source;
 
 pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
+pub(crate) use deflate::{ADLER_START, adler32, crc32};
 pub(crate) use index_store::fnv1a;
 #[doc(hidden)]
 pub use index_store::{IndexSlot, check_index_dir};

@@ -17,7 +17,7 @@ use super::paths::Paths;
 use super::strided::View;
 use super::tree::Node;
 use super::{Snapshot, fits};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, corrupt};
 use crate::source::{Joined, Memory, Source, Window, len_u64};
 
 /// Where the elements of an array are.
@@ -42,7 +42,7 @@ pub struct Array {
     paths: Arc<Paths>,
     home: PlaceId,
     data: ArrayData,
-    /// None of an array in a block of this file.
+    /// None for an array in a block of this file.
     detail: Option<Box<Detail>>,
 }
 
@@ -53,9 +53,9 @@ enum Detail {
     Inline(Elements),
     /// It lies in another file.
     Outside {
-        /// Whether that could not be read when it was last tried.
+        /// Whether the last attempt to read that file failed.
         is_absent: AtomicBool,
-        /// Why, when that was met first.
+        /// The error of the first attempt that failed.
         why: OnceLock<Box<Error>>,
     },
     /// Why it has no files.
@@ -90,7 +90,8 @@ impl ArrayData {
             .saturating_add(self.form.npy_header_len.into())
     }
 
-    /// What tells how its elements are read: their type, shape and order. Rows that come with a longer block make no other form.
+    /// What decides how the elements are read: their type, shape and order. The number of rows is left out where it follows from the
+    /// length of the block, but in Fortran order.
     #[must_use]
     pub fn form(&self) -> impl Hash + use<'_> {
         let form = &*self.form;
@@ -100,7 +101,7 @@ impl ArrayData {
         (&form.datatype, shape, &form.strides, form.fortran)
     }
 
-    /// Whether the files of two arrays show the same, as long as the block does; of inline elements that is not known.
+    /// Whether the files of two arrays show the same bytes if the blocks do. False for inline elements, which are not compared.
     #[must_use]
     pub fn shows_the_same(&self, other: &Self) -> bool {
         let (a, b) = (&*self.form, &*other.form);
@@ -132,12 +133,12 @@ pub(super) struct Form {
     pub(super) fortran: bool,
     /// Bytes of all elements in C order.
     pub(super) len: u64,
-    /// Bytes of the NPY header, for which every look at a file's size asks; none of one that can't be made.
+    /// Bytes of the NPY header, kept because each look at the size of a file needs them; 0 if the header can't be made.
     npy_header_len: u32,
 }
 
 impl Form {
-    /// The same as one of the forms that are known, which it becomes one of.
+    /// The copy of this form that is shared by all arrays of `known`. A new form is added to them.
     pub(super) fn shared(self, known: &mut HashMap<Self, Arc<Self>>) -> Arc<Self> {
         if let Some(form) = known.get(&self) {
             return Arc::clone(form);
@@ -155,7 +156,7 @@ impl Form {
     fn npy_header(&self) -> Result<Vec<u8>> {
         let (Some(datatype), Some(shape)) = (&self.datatype, &self.shape) else {
             let why = "an array without datatype or shape";
-            return Err(Error::corrupt(Place::File, why));
+            return Err(corrupt(why));
         };
         npy::header(datatype, shape, self.fortran)
     }
@@ -294,7 +295,8 @@ impl Array {
         !matches!(self.detail.as_deref(), Some(Detail::Problem(_)))
     }
 
-    /// Takes down how reading the other file went that it lies in. An I/O error says nothing of that file.
+    /// Notes whether the other file that holds the elements could be read; `error` says why not. An I/O error changes nothing, because
+    /// it says nothing of that file.
     pub(super) fn learn(&self, error: Option<&Error>) {
         if let Some(Detail::Outside { is_absent, why }) = self.detail.as_deref()
             && !matches!(error, Some(Error::Io { .. }))
@@ -306,7 +308,7 @@ impl Array {
         }
     }
 
-    /// The error, with the line and the path of the array that has it.
+    /// The error, with the line and the path of this array.
     pub(super) fn named(&self, error: Error) -> Error {
         let which = Place::Array(self.brief_path());
         match error.at(self.place()) {
@@ -403,7 +405,7 @@ impl Snapshot {
         let array = self
             .arrays()
             .get(i)
-            .ok_or_else(|| Error::corrupt(Place::File, "no such array"))?;
+            .ok_or_else(|| corrupt("no such array"))?;
         match array.detail.as_deref() {
             Some(Detail::Problem(error)) => Err(error.clone()),
             _ => Ok(array),
@@ -509,7 +511,7 @@ impl Snapshot {
     }
 
     fn fits_elements(&self, elements: fits::UnitElements) -> Result<Arc<dyn Source>> {
-        let outside = || Error::corrupt(Place::File, "not in a FITS file");
+        let outside = || corrupt("not in a FITS file");
         let fits = self.fits.as_ref().ok_or_else(outside)?;
         fits.open_elements(elements)
     }

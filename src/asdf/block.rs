@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Snapshot;
-use super::chain::{Around, Chain, Encoded};
+use super::chain::{Chain, Encoded};
 use super::checksum::ChecksumState;
 use super::header::BlockHeader;
 use super::index_key;
@@ -32,7 +32,7 @@ impl OpenBlock {
         }
     }
 
-    /// To be called when the file has been saved, and this block is as it was.
+    /// Stores the seek index again, if the block has one: to be called after a save that left this block as it was.
     pub(super) fn keep_index_anew(&self) {
         if let Some(decoded) = &self.compressed {
             decoded.store_index_anew();
@@ -42,8 +42,8 @@ impl OpenBlock {
 
 impl Snapshot {
     /// Bytes of decoded data in block `n`, known without decoding: what its header says, or for a streamed block what the
-    /// file has at the moment. Only the encoding names of the drafts want one look at all data. `None` if there is no such
-    /// block.
+    /// file has at the moment. Only a block with an encoding name, as drafts have it, is decoded once for this. `None` if there is no
+    /// such block.
     #[must_use]
     pub fn block_len(&self, n: usize) -> Option<u64> {
         let header = self.layout.blocks.get(n)?;
@@ -197,8 +197,8 @@ impl Snapshot {
         self.growing().is_some()
     }
 
-    /// The file, if a streamed block grows with it: not inside of a FITS file, nor where a save is not finished, as its bytes are not
-    /// those of the file then.
+    /// The file, if a streamed block grows with it. None inside a FITS file or after an interrupted save: there the snapshot does not
+    /// read the file itself.
     fn growing(&self) -> Option<&Arc<FileSource>> {
         let file = self.file.as_ref();
         file.filter(|file| std::ptr::addr_eq(Arc::as_ptr(&self.bytes), Arc::as_ptr(file)))
@@ -221,15 +221,15 @@ impl Snapshot {
         named: Option<Chain>,
         stored: Arc<dyn Source>,
     ) -> Result<OpenBlock> {
-        let around = Around::new(&self.cache, &self.buffers);
+        let buffers = self.buffers.beneath();
         let (chain, stored, len) = if let Some(chain) = named {
-            let len = chain.decoded_len(&stored, &around)?;
+            let len = chain.decoded_len(&stored, &buffers)?;
             (chain, stored, len)
         } else {
             let (chain, data) = Chain::read(stored)?;
             (chain, data, header.data_size)
         };
-        let data = Arc::new(Encoded::new(chain, stored, len, around)?);
+        let data = Arc::new(Encoded::new(chain, stored, len, buffers)?);
         Ok(OpenBlock {
             framing: Some("encoding chain"),
             ..OpenBlock::plain(data)

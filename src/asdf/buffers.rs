@@ -1,6 +1,10 @@
 //! The memory that strided arrays share: bands of gathered rows, in a part of the cache's budget.
 //!
 //! Knows arrays by number and bands by where they start; knows nothing of views.
+//!
+//! # Levels
+//! The bytes of an array may be gathered from another array, or decoded from one. Each level of such arrays has buffers of its own,
+//! so that a thread which holds room for a band never waits for room in the same buffers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -12,33 +16,36 @@ use crate::codec::{Cache, CountedBuf};
 use crate::error::lock;
 use crate::source::PooledBuf;
 
-/// The most that is kept in bands: a sequential read is the faster the longer they are, but hardly beyond.
+/// Most bytes of bands. Longer bands make a sequential read faster, but hardly beyond this.
 const MOST: usize = 32 << 20;
 
-/// Most bands kept, whatever their size: what each takes beside its bytes is not counted.
+/// Most bands that are kept, whatever their size: the entry of each takes memory that the budget does not count.
 const MAX_BANDS: usize = 64;
 
 /// The memory that strided arrays share.
 pub struct Buffers {
-    /// Where they count.
+    /// The cache in whose budget the bands count.
     cache: Arc<Cache>,
+    /// Most bytes of bands.
     pub(super) budget: usize,
     pub(super) grain: Grain,
     bands: Mutex<Bands>,
-    /// Told when room was given back.
+    /// Notified when a band is dropped or its room given back.
     freed: Condvar,
-    /// How many arrays have got a number.
+    /// How many arrays have a number.
     arrays: AtomicU64,
-    /// Those of the next level.
+    /// Whether decoders read the arrays.
+    pub(super) feed_decoders: bool,
+    /// The level beneath, once it is asked for.
     beneath: OnceLock<Arc<Self>>,
-    /// Those of arrays that decoders read.
+    /// The level beneath decoders, once it is asked for.
     beneath_decoders: OnceLock<Arc<Self>>,
 }
 
 struct Bands {
-    /// Gathered bands, by the number of the array and where they start in it.
+    /// Gathered bands, by the number of the array and the band's offset in it.
     kept: LruCache<(u64, u64), Arc<CountedBuf>>,
-    /// Bytes of those and of the ones being gathered.
+    /// Bytes of the bands in `kept` and of those that are being gathered.
     held: usize,
 }
 
@@ -60,6 +67,10 @@ impl Buffers {
 
     /// Buffers that keep at most `budget` bytes of bands, and cut arrays by these numbers.
     pub(super) fn with_grain(cache: &Arc<Cache>, budget: usize, grain: Grain) -> Arc<Self> {
+        Self::level(cache, budget, grain, false)
+    }
+
+    fn level(cache: &Arc<Cache>, budget: usize, grain: Grain, feed_decoders: bool) -> Arc<Self> {
         Arc::new(Self {
             cache: Arc::clone(cache),
             budget,
@@ -70,27 +81,33 @@ impl Buffers {
             }),
             freed: Condvar::new(),
             arrays: AtomicU64::new(0),
+            feed_decoders,
             beneath: OnceLock::new(),
             beneath_decoders: OnceLock::new(),
         })
     }
 
-    /// Buffers for the arrays that those of these buffers are gathered from, with half their budget: no thread waits here for
-    /// room that it holds above.
+    /// Buffers for the arrays that the arrays of these buffers are gathered from, with half the budget.
     pub(super) fn beneath(&self) -> Arc<Self> {
-        self.part(&self.beneath, 2)
+        let half = || Self::level(&self.cache, self.budget / 2, self.grain, self.feed_decoders);
+        Arc::clone(self.beneath.get_or_init(half))
     }
 
-    /// Buffers for the arrays that decoders read, with a quarter of the budget. A thread that decodes waits here for room, so a
-    /// thread that holds room here must not wait for a decode: arrays that are gathered from decoded bytes use other buffers.
-    pub(super) fn beneath_decoders(&self) -> Arc<Self> {
-        self.part(&self.beneath_decoders, 4)
+    /// Buffers for the arrays that decoders read, with a quarter of the budget; these buffers, if decoders read their arrays already.
+    ///
+    /// A thread that decodes waits for room in them. So a thread that holds room in them must not wait for a decode: arrays that are
+    /// gathered from decoded bytes use other buffers.
+    pub(super) fn beneath_decoders(self: &Arc<Self>) -> Arc<Self> {
+        if self.feed_decoders {
+            return Arc::clone(self);
+        }
+        let quarter = || Self::level(&self.cache, self.budget / 4, self.grain, true);
+        Arc::clone(self.beneath_decoders.get_or_init(quarter))
     }
 
-    fn part(&self, level: &OnceLock<Arc<Self>>, parts: usize) -> Arc<Self> {
-        let budget = self.budget.checked_div(parts).unwrap_or(0);
-        let part = || Self::with_grain(&self.cache, budget, self.grain);
-        Arc::clone(level.get_or_init(part))
+    /// The cache in whose budget the bands count.
+    pub(super) fn cache(&self) -> &Arc<Cache> {
+        &self.cache
     }
 
     /// Buffers with a cache of their own.
@@ -99,7 +116,7 @@ impl Buffers {
         Self::with_grain(&Cache::new(u64::MAX), budget, grain)
     }
 
-    /// A number for an array that the others don't have.
+    /// A number for an array, which no other array of these buffers has.
     pub(super) fn number(&self) -> u64 {
         self.arrays.fetch_add(1, Ordering::Relaxed)
     }
@@ -109,17 +126,17 @@ impl Buffers {
         lock(&self.bands).kept.get(&(array, start)).map(Arc::clone)
     }
 
-    /// Room for a band of `len` bytes, at most the budget, for which the bands used longest ago make way.
+    /// Room for a band of `len` bytes, which must not be more than the budget. Drops the bands used longest ago, and waits while all
+    /// of the budget belongs to bands that are being gathered.
     ///
-    /// A thread that has room must give it back or keep the band without asking for more, but [beneath](Buffers::beneath): others
-    /// wait for it.
+    /// A thread that holds room must give it back or keep the band before it asks these buffers for more: other threads wait for
+    /// it. It may ask those [beneath](Buffers::beneath).
     pub(super) fn room(&self, len: usize) -> Room<'_> {
         let mut bands = lock(&self.bands);
         while bands.held.saturating_add(len) > self.budget || bands.kept.len() >= MAX_BANDS {
             if let Some((_, band)) = bands.kept.pop_lru() {
                 bands.held = bands.held.saturating_sub(band.len());
             } else {
-                // All of it belongs to bands that are being gathered.
                 bands = self
                     .freed
                     .wait(bands)
@@ -135,7 +152,7 @@ impl Buffers {
         }
     }
 
-    /// Drops the bands of an array that is closed.
+    /// Drops all bands of an array.
     pub(super) fn forget(&self, array: u64) {
         let mut bands = lock(&self.bands);
         let places = bands.kept.iter().map(|(place, _)| *place);
@@ -162,7 +179,7 @@ impl Buffers {
 }
 
 impl Room<'_> {
-    /// Where the band goes.
+    /// The bytes of the band, to be filled.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         self.bytes.as_deref_mut().unwrap_or_default()
     }

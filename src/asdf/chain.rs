@@ -11,12 +11,12 @@ mod tile;
 
 use std::sync::Arc;
 
-use self::quantize::{Quantize, Quantized};
+use self::quantize::Quantized;
 use self::tile::Tiling;
 use super::buffers::Buffers;
 use super::text::read_up_to;
 use super::tree::{Node, NodeKind, Tree};
-use crate::codec::{self, Cache};
+use crate::codec;
 use crate::error::{Error, Lasting, Result, corrupt, unsupported};
 use crate::source::{Borrower, Loan, Source, Window, checked_end, len_u64};
 
@@ -31,7 +31,12 @@ const DECODER_LIMIT: usize = 8;
 #[derive(Debug, Clone, PartialEq)]
 enum Encoding {
     Tile(Tiling),
-    Quantize(Quantize),
+    /// Becomes numbers of `width` bytes each, `len` bytes in all by the shape that the entry names. Behind `tile` that may be the shape of
+    /// the array without padding.
+    Quantize {
+        width: u64,
+        len: u64,
+    },
     Zlib,
 }
 
@@ -98,67 +103,22 @@ impl Chain {
                     expect_len("tile", tiling.len()?, known)?;
                     Some(tiling.tiled_len()?)
                 }
-                Encoding::Quantize(_) | Encoding::Zlib => None,
+                Encoding::Quantize { .. } | Encoding::Zlib => None,
             };
         }
         Ok(())
     }
 
-    /// Bytes of the decoded data, found by going through `stored` once.
+    /// Bytes of the decoded data, found by going through `stored` once. Arrays in between are gathered in `buffers`.
     ///
     /// # Errors
     /// Of decoding it.
-    pub(super) fn decoded_len(&self, stored: &Arc<dyn Source>, around: &Around) -> Result<u64> {
-        Ok(undo_all(&self.0, Arc::clone(stored), around)?.len())
-    }
-}
-
-/// What a step of a chain needs of the snapshot around it.
-#[derive(Clone)]
-pub(super) struct Around {
-    cache: Arc<Cache>,
-    buffers: Arc<Buffers>,
-    /// Whether a decoder reads what the step gives.
-    beneath_decoder: bool,
-}
-
-impl Around {
-    /// For the first step of a chain, which arrays of `buffers` are gathered from.
-    pub(super) fn new(cache: &Arc<Cache>, buffers: &Arc<Buffers>) -> Self {
-        Self {
-            cache: Arc::clone(cache),
-            buffers: buffers.beneath(),
-            beneath_decoder: false,
-        }
-    }
-
-    /// For a step whose bytes an array is gathered from that is one of these buffers.
-    fn beneath_array(&self) -> Self {
-        Self {
-            buffers: self.buffers.beneath(),
-            ..self.clone()
-        }
-    }
-
-    /// For a step whose bytes a decoder reads.
-    fn beneath_decoder(&self) -> Self {
-        if self.beneath_decoder {
-            return self.clone();
-        }
-        Self {
-            cache: Arc::clone(&self.cache),
-            buffers: self.buffers.beneath_decoders(),
-            beneath_decoder: true,
-        }
-    }
-
-    /// `len` bytes that a zlib stream decodes to.
-    fn inflate(&self, packed: Arc<dyn Source>, len: u64) -> Result<Arc<dyn Source>> {
-        if self.beneath_decoder {
-            return codec::decode_beneath(*b"zlib", packed, len, &self.cache);
-        }
-        let (_, decoded) = codec::decode(*b"zlib", packed, len, &self.cache, None)?;
-        Ok(decoded)
+    pub(super) fn decoded_len(
+        &self,
+        stored: &Arc<dyn Source>,
+        buffers: &Arc<Buffers>,
+    ) -> Result<u64> {
+        Ok(undo_all(&self.0, Arc::clone(stored), buffers)?.len())
     }
 }
 
@@ -167,12 +127,13 @@ pub(super) struct Encoded {
     chain: Chain,
     stored: Arc<dyn Source>,
     len: u64,
-    around: Around,
+    buffers: Arc<Buffers>,
     decoded: Lasting<Arc<dyn Source>>,
 }
 
 impl Encoded {
-    /// `stored` decoded by `chain` to `len` bytes.
+    /// `stored` decoded by `chain` to `len` bytes. Arrays in between are gathered in `buffers`: those beneath the ones that arrays of
+    /// the block are gathered in.
     ///
     /// # Errors
     /// As [`Chain::check`].
@@ -180,14 +141,14 @@ impl Encoded {
         chain: Chain,
         stored: Arc<dyn Source>,
         len: u64,
-        around: Around,
+        buffers: Arc<Buffers>,
     ) -> Result<Self> {
         chain.check(len)?;
         Ok(Self {
             chain,
             stored,
             len,
-            around,
+            buffers,
             decoded: Lasting::new(),
         })
     }
@@ -195,7 +156,7 @@ impl Encoded {
     fn decoded(&self) -> Result<&Arc<dyn Source>> {
         self.decoded.get_or_make(|| {
             let stored = Arc::clone(&self.stored);
-            undo(&self.chain.0, stored, self.len, &self.around)
+            undo(&self.chain.0, stored, self.len, &self.buffers)
         })
     }
 }
@@ -220,7 +181,7 @@ fn undo(
     steps: &[Encoding],
     stored: Arc<dyn Source>,
     len: u64,
-    around: &Around,
+    buffers: &Arc<Buffers>,
 ) -> Result<Arc<dyn Source>> {
     let Some((step, later)) = steps.split_first() else {
         expect_len("the stored data", stored.len(), Some(len))?;
@@ -229,17 +190,17 @@ fn undo(
     match step {
         Encoding::Tile(tiling) => {
             expect_len("tile", tiling.len()?, Some(len))?;
-            let padded = around.beneath_array();
-            let tiles = undo(later, stored, tiling.tiled_len()?, &padded.beneath_array())?;
-            tiling.undo(tiles, &padded.buffers, &around.buffers)
+            let padded = buffers.beneath();
+            let tiles = undo(later, stored, tiling.tiled_len()?, &padded.beneath())?;
+            tiling.undo(tiles, &padded, buffers)
         }
-        Encoding::Quantize(quantize) => {
-            let packed = undo_all(later, stored, around)?;
-            Ok(Arc::new(Quantized::new(packed, quantize, len)?))
+        Encoding::Quantize { width, .. } => {
+            let packed = undo_all(later, stored, buffers)?;
+            Ok(Arc::new(Quantized::new(packed, *width, len)?))
         }
         Encoding::Zlib => {
-            let packed = undo_all(later, stored, &around.beneath_decoder())?;
-            around.inflate(packed, len)
+            let packed = undo_all(later, stored, &buffers.beneath_decoders())?;
+            inflate(packed, len, buffers)
         }
     }
 }
@@ -248,21 +209,31 @@ fn undo(
 fn undo_all(
     steps: &[Encoding],
     stored: Arc<dyn Source>,
-    around: &Around,
+    buffers: &Arc<Buffers>,
 ) -> Result<Arc<dyn Source>> {
     let Some((step, later)) = steps.split_first() else {
         return Ok(stored);
     };
     let len = match step {
         Encoding::Tile(tiling) => tiling.len()?,
-        Encoding::Quantize(quantize) => quantize.len()?,
+        Encoding::Quantize { len, .. } => *len,
         Encoding::Zlib => {
-            let packed = undo_all(later, stored, &around.beneath_decoder())?;
-            let len = codec::zlib_len(&*packed, &around.cache)?;
-            return around.inflate(packed, len);
+            let packed = undo_all(later, stored, &buffers.beneath_decoders())?;
+            let len = codec::zlib_len(&*packed, buffers.cache())?;
+            return inflate(packed, len, buffers);
         }
     };
-    undo(steps, stored, len, around)
+    undo(steps, stored, len, buffers)
+}
+
+/// The `len` bytes that a zlib stream decodes to, for arrays of `buffers` or for a decoder that reads those.
+fn inflate(packed: Arc<dyn Source>, len: u64, buffers: &Buffers) -> Result<Arc<dyn Source>> {
+    let cache = buffers.cache();
+    if buffers.feed_decoders {
+        return codec::decode_beneath(*b"zlib", packed, len, cache);
+    }
+    let (_, decoded) = codec::decode(*b"zlib", packed, len, cache, None)?;
+    Ok(decoded)
 }
 
 /// An entry: `name`, `[name]` or `[name, {arguments}]`.
@@ -284,7 +255,7 @@ fn step(entry: Node<'_>) -> Result<Encoding> {
     match name {
         "zlib" => Ok(Encoding::Zlib),
         "tile" => Ok(Encoding::Tile(Tiling::read(arguments)?)),
-        "quantize" => Ok(Encoding::Quantize(Quantize::read(arguments)?)),
+        "quantize" => quantize::read(arguments),
         other => Err(unknown(other)),
     }
 }

@@ -38,18 +38,18 @@ const HEIGHT: usize = 8;
 
 /// Copies `run` bytes at every position of `steps`, from `from` beginning at `from_at` to `to` beginning at `to_at`.
 ///
-/// Returns `false`, with nothing copied, if a position lies outside of a slice.
+/// Returns `None`, with nothing copied, if a position lies outside of a slice.
 #[must_use]
 pub(super) fn copy(
     (from, from_at): (&[u8], usize),
     (to, to_at): (&mut [u8], usize),
     steps: &[CopyAxis],
     run: usize,
-) -> bool {
+) -> Option<()> {
     let reads = steps.iter().map(|step| (step.count, step.from));
     let writes = steps.iter().map(|step| (step.count, step.to));
     if !fits(from.len(), from_at, run, reads) || !fits(to.len(), to_at, run, writes) {
-        return false;
+        return None;
     }
     let mut copier = Copier {
         from,
@@ -67,7 +67,7 @@ pub(super) fn copy(
     let (from_at, to_at) = copier.choose(from_at, to_at);
     let outer = std::mem::take(&mut copier.outer);
     copier.walk(&outer, from_at, to_at);
-    true
+    Some(())
 }
 
 /// Whether `run` bytes at every position lie inside a slice of `len` bytes.
@@ -374,7 +374,7 @@ mod tests {
         let len = (counts.iter().product::<usize>() * run + 6) * (counts.len() + 1) * 2;
         let from: Vec<_> = (0..len).map(|i| (i * 131 / 8) as u8 ^ i as u8).collect();
         let mut to = vec![0; len];
-        assert!(copy((&from, from_at), (&mut to, to_at), &steps, run));
+        copy((&from, from_at), (&mut to, to_at), &steps, run).unwrap();
         let want = naive(&from, from_at, len, to_at, &steps, run);
         assert!(to == want, "{counts:?} {orders:?} {signs:?} {run}");
     }
@@ -395,19 +395,15 @@ mod tests {
     fn nothing_is_copied_from_or_to_outside() {
         let step = |count, from, to| [CopyAxis { count, from, to }];
         let mut to = [7; 10];
-        assert!(!copy((&[1; 10], 0), (&mut to, 0), &step(4, 3, 1), 2));
-        assert!(!copy((&[1; 10], 2), (&mut to, 0), &step(4, -1, 1), 1));
-        assert!(!copy((&[1; 10], 0), (&mut to, 2), &step(4, 1, -1), 1));
-        assert!(!copy(
-            (&[1; 10], 0),
-            (&mut to, 0),
-            &step(usize::MAX, isize::MAX, 1),
-            1
-        ));
-        assert!(!copy((&[1; 10], usize::MAX), (&mut to, 0), &[], 1));
-        assert!(!copy((&[1; 10], 0), (&mut to, 0), &step(0, 1, 1), 1));
+        assert!(copy((&[1; 10], 0), (&mut to, 0), &step(4, 3, 1), 2).is_none());
+        assert!(copy((&[1; 10], 2), (&mut to, 0), &step(4, -1, 1), 1).is_none());
+        assert!(copy((&[1; 10], 0), (&mut to, 2), &step(4, 1, -1), 1).is_none());
+        let far = step(usize::MAX, isize::MAX, 1);
+        assert!(copy((&[1; 10], 0), (&mut to, 0), &far, 1).is_none());
+        assert!(copy((&[1; 10], usize::MAX), (&mut to, 0), &[], 1).is_none());
+        assert!(copy((&[1; 10], 0), (&mut to, 0), &step(0, 1, 1), 1).is_none());
         assert_eq!(to, [7; 10]);
-        assert!(copy((&[1; 10], 3), (&mut to, 0), &step(4, -1, 2), 1));
+        copy((&[1; 10], 3), (&mut to, 0), &step(4, -1, 2), 1).unwrap();
         assert_eq!(to, [1, 7, 1, 7, 1, 7, 1, 7, 7, 7]);
     }
 

@@ -9,7 +9,7 @@ use crate::asdf::datatype::{ByteOrder, Datatype, MAX_DEPTH};
 use crate::asdf::scalar::Type;
 use crate::asdf::strided::MAX_NDIM;
 use crate::asdf::tree::{Node, NodeId, NodeKind, Tree};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, corrupt, unsupported};
 use crate::source::len_u64;
 
 /// What aliases and merges may add to the size of a tree's declarations.
@@ -29,7 +29,7 @@ pub enum Declared {
 /// A view of a block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredArray {
-    /// Whose block.
+    /// Where the bytes are.
     pub storage: Storage,
     /// Type of the elements.
     pub datatype: Datatype,
@@ -109,7 +109,7 @@ impl Allowance {
         Self(nodes.saturating_add(SPARE))
     }
 
-    /// Takes `cost`, or nothing and fails.
+    /// Takes `cost` from the allowance. Takes nothing, and returns false, if less is left.
     pub(super) fn take(&mut self, cost: usize) -> bool {
         let left = u64::try_from(cost)
             .ok()
@@ -159,14 +159,14 @@ impl<'t> Properties<'t> {
                 for (rank, mapping) in node.merged().enumerate() {
                     if rank > 0 && !allowance.take(mapping.len().saturating_add(1)) {
                         let why = "merges make the declarations too large";
-                        return Err(Error::unsupported(Place::File, why));
+                        return Err(unsupported(why));
                     }
                     found.fill(mapping);
                 }
             }
             _ => {
                 let why = "an ndarray that is neither a mapping nor a list";
-                return Err(Error::corrupt(Place::File, why));
+                return Err(corrupt(why));
             }
         }
         Ok(found)
@@ -273,7 +273,7 @@ impl<'t> Properties<'t> {
 
 /// A fault of the declaration as a whole.
 fn missing(why: &str) -> Error {
-    Error::corrupt(Place::File, format!("an ndarray with {why}"))
+    corrupt(format!("an ndarray with {why}"))
 }
 
 /// A fault of one property.

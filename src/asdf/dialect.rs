@@ -11,7 +11,7 @@
 
 use super::header::HeaderShape;
 use super::other_formats::why_not_asdf;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, corrupt};
 
 /// How a block begins since the ASDF drafts.
 pub const BLOCK_MAGIC: [u8; 4] = *b"\xd3BLK";
@@ -43,8 +43,6 @@ pub struct Dialect {
     shapes: &'static [(u16, HeaderShape)],
     /// Whether this program saves such files.
     pub writable: bool,
-    /// Whether arrays without `byteorder` are big-endian (FINF) rather than wrong.
-    pub big_endian_default: bool,
 }
 
 static ASDF_1: Dialect = Dialect {
@@ -54,7 +52,6 @@ static ASDF_1: Dialect = Dialect {
     magics: &[BLOCK_MAGIC],
     shapes: &[(48, HeaderShape::Current)],
     writable: true,
-    big_endian_default: false,
 };
 
 static ASDF_0: Dialect = Dialect {
@@ -64,7 +61,6 @@ static ASDF_0: Dialect = Dialect {
     magics: &[BLOCK_MAGIC],
     shapes: DRAFT_SHAPES,
     writable: false,
-    big_endian_default: false,
 };
 
 static ASDF_0_PERCENT: Dialect = Dialect {
@@ -81,7 +77,6 @@ static FINF_0: Dialect = Dialect {
     magics: &[FINF_MAGIC, BLOCK_MAGIC],
     shapes: &[(24, HeaderShape::Finf)],
     writable: false,
-    big_endian_default: true,
 };
 
 const DRAFT_SHAPES: &[(u16, HeaderShape)] = &[
@@ -132,7 +127,7 @@ impl FirstLine {
     /// # Errors
     /// [`Error::Corrupt`] if this is no ASDF file, [`Error::Unsupported`] for a newer major version.
     pub fn parse(start: &[u8], force: bool) -> Result<Self> {
-        let not_asdf = || Error::corrupt(Place::File, why_not_asdf(start));
+        let not_asdf = || corrupt(why_not_asdf(start));
         let window = start.get(..FIRST_LINE_LIMIT).unwrap_or(start);
         let len = window
             .iter()

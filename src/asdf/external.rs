@@ -4,23 +4,22 @@
 //! (`openat2`), without following symlinks or entering other mounts; only regular files are opened, and nothing that is not ASDF gives a byte.
 //! Where there is no such call, on other systems than Linux, external sources are not read.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Array, OpenOptions, Origin, Snapshot};
 use crate::codec::Cache;
-use crate::error::{Error, Place, Result, lock, percent_decoded, unsupported};
+use crate::error::{Error, Place, Result, corrupt, lock, percent_decoded, unsupported};
 use crate::source::{Source, Stat};
 
-/// What arrays want of other files.
+/// What messages call the files that arrays lie in.
 const EXTERNAL: &str = "external sources";
 
 /// Opens a directory for the names in it only, which takes no permission to read it.
@@ -105,32 +104,6 @@ impl Sandbox {
         opened(uri, self.open(uri)?, cache)
     }
 
-    /// Bytes of the decoded first block of the file that `uri` names, which is only read if `known` does not know it as it is now.
-    ///
-    /// # Errors
-    /// As [`Sandbox::first_block`].
-    fn first_block_len(&self, uri: &str, known: &KnownLengths, cache: &Arc<Cache>) -> Result<u64> {
-        let path = self.located(uri)?;
-        let file = self.open(uri)?;
-        let meta = file.metadata();
-        let meta = meta.map_err(|error| Error::io(format!("external source {uri}"), error))?;
-        let stat = Stat::from(&meta);
-        let mut known = lock(&known.0);
-        if let Some((then, len)) = known.get(&path)
-            && stat.is_untouched_since(then)
-        {
-            return len.clone();
-        }
-        let other = opened(uri, file, cache);
-        let block = other.and_then(|other| other.block(0).map_err(|error| told(uri, error)));
-        let len = block.map(|block| block.len());
-        // What the medium refuses now it may give later.
-        if !matches!(len, Err(Error::Io { .. })) {
-            known.insert(path, (stat, len.clone()));
-        }
-        len
-    }
-
     /// The path of the file that `uri` names, whether there is one or not; nothing is opened.
     ///
     /// # Errors
@@ -160,7 +133,7 @@ impl Sandbox {
             "external source {uri} lies outside {} or in another mount; -o allow_external=DIR allows another directory",
             self.path.display()
         );
-        Error::unsupported(Place::File, why)
+        unsupported(why)
     }
 
     /// Why the kernel did not open a file. Not its errno: to a reader of the array, `ENOENT` would say that there is no array.
@@ -169,12 +142,12 @@ impl Sandbox {
             Errno::XDEV => return self.outside(uri),
             Errno::NOENT | Errno::NOTDIR => {
                 let why = format!("external source {uri}: there is no such file");
-                return Error::corrupt(Place::File, why);
+                return corrupt(why);
             }
             Errno::LOOP => "a symbolic link leads there, and none is followed".to_owned(),
             errno => std::io::Error::from(errno).to_string(),
         };
-        Error::unsupported(Place::File, format!("external source {uri}: {why}"))
+        unsupported(format!("external source {uri}: {why}"))
     }
 
     /// Opens the file that `uri` names, if it is a regular one beneath the directory.
@@ -193,7 +166,7 @@ impl Sandbox {
             .map_err(|error| Error::io(format!("external source {uri}"), error))?;
         if !meta.is_file() {
             let why = format!("external source {uri} is not a regular file");
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         Ok(file)
     }
@@ -223,12 +196,8 @@ impl Sandbox {
     }
 }
 
-/// The lengths of the first blocks of other files, each with the file's attributes of then.
-#[derive(Default)]
-pub(super) struct KnownLengths(Mutex<HashMap<PathBuf, (Stat, Result<u64>)>>);
-
 impl Snapshot {
-    /// Where other files may be read from, as whatever they are wanted.
+    /// Where other files may be read from. `what` names them in the error if there is no such directory.
     pub(super) fn sandbox(&self, what: &str) -> Result<&Sandbox> {
         let sandbox = self.options.sandbox.as_deref();
         sandbox.ok_or_else(|| {
@@ -238,13 +207,35 @@ impl Snapshot {
         })
     }
 
-    /// Bytes of the decoded first block of another file, where that may be read.
+    /// Bytes of the decoded first block of the file that `uri` names. The file is read only if it has changed since its length was
+    /// last asked for.
+    ///
+    /// # Errors
+    /// As [`Sandbox::first_block`].
     pub(super) fn external_len(&self, uri: &str) -> Result<u64> {
-        self.sandbox(EXTERNAL)?
-            .first_block_len(uri, &self.externals, &self.cache)
+        let sandbox = self.sandbox(EXTERNAL)?;
+        let path = sandbox.located(uri)?;
+        let file = sandbox.open(uri)?;
+        let meta = file.metadata();
+        let meta = meta.map_err(|error| Error::io(format!("external source {uri}"), error))?;
+        let stat = Stat::from(&meta);
+        let mut known = lock(&self.external_lens);
+        if let Some((then, len)) = known.get(&path)
+            && stat.is_untouched_since(then)
+        {
+            return len.clone();
+        }
+        let other = opened(uri, file, &self.cache);
+        let block = other.and_then(|other| other.block(0).map_err(|error| told(uri, error)));
+        let len = block.map(|block| block.len());
+        // an I/O error says nothing of the file: the next call reads it again
+        if !matches!(len, Err(Error::Io { .. })) {
+            known.insert(path, (stat, len.clone()));
+        }
+        len
     }
 
-    /// The decoded first block of another file, in which an array lies. How that went is to be had from [`Array::problem`].
+    /// The decoded first block of another file, in which an array lies. [`Array::problem`] then says whether that could be read.
     pub(super) fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {
         let block = self.sandbox(EXTERNAL).and_then(|sandbox| {
             let block = sandbox.first_block(uri, &self.cache)?;
@@ -257,8 +248,8 @@ impl Snapshot {
         block.map_err(|error| error.at(Place::Array(array.brief_path())))
     }
 
-    /// Looks whether an array that lies in another file is there, of which nothing else is looked at before the array is read.
-    /// [`Array::problem`] then says it.
+    /// Checks that the other file which holds the elements of an array is there and long enough, which is else found out when the array
+    /// is read. [`Array::problem`] then gives the result.
     pub fn look_for(&self, array: &Array) {
         if let Origin::External(uri) = array.origin()
             && array.has_files()
@@ -279,8 +270,8 @@ fn opened(uri: &str, file: File, cache: &Arc<Cache>) -> Result<Snapshot> {
 /// An error in another file, with its name.
 fn told(uri: &str, error: Error) -> Error {
     match error {
-        Error::Corrupt { why, .. } => Error::corrupt(Place::File, format!("{uri}: {why}")),
-        Error::Unsupported { why, .. } => Error::unsupported(Place::File, format!("{uri}: {why}")),
+        Error::Corrupt { why, .. } => corrupt(format!("{uri}: {why}")),
+        Error::Unsupported { why, .. } => unsupported(format!("{uri}: {why}")),
         other => other,
     }
 }
@@ -379,13 +370,22 @@ mod tests {
     #[test]
     fn the_length_of_another_file_is_read_once_for_each_state_of_it() {
         let place = place();
-        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), None).unwrap();
-        let (known, cache) = (KnownLengths::default(), Cache::new(1 << 20));
-        let len = |uri: &str| sandbox.first_block_len(uri, &known, &cache);
+        let main = place.root.join("in/main.asdf");
+        std::fs::write(&main, Sample::new().bytes()).unwrap();
+        let options = OpenOptions {
+            sandbox: Some(Arc::new(Sandbox::new(&main, None).unwrap())),
+            ..OpenOptions::default()
+        };
+        let main = Arc::new(File::open(&main).unwrap());
+        let snapshot = Snapshot::open(main, Cache::new(1 << 20), options).unwrap();
+        let len = |uri: &str| snapshot.external_len(uri);
         let path = place.root.join("in/x.asdf");
         assert_eq!(len("x.asdf").unwrap(), 1);
         // what is known is believed as long as the file is the same, whatever it is called
-        let mark = |len: Result<u64>| known.0.lock().unwrap().get_mut(&path).unwrap().1 = len;
+        let mark = |len: Result<u64>| {
+            let mut known = lock(&snapshot.external_lens);
+            known.get_mut(&path).unwrap().1 = len;
+        };
         mark(Ok(77));
         assert_eq!(len("./sub/../x.asdf#1").unwrap(), 77);
         mark(Err(Error::corrupt(super::Place::File, "marked")));

@@ -14,12 +14,13 @@ use super::paths::Paths;
 use super::reference::Reference;
 use super::strided::View;
 use super::tree::Tree;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, corrupt, unsupported};
 
-/// The blocks that arrays may lie in: those of a snapshot, one of which may be going to have another length.
+/// The blocks that arrays may lie in: those of a snapshot.
 #[derive(Clone, Copy)]
 struct Blocks<'a> {
     of: &'a Snapshot,
+    /// A block that a save is going to resize, and its new length.
     resized: Option<(usize, u64)>,
 }
 
@@ -48,7 +49,7 @@ impl Blocks<'_> {
         self.of.fits().map_or_else(
             || {
                 let why = format!("fits:{reference} wanted, but this is no FITS file");
-                Err(Error::unsupported(Place::File, why))
+                Err(unsupported(why))
             },
             |fits| fits.elements(reference, datatype),
         )
@@ -140,7 +141,7 @@ fn find(tree: &Arc<Tree>, blocks: Blocks<'_>) -> ArrayTable {
         .collect();
     let mut found = ArrayTable {
         arrays,
-        limits: paths.outline().limits().errors(tree),
+        limits: paths.outline().limit_errors(tree),
         ..ArrayTable::default()
     };
     found.show(&paths);
@@ -177,7 +178,6 @@ fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: Blocks<'_>) -> Res
     form.strides.clone_from(&stored.strides);
     form.datatype = Some(stored.datatype.clone());
     form.to_end = stored.shape.first() == Some(&None);
-    let corrupt = |why: String| Error::corrupt(Place::File, why);
     let block_len = match &stored.storage {
         Storage::Block(source) => {
             form.counted_back = *source < 0;
@@ -235,7 +235,7 @@ pub fn block_index(source: i64, count: usize) -> Result<usize> {
     };
     n.filter(|&n| n < count).ok_or_else(|| {
         let why = format!("block {source} wanted, but there are {count} blocks");
-        Error::corrupt(Place::File, why)
+        corrupt(why)
     })
 }
 
@@ -277,7 +277,7 @@ fn fill_inline(form: &mut Form, tree: &Tree, declared: &Inline) -> Result<inline
 }
 
 impl Snapshot {
-    /// What the tree declares. Looked for when it is first asked.
+    /// What the tree declares, found on first use.
     pub(super) fn found(&self) -> &Arc<ArrayTable> {
         self.found.get_or_init(|| match self.shared_tree() {
             Some(Ok(tree)) => self.find_in(tree, None),
@@ -288,7 +288,7 @@ impl Snapshot {
         })
     }
 
-    /// What a tree declares, over the blocks that there are; one of them may be going to have another length.
+    /// What a tree declares over the blocks of this snapshot. A block that a save is going to resize counts with its new length.
     pub(super) fn find_in(
         &self,
         tree: &Arc<Tree>,

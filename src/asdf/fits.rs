@@ -13,7 +13,7 @@ use self::card::Cards;
 use super::datatype::{ByteOrder, Datatype, Scalar};
 use super::layout::Extent;
 use super::text::read_up_to;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, corrupt, unsupported};
 use crate::source::{Short, Source, Window, checked_end};
 
 /// Bytes of a FITS block.
@@ -150,7 +150,7 @@ impl Fits {
             .find(|hdu| hdu.name.eq_ignore_ascii_case(ASDF))
             .ok_or_else(|| {
                 let why = "a FITS file without an ASDF extension: nothing to mount; astropy.io.fits reads it";
-                Error::corrupt(Place::File, why)
+                corrupt(why)
             })?;
         let bytes = Arc::clone(&self.bytes);
         Ok(Arc::new(Window::new(bytes, hdu.data.start, hdu.main_len)?))
@@ -180,14 +180,14 @@ impl Fits {
             return Ok(window);
         }
         let why = format!("the data of unit {n} are cut short after {there} bytes");
-        let missing = Error::corrupt(Place::File, why);
+        let missing = corrupt(why);
         Ok(Arc::new(Short::new(window, len, missing)))
     }
 
     fn hdu(&self, n: usize) -> Result<&Hdu> {
         self.hdus
             .get(n)
-            .ok_or_else(|| Error::corrupt(Place::File, format!("no FITS unit {n}")))
+            .ok_or_else(|| corrupt(format!("no FITS unit {n}")))
     }
 
     /// Index of the unit of that name and version.
@@ -204,7 +204,7 @@ impl Fits {
     pub fn elements(&self, reference: &str, datatype: &Datatype) -> Result<UnitElements> {
         let missing = || {
             let why = format!("fits:{reference} wanted, but there is no such unit");
-            Error::corrupt(Place::File, why)
+            corrupt(why)
         };
         // a name may hold commas
         let n = match reference.rsplit_once(',') {
@@ -217,7 +217,7 @@ impl Fits {
         };
         let hdu = n.ok_or_else(missing)?;
         let found = self.hdus.get(hdu).ok_or_else(missing)?;
-        let told = |why| Error::unsupported(Place::File, format!("fits:{reference}: {why}"));
+        let told = |why| unsupported(format!("fits:{reference}: {why}"));
         if !is_big_endian(datatype) {
             return Err(told("little-endian, but data in FITS are big-endian"));
         }

@@ -22,7 +22,7 @@ use crate::error::{Error, Place, Result, corrupt, unsupported};
 use crate::source::{Joined, Memory, Source, len_u64};
 
 use column::{Column, Columns, MAX_COLUMNS, can_be, pixel};
-use header::{Cards, printable_ascii};
+use header::{HeaderText, printable_ascii};
 use rows::{RowField, RowPart, Rows};
 
 /// What is shown as a FITS file.
@@ -186,7 +186,7 @@ impl Snapshot {
             return table_file(columns, vec![part], count, &name, Vec::new());
         }
         let (change, bits, zero) = pixel(datatype).map_err(unsupported)?;
-        let mut header = Cards::default();
+        let mut header = HeaderText::default();
         header.value("SIMPLE", 'T');
         header.value("BITPIX", bits);
         let axes = if shape.is_empty() { &[1][..] } else { shape };
@@ -261,12 +261,12 @@ fn table_file(
         let why = why.map_or_else(|| "no columns".to_owned(), |(_, why)| why);
         return Err(unsupported(why));
     }
-    let mut primary = Cards::default();
+    let mut primary = HeaderText::default();
     primary.value("SIMPLE", 'T');
     primary.value("BITPIX", 8);
     primary.value("NAXIS", 0);
     primary.value("EXTEND", 'T');
-    let mut header = Cards::default();
+    let mut header = HeaderText::default();
     header.text("XTENSION", "BINTABLE");
     header.value("BITPIX", 8);
     header.value("NAXIS", 2);

@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex};
 
 use super::buffers::Buffers;
 use super::copy::copy;
-use super::strided::{Slab, View};
+use super::strided::View;
 use super::tile::{Grain, Tile, in_memory, misplaced, positions};
 use crate::codec::CountedBuf;
-use crate::error::{Error, Place, Result, lock};
+use crate::error::{Result, corrupt, lock};
 use crate::source::{Borrower, Loan, Source, Window, checked_end, len_u64};
 
 /// A read that is not sequential uses a band if alone it would cost more than this part of the band.
@@ -40,7 +40,7 @@ pub struct Strided {
     bands: Option<Banding>,
     /// End of the last read.
     next: AtomicU64,
-    /// Held while a band is gathered, so that readers who need the same one wait for it.
+    /// Held by a thread while it gathers a band, so that other threads that need the same band wait for it.
     gathering: Mutex<()>,
 }
 
@@ -59,7 +59,7 @@ impl Strided {
     /// The array of that view of a block.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the view was made for a longer block.
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) if the view was made for a longer block.
     pub fn new(inner: Arc<dyn Source>, view: View, buffers: &Arc<Buffers>) -> Result<Self> {
         if view.extent().end > inner.len() {
             let why = format!(
@@ -67,7 +67,7 @@ impl Strided {
                 view.extent().end,
                 inner.len()
             );
-            return Err(Error::corrupt(Place::File, why));
+            return Err(corrupt(why));
         }
         Ok(Self {
             bands: Banding::choose(&view, buffers),
@@ -83,7 +83,7 @@ impl Strided {
     /// The array of that view of a block: a window where the elements already lie in C order, else gathered.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the view was made for a longer block.
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) if the view was made for a longer block.
     pub fn open(
         inner: Arc<dyn Source>,
         view: View,
@@ -110,8 +110,8 @@ impl Strided {
         }
         let mut rest = buf;
         for part in self.view.parts(at..end) {
-            let (out, tail) = rest.split_at_mut(in_memory(part.len)?.min(rest.len()));
-            Tile::new(&part).cut(self.buffers.grain, &mut |tile| self.gather_tile(tile, out))?;
+            let (out, tail) = rest.split_at_mut(in_memory(part.len())?.min(rest.len()));
+            part.cut(self.buffers.grain, &mut |tile| self.gather_tile(tile, out))?;
             rest = tail;
         }
         Ok(())
@@ -121,13 +121,14 @@ impl Strided {
     fn gather_tile(&self, tile: &Tile, out: &mut [u8]) -> Result<()> {
         let first = in_memory(tile.first)?;
         let extent = in_memory(tile.extent())?;
-        // what fails may lie between the runs
+        // an error is no error yet: what can't be read may lie between the runs
         let lent = self.inner.lend(tile.low, extent, Borrower::Program);
         if let Ok(Some(Loan::Shared(bytes, range))) = lent {
             let from = (*bytes).as_ref().get(range).ok_or_else(misplaced)?;
             // All of the tile as one piece, with whatever is between its runs.
             let steps = tile.steps(&tile.pieces(u64::MAX))?;
-            return done(copy((from, 0), (out, first), &steps, in_memory(tile.run)?));
+            let copied = copy((from, 0), (out, first), &steps, in_memory(tile.run)?);
+            return copied.ok_or_else(misplaced);
         }
         let pieces = tile.pieces(self.buffers.grain.gap);
         let (inside, between) = tile.walks.split_at(pieces.joined);
@@ -150,12 +151,8 @@ impl Strided {
                 self.inner
                     .read_exact_at(piece.ok_or_else(misplaced)?, offset)
             })?;
-            done(copy(
-                (scratch, 0),
-                (out, first),
-                &steps,
-                in_memory(tile.run)?,
-            ))
+            let copied = copy((scratch, 0), (out, first), &steps, in_memory(tile.run)?);
+            copied.ok_or_else(misplaced)
         })
     }
 
@@ -186,13 +183,7 @@ impl Strided {
     /// Whether a read of `range` should gather the whole band, because more reads of it will follow or would cost too much.
     fn is_worth_a_band(&self, banding: &Banding, range: Range<u64>) -> bool {
         let sequential = self.next.load(Ordering::Relaxed) == range.start;
-        let alone = || {
-            let parts = self.view.parts(range.clone());
-            parts
-                .iter()
-                .map(|part| cost(part, self.buffers.grain))
-                .fold(0, u64::saturating_add)
-        };
+        let alone = || cost(&self.view, range, self.buffers.grain);
         sequential || alone().saturating_mul(ALONE) >= banding.cost
     }
 
@@ -271,13 +262,7 @@ impl Banding {
         let (parent, len) = rows_below(view, most)?;
         let usual = buffers.grain.usual.min(most);
         let usual = rows_below(view, usual).map_or(usual, |(_, len)| len);
-        let whole = |len| {
-            let parts = view.parts(0..len);
-            parts
-                .iter()
-                .map(|part| cost(part, buffers.grain))
-                .fold(0, u64::saturating_add)
-        };
+        let whole = |len| cost(view, 0..len, buffers.grain);
         let cost = whole(len);
         let by_bands = u128::from(cost).saturating_mul(u128::from(usual));
         let by_reads = u128::from(whole(usual)).saturating_mul(u128::from(len));
@@ -294,8 +279,8 @@ impl Banding {
     }
 }
 
-/// The most rows of the array, of whatever rank they are, that have at most `most` bytes: (bytes of what they are a part of, their
-/// bytes).
+/// The longest rows, along the slowest axis that has some, which together have at most `most` bytes: (bytes of all rows along that
+/// axis, bytes of those that fit).
 fn rows_below(view: &View, most: u64) -> Option<(u64, u64)> {
     let axis = view.axes().iter().find(|axis| axis.pitch <= most)?;
     let rows = most.checked_div(axis.pitch)?.min(axis.count);
@@ -305,16 +290,15 @@ fn rows_below(view: &View, most: u64) -> Option<(u64, u64)> {
     ))
 }
 
-/// What gathering `part` costs, in bytes copied.
-fn cost(part: &Slab, grain: Grain) -> u64 {
-    let pieces = Tile::new(part).pieces(grain.gap);
-    pieces
-        .count
-        .saturating_mul(pieces.span.saturating_add(grain.gap))
-}
-
-fn done(copied: bool) -> Result<()> {
-    if copied { Ok(()) } else { Err(misplaced()) }
+/// What gathering `range` without bands costs, in bytes copied.
+fn cost(view: &View, range: Range<u64>, grain: Grain) -> u64 {
+    let parts = view.parts(range).into_iter();
+    let costs = parts.map(|part| {
+        let pieces = part.pieces(grain.gap);
+        let each = pieces.span.saturating_add(grain.gap);
+        pieces.count.saturating_mul(each)
+    });
+    costs.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub struct WrittenText {
     pub put_back: String,
     /// Whether something was put back and the text ended within a line, as no program ends one on purpose.
     pub is_cut: bool,
-    /// How many lines more are in front of what had been written.
+    /// How many lines were put in front of the text that had been written.
     lines: u64,
 }
 
@@ -69,75 +69,47 @@ fn heal(text: &[u8], old: &[u8]) -> Option<WrittenText> {
     if has_comment || !head.starts_with(b"#") {
         return None;
     }
-    let mut healed = Builder::default();
     let comments = lines(head).take_while(|line| is_comment(line));
     let comments: usize = comments.map(<[u8]>::len).sum();
     let (comments, directives) = head.split_at_checked(comments)?;
-    healed.text.extend_from_slice(comments);
-    healed.note("its # lines");
+    let mut whole = comments.to_vec();
+    let mut put_back = vec!["its # lines".to_owned()];
     // the Python library wants %YAML right behind the lines of comment
-    lines(own).filter(is_yaml).for_each(|line| healed.add(line));
+    whole.extend(lines(own).filter(is_yaml).flatten());
     for line in lines(directives) {
         let is_there = lines(own).any(|own| own == line || says_the_same(own, line));
         if is_there {
             continue;
         }
-        healed.add(line);
+        whole.extend_from_slice(line);
         let mut words = words(line);
         match (words.next(), words.next()) {
-            (Some(b"%YAML"), _) => healed.note("%YAML"),
+            (Some(b"%YAML"), _) => put_back.push("%YAML".to_owned()),
             (Some(b"%TAG"), Some(handle)) => {
-                healed.note(&format!("%TAG {}", String::from_utf8_lossy(handle)));
+                put_back.push(format!("%TAG {}", String::from_utf8_lossy(handle)));
             }
             _ => {}
         }
     }
-    let own_directives = lines(own).filter(|line| !is_yaml(line));
-    own_directives.for_each(|line| healed.add(line));
-    let before = lines(&healed.text).count();
-    healed.text.extend_from_slice(tree);
-    let is_cut = healed.end(old);
+    whole.extend(lines(own).filter(|line| !is_yaml(line)).flatten());
+    let before = lines(&whole).count();
+    whole.extend_from_slice(tree);
+    let has_end = last_line(&whole).is_some_and(is_end);
+    let is_cut = !has_end && !whole.ends_with(b"\n");
+    if is_cut {
+        whole.push(b'\n');
+    }
+    if !has_end {
+        let end = last_line(old).filter(|line| is_end(line) && line.ends_with(b"\n"));
+        whole.extend_from_slice(end.unwrap_or(b"...\n"));
+        put_back.push("its ... line".to_owned());
+    }
     Some(WrittenText {
         lines: len_u64(before.saturating_sub(lines(own).count())),
         is_cut,
-        text: Arc::new(healed.text),
-        put_back: healed.put_back,
+        text: Arc::new(whole),
+        put_back: put_back.join(", "),
     })
-}
-
-/// A text that is being put together.
-#[derive(Default)]
-struct Builder {
-    text: Vec<u8>,
-    put_back: String,
-}
-
-impl Builder {
-    fn add(&mut self, line: &[u8]) {
-        self.text.extend_from_slice(line);
-    }
-
-    fn note(&mut self, what: &str) {
-        if !self.put_back.is_empty() {
-            self.put_back.push_str(", ");
-        }
-        self.put_back.push_str(what);
-    }
-
-    /// Ends the text with the `...` line of the old one, if it does not; whether it ended within a line that is none.
-    fn end(&mut self, old: &[u8]) -> bool {
-        if last_line(&self.text).is_some_and(is_end) {
-            return false;
-        }
-        let is_cut = !self.text.ends_with(b"\n");
-        if is_cut {
-            self.add(b"\n");
-        }
-        let end = last_line(old).filter(|line| is_end(line) && line.ends_with(b"\n"));
-        self.add(end.unwrap_or(b"...\n"));
-        self.note("its ... line");
-        is_cut
-    }
 }
 
 /// The lines of a text with their ends.

@@ -19,20 +19,19 @@ const YAML: &str = "tag:yaml.org,2002:";
 /// The most mappings that are merged into one.
 const MOST_MERGED: usize = 1 << 10;
 
-/// Gives the path in a mount of the file of the array that a node declares, if there is one.
-type FileOf<'t> = &'t dyn Fn(Node<'_>) -> Option<String>;
-
-/// Writes a tree as one line of JSON; `null` where there is none.
+/// Writes a tree as one line of JSON; `null` where there is none. `file_of` gives the path in a mount of the file of the array that a
+/// node declares, if there is one.
 ///
 /// # Errors
 /// Of `out`.
 pub(crate) fn write(
     tree: Option<&Tree>,
-    file_of: FileOf<'_>,
+    file_of: &dyn Fn(Node<'_>) -> Option<String>,
     mut out: impl io::Write,
 ) -> io::Result<()> {
     let root = tree.and_then(Tree::root);
-    serde_json::to_writer(&mut out, &root.map(|root| Tagged(root, file_of)))?;
+    let root = root.map(|root| JsonNode::new(root, file_of));
+    serde_json::to_writer(&mut out, &root)?;
     out.write_all(b"\n")
 }
 
@@ -53,44 +52,76 @@ pub(crate) fn write_error(error: &Error, mut out: impl io::Write) -> io::Result<
     out.write_all(b"\n")
 }
 
-/// A node with its tag.
-struct Tagged<'t>(Node<'t>, FileOf<'t>);
+/// A node and all beneath it, as they are written.
+#[derive(Clone, Copy)]
+struct JsonNode<'t> {
+    node: Node<'t>,
+    /// Whether the object around this value has its tag already. The nodes beneath have theirs.
+    without_tag: bool,
+    file_of: &'t dyn Fn(Node<'_>) -> Option<String>,
+}
 
-/// A node without its tag.
-struct Untagged<'t>(Node<'t>, FileOf<'t>);
+impl<'t> JsonNode<'t> {
+    fn new(node: Node<'t>, file_of: &'t dyn Fn(Node<'_>) -> Option<String>) -> Self {
+        Self {
+            node,
+            without_tag: false,
+            file_of,
+        }
+    }
 
-impl Serialize for Tagged<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self(node, file_of) = *self;
-        let node = node.follow();
-        let Some(tag) = node.tag().filter(|tag| !tag.starts_with(YAML)) else {
-            return Untagged(node, file_of).serialize(to);
-        };
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("!tag", tag)?;
-        if let Some(file) = file_of(node) {
-            map.serialize_entry("!file", &file)?;
+    /// Writes the entries of a mapping, its own first, then those that it merges and does not have.
+    fn entries<M: SerializeMap>(self, map: &mut M) -> Result<(), M::Error> {
+        let mut seen = HashSet::new();
+        for part in self.node.merged().take(MOST_MERGED) {
+            for (key, value) in part.entries().filter(|(key, _)| !key.is_merge()) {
+                let name = match key.text() {
+                    Some(text) if text.starts_with('!') => format!("!{text}"),
+                    Some(text) => text.to_owned(),
+                    None => {
+                        serde_json::to_string(&Self::new(key, self.file_of)).unwrap_or_default()
+                    }
+                };
+                if seen.insert(name.clone()) {
+                    map.serialize_entry(&name, &Self::new(value, self.file_of))?;
+                }
+            }
         }
-        let untagged = Untagged(node, file_of);
-        match node.kind() {
-            NodeKind::Mapping => entries(node, file_of, &mut map)?,
-            NodeKind::Sequence => map.serialize_entry("!items", &untagged)?,
-            NodeKind::Scalar | NodeKind::Alias => map.serialize_entry("!value", &untagged)?,
-        }
-        map.end()
+        Ok(())
     }
 }
 
-impl Serialize for Untagged<'_> {
+impl Serialize for JsonNode<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self(node, file_of) = *self;
+        let node = self.node.follow();
+        let this = Self { node, ..*self };
+        let tag = node.tag().filter(|tag| !tag.starts_with(YAML));
+        if let Some(tag) = tag.filter(|_| !self.without_tag) {
+            let mut map = to.serialize_map(None)?;
+            map.serialize_entry("!tag", tag)?;
+            if let Some(file) = (self.file_of)(node) {
+                map.serialize_entry("!file", &file)?;
+            }
+            let value = Self {
+                without_tag: true,
+                ..this
+            };
+            match node.kind() {
+                NodeKind::Mapping => this.entries(&mut map)?,
+                NodeKind::Sequence => map.serialize_entry("!items", &value)?,
+                NodeKind::Scalar | NodeKind::Alias => map.serialize_entry("!value", &value)?,
+            }
+            return map.end();
+        }
         match node.kind() {
             NodeKind::Mapping => {
                 let mut map = to.serialize_map(None)?;
-                entries(node, file_of, &mut map)?;
+                this.entries(&mut map)?;
                 map.end()
             }
-            NodeKind::Sequence => to.collect_seq(node.items().map(|item| Tagged(item, file_of))),
+            NodeKind::Sequence => {
+                to.collect_seq(node.items().map(|item| Self::new(item, self.file_of)))
+            }
             NodeKind::Scalar => match node.value() {
                 Some(Value::Bool(value)) => to.serialize_bool(value),
                 Some(Value::Int(value)) => to.serialize_i128(value),
@@ -103,7 +134,7 @@ impl Serialize for Untagged<'_> {
                     to.serialize_str(text)
                 }
             },
-            // within what it stands for
+            // an alias within its own target
             NodeKind::Alias => to.serialize_unit(),
         }
     }
@@ -119,28 +150,6 @@ pub(crate) fn not_finite(value: f64) -> Option<&'static str> {
     }
 }
 
-/// The entries of a mapping, its own first, then those that it merges and does not have.
-fn entries<'t, M: SerializeMap>(
-    mapping: Node<'t>,
-    file_of: FileOf<'t>,
-    map: &mut M,
-) -> Result<(), M::Error> {
-    let mut seen = HashSet::new();
-    for part in mapping.merged().take(MOST_MERGED) {
-        for (key, value) in part.entries().filter(|(key, _)| !key.is_merge()) {
-            let name = match key.text() {
-                Some(text) if text.starts_with('!') => format!("!{text}"),
-                Some(text) => text.to_owned(),
-                None => serde_json::to_string(&Tagged(key, file_of)).unwrap_or_default(),
-            };
-            if seen.insert(name.clone()) {
-                map.serialize_entry(&name, &Tagged(value, file_of))?;
-            }
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,8 +160,8 @@ mod tests {
             base: &b {x: 1, y: .inf}\nown: !x {'!tag': 1, '!': 2}\nm: {<<: *b, x: 2}\nu: !unit/unit-1.0.0 m\nl: !x [~, yes, 2020-01-01]\n1: *b\n...\n";
         let tree = Tree::parse(text).unwrap();
         let none = |_: Node<'_>| None;
-        let root = Tagged(tree.root().unwrap(), &none);
-        let json = serde_json::to_value(&root).unwrap();
+        let root = JsonNode::new(tree.root().unwrap(), &none);
+        let json = serde_json::to_value(root).unwrap();
         let want = serde_json::json!({
             "!tag": "tag:stsci.edu:asdf/core/asdf-1.1.0",
             "base": {"x": 1, "y": ".inf"},

@@ -79,9 +79,10 @@ impl<'k> Unnamed<'k> {
 /// The name of an entry that is not just its encoded key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
+    /// The name of the array's files without their suffix.
     stem: Box<str>,
-    /// Where the directory's name has its last dot, if that must be encoded.
-    dot: Option<u8>,
+    /// The name of the directory, if that has to be another one.
+    directory: Option<Box<str>>,
 }
 
 impl Name {
@@ -91,15 +92,8 @@ impl Name {
     }
 
     /// The name of the directory.
-    pub(super) fn directory(&self) -> Cow<'_, str> {
-        let parts = self.dot.and_then(|at| {
-            let at = usize::from(at);
-            Some((self.stem.get(..at)?, self.stem.get(at.checked_add(1)?..)?))
-        });
-        match parts {
-            Some((before, after)) => format!("{before}%2E{after}").into(),
-            None => (&*self.stem).into(),
-        }
+    pub(super) fn directory(&self) -> &str {
+        self.directory.as_deref().unwrap_or(&self.stem)
     }
 }
 
@@ -125,14 +119,15 @@ where
                 break stem.into();
             }
         };
-        odd.insert(at, Name { stem, dot: None });
+        let directory = None;
+        odd.insert(at, Name { stem, directory });
     }
     drop(taken);
     give_way(entries, &mut odd);
     odd
 }
 
-/// Has directories give way to arrays with a file of the same name.
+/// Gives each directory whose name is that of an array's file another name, in which the last dot is encoded.
 fn give_way<'k>(
     entries: impl Iterator<Item = Unnamed<'k>> + Clone,
     odd: &mut HashMap<usize, Name>,
@@ -141,15 +136,15 @@ fn give_way<'k>(
         Some(name) => name.stem.to_string().into(),
         None => entry.encoded(),
     };
-    let array = |stem: &str| {
-        let mut suffixes = SUFFIXES.iter();
-        suffixes.find_map(|suffix| Some(stem.strip_suffix(suffix)?.to_owned()))
+    let suffix_of = |stem: &str| {
+        let mut suffixes = SUFFIXES.into_iter();
+        suffixes.find(|suffix| stem.ends_with(suffix))
     };
     let directories = entries.clone().enumerate();
     let directories = directories.filter(|(_, entry)| entry.directory);
     let like_files = directories.filter_map(|(at, entry)| {
         let stem = stem((at, entry));
-        Some((at, array(&stem)?, stem))
+        Some((at, suffix_of(&stem)?, stem))
     });
     let like_files: Vec<_> = like_files.collect();
     if like_files.is_empty() {
@@ -157,11 +152,13 @@ fn give_way<'k>(
     }
     let arrays = entries.enumerate().filter(|(_, entry)| entry.array);
     let arrays: HashSet<Cow<'_, str>> = arrays.map(stem).collect();
-    for (at, array, stem) in like_files {
-        if arrays.contains(array.as_str()) {
-            let stem = stem.into();
-            let name = odd.entry(at).or_insert(Name { stem, dot: None });
-            name.dot = u8::try_from(array.len()).ok();
+    for (at, suffix, stem) in like_files {
+        let array = stem.strip_suffix(suffix).unwrap_or(&stem);
+        if arrays.contains(array) {
+            let encoded = format!("{array}{}", suffix.replace('.', "%2E"));
+            let (stem, directory) = (stem.into(), None);
+            let name = odd.entry(at).or_insert(Name { stem, directory });
+            name.directory = Some(encoded.into());
         }
     }
 }
@@ -243,7 +240,7 @@ mod tests {
     fn assigned(entries: &[Unnamed<'_>]) -> Vec<(String, String)> {
         let odd = odd_names(entries.iter().cloned());
         let name = |(at, entry): (usize, &Unnamed<'_>)| match odd.get(&at) {
-            Some(name) => (name.stem().to_owned(), name.directory().into_owned()),
+            Some(name) => (name.stem().to_owned(), name.directory().to_owned()),
             None => (entry.encoded().into_owned(), entry.encoded().into_owned()),
         };
         entries.iter().enumerate().map(name).collect()

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write};
 
 use super::datatype::{ByteOrder, Datatype, Field};
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, unsupported};
 
 pub use read::Header;
 
@@ -29,9 +29,8 @@ const GROWTH_DIGITS: usize = 21;
 /// a field without a name is called `f` and its position, as in numpy.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if the datatype has no size or the text exceeds 4 GiB.
+/// [`Error::Unsupported`](crate::error::Error::Unsupported) if the datatype has no size or the text exceeds 4 GiB.
 pub fn header(datatype: &Datatype, shape: &[u64], fortran_order: bool) -> Result<Vec<u8>> {
-    let unsupported = |why| Error::unsupported(Place::File, why);
     // This also bounds the depth of the recursion below.
     if datatype.size().is_none() {
         return Err(unsupported("a datatype nested too deep or too large"));
@@ -223,6 +222,7 @@ fn is_printable(c: char) -> bool {
 mod tests {
     use super::*;
     use crate::asdf::datatype::Scalar;
+    use crate::error::Error;
 
     /// Headers written by numpy; `tests/data/npy_headers.py` makes the table and says what is in it. Its cases are built here
     /// a second time, as datatypes of a tree.

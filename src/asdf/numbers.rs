@@ -142,7 +142,17 @@ pub(super) fn single(x: f64) -> f32 {
     x as f32
 }
 
-/// An integer, rounded to the nearest float64.
+/// The float64 nearest to an integer.
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_precision_loss,
+    reason = "that is what rounding is"
+)]
+pub(super) fn nearest(number: i128) -> f64 {
+    number as f64
+}
+
+/// As [`nearest`], but quick enough to be called for each element of an array.
 #[expect(
     clippy::as_conversions,
     clippy::cast_precision_loss,

@@ -17,9 +17,9 @@ mod merge;
 pub(super) mod pointer;
 mod refer;
 
-pub use limit::{Limit, Limits};
+pub use limit::Limit;
 
-/// Most places; a mount of more would serve nobody.
+/// Most places. A mount of more would be of no use.
 pub const MAX_PLACES: usize = 1 << 20;
 
 /// A place's number; those above it have smaller ones.
@@ -77,7 +77,8 @@ pub struct Outline {
     arrays: u32,
     /// What the declarations may still cost.
     allowance: Allowance,
-    limits: Limits,
+    /// The limits that the tree reaches, each with the node where it did first.
+    limits: Vec<(Limit, NodeId)>,
 }
 
 impl Outline {
@@ -143,7 +144,7 @@ impl Outline {
         self.first(node, |_| true)
     }
 
-    /// The first place of a node that is such a one. Places stand in the order of their nodes.
+    /// The first place of a node that passes the test `such`. Places stand in the order of their nodes.
     fn first(&self, node: NodeId, such: impl Fn(&Place) -> bool) -> Option<PlaceId> {
         let places = &self.places;
         let first = places.partition_point(|place| place.node < node);
@@ -151,12 +152,6 @@ impl Outline {
         let mut candidates = places.get(first..)?.iter().take_while(same);
         let at = first.saturating_add(candidates.position(such)?);
         u32::try_from(at).ok().map(PlaceId)
-    }
-
-    /// The limits beyond which something is left out.
-    #[must_use]
-    pub fn limits(&self) -> &Limits {
-        &self.limits
     }
 }
 
@@ -187,8 +182,8 @@ impl<'t> Level<'t> {
         }
     }
 
-    /// The next part and how it is called, which is nothing where `<<` merges it; keys that are not scalars have no name, so their
-    /// values are passed over.
+    /// The next part with its component, which is none where `<<` merges the part. A value whose key is no scalar is passed over,
+    /// because it has no name.
     fn next(&mut self, tree: &Tree) -> Option<(Option<Component>, Node<'t>)> {
         let merged = self.merged;
         self.parts.find_map(|(component, node)| {
@@ -228,7 +223,7 @@ impl<'t> TreeWalk<'t> {
                 places: vec![root],
                 arrays: 0,
                 allowance: Allowance::new(tree),
-                limits: Limits::default(),
+                limits: Vec::new(),
             },
             stack: Vec::new(),
             pointers: pointer::Pointers::new(tree),
@@ -337,7 +332,7 @@ impl<'t> TreeWalk<'t> {
     ) -> Option<PlaceId> {
         let places = &mut self.outline.places;
         if places.len() >= MAX_PLACES {
-            self.outline.limits.reached(Limit::Places, node);
+            self.outline.note_limit(Limit::Places, node);
             return None;
         }
         let id = PlaceId(u32::try_from(places.len()).ok()?);

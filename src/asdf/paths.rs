@@ -1,7 +1,7 @@
 //! The places of a tree with what they are called: what an array, a link or a reference is known by.
 //!
-//! A place is a number and a step from the place above it. Its path is put together when somebody asks for it: in a deep tree
-//! the paths of all arrays together can be a thousand times as long as the text.
+//! A place is a number and a step from the place above it. Its path is put together on each call: in a deep tree the paths of all
+//! arrays together can be a thousand times as long as the text.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -221,7 +221,7 @@ impl Paths {
     /// The name as a directory; that of the top is empty.
     #[must_use]
     pub fn directory_name(&self, id: PlaceId) -> Cow<'_, str> {
-        let odd = self.odd.get(&id).map(Name::directory);
+        let odd = self.odd.get(&id).map(|name| name.directory().into());
         odd.unwrap_or_else(|| self.plain(id))
     }
 

@@ -15,7 +15,7 @@ use super::npy::Header;
 use super::scalar::Type;
 use super::strided::View;
 use super::tree::{Node, NodeKind};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, corrupt};
 use crate::source::Source;
 
 /// The properties of an ndarray that say how its elements lie in its block.
@@ -69,7 +69,7 @@ impl Snapshot {
     /// [`Error::Rejected`] as [`Snapshot::bound`] says.
     pub fn redeclared(&self, i: usize, new: &Header) -> Result<Vec<u8>> {
         let array = self.arrays().get(i);
-        let array = array.ok_or_else(|| Error::corrupt(Place::File, "no such array"))?;
+        let array = array.ok_or_else(|| corrupt("no such array"))?;
         let refused = |why: &str| Error::Rejected {
             at: Place::Array(array.path()),
             why: why.to_owned(),

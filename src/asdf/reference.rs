@@ -13,7 +13,7 @@ use super::outline::PlaceId;
 use super::outline::pointer::Pointers;
 use super::paths::Paths;
 use super::{OpenOptions, Snapshot};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, unsupported};
 use crate::source::Stat;
 
 /// A place in the tree that refers to something in another file.
@@ -99,10 +99,7 @@ impl Other {
     pub fn referent(&self, reference: usize) -> Result<&Referent> {
         match self.referents.get(&reference) {
             Some(found) => found.as_ref().map_err(Clone::clone),
-            None => Err(Error::unsupported(
-                Place::File,
-                "not a reference into that file",
-            )),
+            None => Err(unsupported("not a reference into that file")),
         }
     }
 }
@@ -170,7 +167,7 @@ impl Snapshot {
 
     /// The tree of this file, for references into it.
     fn referred_to(&self) -> Result<Pointers<'_>> {
-        let missing = || Error::unsupported(Place::File, "the file referred to has no tree");
+        let missing = || unsupported("the file referred to has no tree");
         let tree = self.tree().ok_or_else(missing)?.map_err(Clone::clone)?;
         Ok(Pointers::new(tree))
     }
@@ -194,7 +191,7 @@ impl Snapshot {
             .filter(|found| found.is_array || found.is_directory)
             .ok_or_else(|| {
                 let why = format!("there is no array at {uri}");
-                Error::unsupported(Place::File, why)
+                unsupported(why)
             })
     }
 }

@@ -25,7 +25,7 @@ use super::tree::{Component, Node, NodeId, NodeKind, Parts, Tree, quoted};
 
 /// Most faults that are kept.
 const MAX_FAULTS: usize = 10_000;
-/// How many collections are noted before those that are not come to again are forgotten.
+/// The fewest entries of [`Checker::seen`] at which those that the walk does not come to again are dropped.
 const MANY: usize = 1 << 16;
 
 /// What a value has to be.
@@ -204,13 +204,6 @@ pub fn check(tree: &Tree) -> Faults {
     }
 }
 
-/// A collection of the tree that is being walked through.
-struct Level<'t> {
-    parts: Parts<'t>,
-    /// How the part that is looked at is called.
-    step: Component,
-}
-
 /// Something that is still to be checked, as part of a tagged node.
 #[derive(Clone)]
 struct Task<'t> {
@@ -236,10 +229,11 @@ struct Checker<'t> {
     allowance: Allowance,
     /// Collections that a rule has been applied to, with the number of what it wants.
     seen: HashSet<(NodeId, u32)>,
-    /// How many of them are enough to forget those in front of the node that the walk has come to. Not where there are aliases, which
-    /// may lead back to any.
+    /// When `seen` has so many entries, those in front of the node that the walk has reached are dropped; never in a tree with aliases,
+    /// which may lead back to any of them.
     most_seen: usize,
-    above: Vec<Level<'t>>,
+    /// What is still to come of each collection around the node that the walk has reached.
+    above: Vec<Parts<'t>>,
     /// The steps from the tagged node to the collection that is being checked.
     trail: Vec<Component>,
     work: Vec<Task<'t>>,
@@ -254,9 +248,8 @@ impl<'t> Checker<'t> {
     /// Looks at every node of the tree for a tag that has a rule.
     fn walk(&mut self, root: Node<'t>) {
         self.enter(root);
-        while let Some(level) = self.above.last_mut() {
-            if let Some((step, part)) = level.parts.next() {
-                level.step = step;
+        while let Some(parts) = self.above.last_mut() {
+            if let Some((_, part)) = parts.next() {
                 self.enter(part);
             } else {
                 self.above.pop();
@@ -276,10 +269,7 @@ impl<'t> Checker<'t> {
             self.apply(rule, node);
         }
         if node.kind() != NodeKind::Scalar {
-            self.above.push(Level {
-                parts: node.parts(),
-                step: Component::Top,
-            });
+            self.above.push(node.parts());
         }
     }
 
@@ -490,7 +480,7 @@ impl<'t> Checker<'t> {
             self.cut = true;
             return;
         }
-        let above = self.above.iter().map(|level| level.step);
+        let above = self.above.iter().map(Parts::component);
         let steps = above.chain(self.trail.iter().copied()).chain(task.step);
         let fault = Fault::new(task.rule.name, self.tree, node, steps, why);
         self.found.push((node.span().start, fault));

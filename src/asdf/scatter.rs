@@ -39,8 +39,8 @@ pub fn scatter(
     let mut scratch = Vec::new();
     let mut rest = bytes;
     for part in view.parts(offset..end) {
-        let (from, tail) = rest.split_at(in_memory(part.len)?.min(rest.len()));
-        Tile::new(&part).cut(GRAIN, &mut |tile| {
+        let (from, tail) = rest.split_at(in_memory(part.len())?.min(rest.len()));
+        part.cut(GRAIN, &mut |tile| {
             scatter_tile(tile, from, &mut scratch, patch)
         })?;
         rest = tail;
@@ -74,9 +74,8 @@ fn scatter_tile(
         .into_iter()
         .map(CopyAxis::turned_back)
         .collect();
-    if !copy((bytes, in_memory(tile.first)?), (scratch, 0), &steps, run) {
-        return Err(misplaced());
-    }
+    let from = (bytes, in_memory(tile.first)?);
+    copy(from, (scratch, 0), &steps, run).ok_or_else(misplaced)?;
     let mut packed = scratch.chunks(in_memory(pieces.pitch())?);
     positions(between, tile.low, 0, &mut |offset, _| {
         let piece = packed.next().and_then(|piece| piece.get(..span));

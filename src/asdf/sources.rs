@@ -9,7 +9,7 @@ use super::Snapshot;
 use super::decl::{Declared, Storage};
 use super::outline::{Limit, Outline};
 use super::tree::{Node, Tree};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, unsupported};
 
 /// The `source` of every array of a snapshot, in the tree's order; those in the tree itself have none.
 ///
@@ -83,7 +83,7 @@ fn verify(old: &Tree, text: &str, change: &dyn Fn(&Storage) -> Result<Storage>) 
 /// The arrays of a tree, and where the elements of each are, if not in the tree.
 fn declared(tree: &Tree) -> Result<Vec<(Node<'_>, Option<Storage>)>> {
     let outline = Outline::new(tree);
-    if outline.limits().contains(Limit::Places) {
+    if outline.reaches(Limit::Places) {
         return Err(shared("too many arrays"));
     }
     let node = |home| tree.node(outline.place(home)?.node);
@@ -107,10 +107,7 @@ fn written(storage: &Storage) -> String {
 }
 
 fn shared(what: &str) -> Error {
-    Error::unsupported(
-        Place::File,
-        format!("the tree has {what}; it can't be rewritten"),
-    )
+    unsupported(format!("the tree has {what}; it can't be rewritten"))
 }
 
 #[cfg(test)]

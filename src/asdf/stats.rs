@@ -9,7 +9,7 @@ use std::thread;
 
 use super::Snapshot;
 use super::datatype::{ByteOrder, Datatype, Scalar};
-use super::numbers::{MOST_READ, each_chunk, each_integer, each_number, single, unsigned};
+use super::numbers::{MOST_READ, each_chunk, each_integer, each_number, nearest, single, unsigned};
 use crate::codec::{Cache, cores};
 use crate::error::Result;
 use crate::source::Source;
@@ -106,7 +106,7 @@ impl Integers {
 
     fn stats(&self) -> Stats {
         let number = |(low, high)| (Number::Integer(low), Number::Integer(high));
-        let mean = rounded(self.sum) / unsigned(self.count);
+        let mean = nearest(self.sum) / unsigned(self.count);
         Stats {
             range: self.range.map(number),
             mean: self.range.map(|_| mean),
@@ -195,15 +195,6 @@ fn stats_of(
 )]
 fn whole(number: f64) -> i128 {
     number as i128
-}
-
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_precision_loss,
-    reason = "a mean is rounded"
-)]
-fn rounded(number: i128) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use crate::error::{Error, Place, Result};
+use super::tile::Tile;
+use crate::error::{Result, corrupt, unsupported};
 
 /// Most dimensions of an array, as in NumPy.
 pub const MAX_NDIM: usize = 32;
@@ -45,19 +46,6 @@ pub struct Axis {
     pub pitch: u64,
 }
 
-/// A box of the array whose elements follow one another in C order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slab {
-    /// Block offset of its first byte in C order.
-    pub offset: u64,
-    /// Its axes.
-    pub axes: Vec<Axis>,
-    /// Bytes that lie together at each position.
-    pub run: u64,
-    /// Bytes in C order.
-    pub len: u64,
-}
-
 impl View {
     /// The array of that shape whose first element is at `offset` of a block of `block_len` bytes, with `strides` in bytes
     /// or else in C order without gaps.
@@ -65,8 +53,8 @@ impl View {
     /// An array without elements, or of elements without bytes, touches no byte of the block: it may have any offset.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if an element reaches outside the block, the number of strides is wrong or the array exceeds
-    /// [`MAX_LEN`]; [`Error::Unsupported`] above [`MAX_NDIM`].
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) if an element reaches outside the block, the number of strides is wrong or the array exceeds
+    /// [`MAX_LEN`]; [`Error::Unsupported`](crate::error::Error::Unsupported) above [`MAX_NDIM`].
     pub fn new(
         itemsize: u64,
         shape: &[u64],
@@ -74,10 +62,9 @@ impl View {
         offset: u64,
         block_len: u64,
     ) -> Result<Self> {
-        let corrupt = |why| Error::corrupt(Place::File, why);
         if shape.len() > MAX_NDIM {
             let why = format!("{} dimensions, at most {MAX_NDIM} allowed", shape.len());
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         if let Some(strides) = strides.filter(|strides| strides.len() != shape.len()) {
             let (strides, ndim) = (strides.len(), shape.len());
@@ -127,7 +114,7 @@ impl View {
     /// `row` is the rest of the shape and `stride` the first stride, if the tree gives one; so does Python's asdf count.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if that stride is not positive or a row has no bytes: then any number would do.
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) if that stride is not positive or a row has no bytes: then any number would do.
     pub fn rows_to_end(
         itemsize: u64,
         row: &[u64],
@@ -142,7 +129,7 @@ impl View {
         step.and_then(|step| block_len.saturating_sub(offset).checked_div(step))
             .ok_or_else(|| {
                 let why = "a shape that begins with '*' needs rows of one byte or more and a positive first stride";
-                Error::corrupt(Place::File, why)
+                corrupt(why)
             })
     }
 
@@ -250,9 +237,9 @@ impl View {
         })
     }
 
-    /// The range in C order as boxes, in that order; at most two for each axis, and one.
+    /// The range in C order as boxes, in that order; at most two for each axis, and one more.
     #[must_use]
-    pub fn parts(&self, range: Range<u64>) -> Vec<Slab> {
+    pub(super) fn parts(&self, range: Range<u64>) -> Vec<Tile> {
         let mut parts = Vec::new();
         let range = range.start.min(self.len)..range.end.min(self.len);
         if range.start < range.end {
@@ -362,15 +349,13 @@ fn step_by(offset: u64, index: u64, stride: i64) -> u64 {
     clippy::arithmetic_side_effects,
     reason = "a pitch is never 0, and all sums stay below the length of the array, which is below 2^63"
 )]
-fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<Slab>) {
+fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<Tile>) {
     let Some((&outer, inner)) = axes.split_first() else {
-        let len = range.end - range.start;
-        out.push(Slab {
-            offset: offset + range.start,
-            axes: Vec::new(),
-            run: len,
-            len,
-        });
+        out.push(Tile::new(
+            offset + range.start,
+            &[],
+            range.end - range.start,
+        ));
         return;
     };
     let position = |index| step_by(offset, index, outer.stride);
@@ -389,18 +374,10 @@ fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<
     }
     let count = (range.end - at) / outer.pitch;
     if count > 0 {
-        let this = Axis { count, ..outer };
-        out.push(Slab {
-            offset: position(at / outer.pitch),
-            axes: [this]
-                .iter()
-                .filter(|axis| axis.count > 1)
-                .chain(inner)
-                .copied()
-                .collect(),
-            run,
-            len: count * outer.pitch,
-        });
+        let start = position(at / outer.pitch);
+        let this = (count > 1).then_some(Axis { count, ..outer });
+        let axes: Vec<Axis> = this.into_iter().chain(inner.iter().copied()).collect();
+        out.push(Tile::new(start, &axes, run));
         at += count * outer.pitch;
     }
     if at < range.end {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::dialect::{Dialect, FirstLine};
 use super::layout::{Finding, Layout, Severity};
 use super::scan::Scan;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, unsupported};
 use crate::source::{Borrower, Loan, Source, at_most, len_u64};
 
 /// The longest text of a file that is read, in bytes.
@@ -44,7 +44,7 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<Scan> 
         }
         if goal >= TEXT_LIMIT {
             let why = format!("the tree does not end within {TEXT_LIMIT} bytes");
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         goal = goal.saturating_mul(4).min(TEXT_LIMIT);
     }

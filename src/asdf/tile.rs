@@ -4,8 +4,8 @@
 //! and put the pieces one behind the other in a buffer, from or to which [`super::copy`] moves the elements.
 
 use super::copy::CopyAxis;
-use super::strided::Slab;
-use crate::error::{Error, Place, Result};
+use super::strided::Axis;
+use crate::error::{Error, Result, corrupt};
 
 /// By what numbers arrays are cut, all in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ pub(super) struct Walk {
 pub(super) struct Tile {
     /// Block offset of its lowest byte.
     pub(super) low: u64,
-    /// Where that byte is in C order, counted from the start of the [`Slab`].
+    /// Where that byte is in C order, counted from the start of the box that this one was cut from.
     pub(super) first: u64,
     /// The walks, smallest step first.
     pub(super) walks: Vec<Walk>,
@@ -71,15 +71,15 @@ pub(super) struct Pieces {
 }
 
 impl Tile {
-    /// The whole of `part`.
-    pub(super) fn new(part: &Slab) -> Self {
+    /// The box whose first byte in C order is at `offset` of the block, and which has these axes with `run` bytes at each position.
+    pub(super) fn new(offset: u64, axes: &[Axis], run: u64) -> Self {
         let mut tile = Self {
-            low: part.offset,
+            low: offset,
             first: 0,
-            walks: Vec::with_capacity(part.axes.len()),
-            run: part.run,
+            walks: Vec::with_capacity(axes.len()),
+            run,
         };
-        for axis in &part.axes {
+        for axis in axes {
             let step = axis.stride.unsigned_abs();
             let mut pitch = axis.pitch.cast_signed();
             if axis.stride < 0 {
@@ -98,7 +98,13 @@ impl Tile {
         tile
     }
 
-    /// Bytes from the lowest to behind the highest.
+    /// Bytes of its elements in C order. They fit into 64 bits, as those of the whole array do.
+    pub(super) fn len(&self) -> u64 {
+        let counts = self.walks.iter().map(|walk| walk.count);
+        counts.fold(self.run, u64::saturating_mul)
+    }
+
+    /// Bytes of the block from the lowest to behind the highest.
     pub(super) fn extent(&self) -> u64 {
         self.walks.iter().fold(self.run, grown)
     }
@@ -253,5 +259,5 @@ pub(super) fn in_memory(len: u64) -> Result<usize> {
 
 /// The error for what the proofs of a view exclude; it takes the place of a panic.
 pub(super) fn misplaced() -> Error {
-    Error::corrupt(Place::File, "an element outside of the array")
+    corrupt("an element outside of the array")
 }

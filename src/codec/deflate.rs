@@ -1,13 +1,14 @@
 //! The DEFLATE encoder, and the checksums of zlib and gzip.
 
-pub(super) use zlib_rs::adler32::{adler32, adler32_combine};
-pub(super) use zlib_rs::crc32::crc32;
+pub(crate) use zlib_rs::adler32::adler32;
+pub(super) use zlib_rs::adler32::adler32_combine;
+pub(crate) use zlib_rs::crc32::crc32;
 use zlib_rs::{Deflate, DeflateFlush, Status, compress_bound};
 
 use crate::error::{Error, Place, Result};
 
 /// The initial value of an Adler-32 checksum.
-pub(super) const ADLER_START: u32 = 1;
+pub(crate) const ADLER_START: u32 = 1;
 
 /// Base 2 logarithm of the window.
 const WINDOW: u8 = 15;

@@ -15,7 +15,8 @@
 use std::sync::Arc;
 
 use super::tile::product;
-use super::{argument, expect_len, number, numbers};
+use super::{Encoding, argument, expect_len, number, numbers};
+use crate::asdf::numbers::single;
 use crate::asdf::tree::Node;
 use crate::error::{Error, Result, corrupt, unsupported};
 use crate::source::{Source, checked_end, len_u64};
@@ -31,33 +32,17 @@ const PORTION: u64 = 4096;
 const SINGLE: u64 = 4;
 const DOUBLE: u64 = 8;
 
-/// The arguments of `quantize`.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Quantize {
-    /// Bytes of what an integer becomes: [`SINGLE`] or [`DOUBLE`].
-    width: u64,
-    shape: Vec<u64>,
-}
-
-impl Quantize {
-    /// Reads them from the chain.
-    pub(super) fn read(arguments: Option<Node<'_>>) -> Result<Self> {
-        let of = "quantize";
-        let width = match number(of, argument(of, arguments, "dtype")?)? {
-            32 => SINGLE,
-            64 => DOUBLE,
-            other => return Err(corrupt(format!("quantize: dtype {other}, not 32 or 64"))),
-        };
-        let shape = numbers(of, argument(of, arguments, "original_shape")?)?;
-        let quantize = Self { width, shape };
-        quantize.len()?;
-        Ok(quantize)
-    }
-
-    /// Bytes of the numbers, by the shape. Behind `tile` it may be that of the array without padding.
-    pub(super) fn len(&self) -> Result<u64> {
-        product(self.width, self.shape.iter().copied())
-    }
+/// Reads the arguments of `quantize` from the chain.
+pub(super) fn read(arguments: Option<Node<'_>>) -> Result<Encoding> {
+    let of = "quantize";
+    let width = match number(of, argument(of, arguments, "dtype")?)? {
+        32 => SINGLE,
+        64 => DOUBLE,
+        other => return Err(corrupt(format!("quantize: dtype {other}, not 32 or 64"))),
+    };
+    let shape = numbers(of, argument(of, arguments, "original_shape")?)?;
+    let len = product(width, shape)?;
+    Ok(Encoding::Quantize { width, len })
 }
 
 /// One chunk.
@@ -78,6 +63,7 @@ struct QuantizedChunk {
 /// The numbers that packed integers stand for, big-endian.
 pub(super) struct Quantized {
     packed: Arc<dyn Source>,
+    /// Bytes of each: [`SINGLE`] or [`DOUBLE`].
     width: u64,
     len: u64,
     chunks: Vec<QuantizedChunk>,
@@ -85,8 +71,7 @@ pub(super) struct Quantized {
 
 impl Quantized {
     /// The numbers of `packed`, `len` bytes of them. Reads all headers.
-    pub(super) fn new(packed: Arc<dyn Source>, quantize: &Quantize, len: u64) -> Result<Self> {
-        let width = quantize.width;
+    pub(super) fn new(packed: Arc<dyn Source>, width: u64, len: u64) -> Result<Self> {
         let wanted = len.checked_div(width).unwrap_or(0);
         let chunks = read_chunks(&*packed, wanted)?;
         let found = chunks
@@ -280,15 +265,4 @@ impl<'a> Bits<'a> {
         let down = 128_u32.saturating_sub(wanted);
         i64::try_from(top.checked_shr(down).unwrap_or(0)).unwrap_or(0)
     }
-}
-
-/// The nearest number of single precision.
-fn single(value: f64) -> f32 {
-    #[expect(
-        clippy::as_conversions,
-        clippy::cast_possible_truncation,
-        reason = "rounding to single precision is what the encoding asks for"
-    )]
-    let rounded = value as f32;
-    rounded
 }

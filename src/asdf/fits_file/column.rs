@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::header::{Cards, printable_ascii};
+use super::header::{HeaderText, printable_ascii};
 use super::rows::{Conversion, RowField};
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 
@@ -126,7 +126,7 @@ impl Columns {
 
 impl Column {
     /// Adds its cards; columns count from 1.
-    pub(super) fn write(&self, header: &mut Cards, n: usize) {
+    pub(super) fn write(&self, header: &mut HeaderText, n: usize) {
         header.text(&format!("TTYPE{n}"), &self.name);
         let (letter, repeat) = self.form;
         header.text(&format!("TFORM{n}"), &format!("{repeat}{letter}"));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     fn cards(columns: &Columns) -> Vec<String> {
-        let mut header = Cards::default();
+        let mut header = HeaderText::default();
         for (n, column) in columns.list.iter().enumerate() {
             column.write(&mut header, n + 1);
         }

@@ -14,9 +14,9 @@ const MIN_TEXT: usize = 8;
 
 /// A header that is being put together.
 #[derive(Debug, Default)]
-pub(super) struct Cards(String);
+pub(super) struct HeaderText(String);
 
-impl Cards {
+impl HeaderText {
     /// Adds a card with a number or `T` or `F`.
     pub(super) fn value(&mut self, keyword: &str, value: impl Display) {
         self.card(&format!("{keyword:<8}= {value:>20}"));
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_header_is_made_of_cards_and_fills_blocks() {
-        let mut header = Cards::default();
+        let mut header = HeaderText::default();
         header.value("SIMPLE", 'T');
         header.value("BZERO", 1_u64 << 63);
         header.text("EXTNAME", "it's");
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(cards[3].as_ref(), format!("BUNIT   = '{}'", "'".repeat(68)));
         assert_eq!(cards[4], format!("COMMENT {}", "c".repeat(72)));
         assert_eq!(cards[5].trim_end(), "END");
-        let mut long = Cards::default();
+        let mut long = HeaderText::default();
         (0..36).for_each(|n| long.value("NAXIS", n));
         assert_eq!(long.finish().len(), 5760);
     }
@@ -148,12 +148,12 @@ mod tests {
             ("'", "BUNIT   = '''      '"),
             ("m\n", "COMMENT no BUNIT: FITS can't hold m%0A"),
         ] {
-            let mut header = Cards::default();
+            let mut header = HeaderText::default();
             header.unit("BUNIT", unit);
             assert_eq!(header.0.trim_end(), want);
         }
         for (len, keyword) in [(68, "BUNIT"), (69, "COMMENT")] {
-            let mut header = Cards::default();
+            let mut header = HeaderText::default();
             header.unit("BUNIT", &"m".repeat(len));
             assert!(header.0.starts_with(keyword), "{}", header.0);
             assert_eq!(header.0.len(), CARD);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::asdf::datatype::ByteOrder;
 use crate::asdf::tile::{in_memory, misplaced};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, unsupported};
 use crate::source::{PooledBuf, Source, checked_end, len_u64};
 
 /// Bytes of rows, or of the records of a part, that are converted at a time: they stay in the processor's second cache.
@@ -50,8 +50,14 @@ impl Conversion {
 
     /// Whether the bytes stay as they are.
     fn is_nothing(self) -> bool {
-        let nothing = |swap: bool, flip: bool| !swap && !flip;
-        matches!(self, Self::Number { swap, flip, .. } if nothing(swap, flip))
+        matches!(
+            self,
+            Self::Number {
+                swap: false,
+                flip: false,
+                ..
+            }
+        )
     }
 
     /// Converts numbers and truth values where they are.
@@ -197,7 +203,7 @@ fn narrow(order: ByteOrder, from: &[u8], to: &mut [u8]) -> Result<()> {
 
 fn not_ascii(code: u32) -> Error {
     let why = format!("the character U+{code:04X} is not ASCII, and FITS has no other strings");
-    Error::unsupported(Place::File, why)
+    unsupported(why)
 }
 
 /// Elements of one kind, one behind the other in a record and in a row.
@@ -344,7 +350,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Reads some bytes of a row that is too long to be put together as a whole, from byte `within` of it on. How many.
+    /// Reads some bytes of a row that is too long to be put together as a whole, from byte `within` of it on. Returns how many.
     fn convert_piece(&self, row: u64, within: u64, out: &mut [u8]) -> Result<usize> {
         let fields = self.parts.iter();
         let mut fields = fields.flat_map(|part| part.fields.iter().map(move |field| (part, field)));
@@ -386,7 +392,7 @@ impl Rows {
         Ok(len)
     }
 
-    /// Reads the start of `out` from the byte at `at` on. How many bytes.
+    /// Reads bytes from `at` on into the start of `out`. Returns how many.
     fn read_some(&self, out: &mut [u8], at: u64) -> Result<usize> {
         let row = at.checked_div(self.width).ok_or_else(misplaced)?;
         let within = at.checked_rem(self.width).ok_or_else(misplaced)?;

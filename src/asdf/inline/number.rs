@@ -2,7 +2,7 @@
 
 use super::Written;
 use crate::asdf::datatype::Scalar;
-use crate::asdf::numbers::single;
+use crate::asdf::numbers::{nearest, single};
 
 /// Gives the value's bytes, the lowest first and the parts of a complex number one by one; none if the type cannot hold it.
 pub(super) fn encode(item: Written<'_>, scalar: Scalar, mut put: impl FnMut(&[u8])) -> Option<()> {
@@ -137,16 +137,6 @@ fn unsigned_digits(text: &str) -> bool {
 )]
 fn truncate(x: f64) -> Option<i128> {
     (x.abs() < 1e38).then_some(x as i128)
-}
-
-/// The nearest double of an integer.
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_precision_loss,
-    reason = "rounding is what is wanted"
-)]
-fn nearest(n: i128) -> f64 {
-    n as f64
 }
 
 /// The bits of the nearest half (IEEE 754 binary16), ties to even; infinite beyond its range.

@@ -8,8 +8,9 @@ use crate::asdf::tree::{Component, Node, NodeKind};
 pub(in crate::asdf) const MAX_QUANTITY: usize = 64;
 
 impl<'t> TreeWalk<'t> {
-    /// Links to the arrays of a table's columns by the names of the columns, once one has got a place: the data of a column, a
-    /// column that is an alias or a `$ref`, or a list of columns that is one. The collection at the top of the stack is what it stands in.
+    /// Links from a table to the arrays of its columns, by the names of the columns. To be called when `node`, a part of the collection
+    /// at the top of the stack, has got a place: it may be the data of a column, a column that is an alias or a `$ref`, or a list of
+    /// columns that is one.
     pub(super) fn name_columns(&mut self, component: Component, node: Node<'t>) {
         match (self.stack.as_slice(), component) {
             ([.., table, columns, column], Component::Key(_)) if self.is_key(component, "data") => {
@@ -31,7 +32,7 @@ impl<'t> TreeWalk<'t> {
             {
                 for column in self.referent(node).items() {
                     if !self.outline.allowance.take(1) {
-                        return self.outline.limits.reached(Limit::Columns, node.id());
+                        return self.outline.note_limit(Limit::Columns, node.id());
                     }
                     let column = self.referent(column);
                     self.name_column(1, column, node);
@@ -58,8 +59,8 @@ impl<'t> TreeWalk<'t> {
         self.tree.key(component) == Some(text)
     }
 
-    /// Links to the data of a column from the table so far down the stack, at a node of the table. A name that the table has
-    /// as a key, or that an earlier column has, is passed over.
+    /// Links to the data of a column from the table at that `depth` of the stack, where 1 is the top; the link stands at the node `at`
+    /// of the table. A name that the table has as a key, or that an earlier column has, is passed over.
     fn name_column(&mut self, depth: usize, column: Node<'t>, at: Node<'t>) {
         let table = self.stack.len().checked_sub(depth);
         let Some(table) = table.and_then(|table| self.stack.get(table)) else {
@@ -88,7 +89,7 @@ impl<'t> TreeWalk<'t> {
 }
 
 impl Outline {
-    /// What a link to the array at a node is, or to that of a link there.
+    /// A link to the array at a node, or to the array that a link at this node leads to.
     fn leads(&self, node: Node<'_>) -> Option<What> {
         let id = self.at(node.id())?;
         match self.place(id)?.what {

@@ -1,7 +1,6 @@
-//! The limits that a hostile tree reaches, each with what is left out from there on. What is left out is told, never dropped
-//! in silence.
+//! The limits on what is shown of a tree, which a hostile tree reaches. What lies beyond a limit is left out, and the user is told.
 
-use super::{MAX_PLACES, pointer};
+use super::{MAX_PLACES, Outline, pointer};
 use crate::asdf::tree::{Node, NodeId, Tree};
 use crate::error::{Error, Place};
 
@@ -23,7 +22,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// What is said of the node where it was reached first.
+    /// The message at the node where the limit was reached first.
     fn text(self) -> String {
         match self {
             Self::Places => format!(
@@ -47,37 +46,32 @@ impl Limit {
     }
 }
 
-/// The limits that a tree has reached, each with the node where it did first.
-#[derive(Debug, Clone, Default)]
-pub struct Limits(Vec<(Limit, NodeId)>);
-
-impl Limits {
-    pub(super) fn reached(&mut self, limit: Limit, at: NodeId) {
-        if self.0.iter().all(|(known, _)| *known != limit) {
-            self.0.push((limit, at));
+impl Outline {
+    /// Notes that the walk has reached a limit at this node. Only the first node is kept.
+    pub(super) fn note_limit(&mut self, limit: Limit, at: NodeId) {
+        if !self.reaches(limit) {
+            self.limits.push((limit, at));
         }
     }
 
-    /// Whether this limit has been reached.
-    #[must_use]
-    pub fn contains(&self, limit: Limit) -> bool {
-        self.0.iter().any(|(known, _)| *known == limit)
+    /// Whether the tree reaches this limit, so that something is left out.
+    pub(in crate::asdf) fn reaches(&self, limit: Limit) -> bool {
+        self.limits.iter().any(|(known, _)| *known == limit)
     }
 
-    /// As errors that people can find in the text.
-    pub(in crate::asdf) fn errors(&self, tree: &Tree) -> Vec<Error> {
+    /// The limits that the tree reaches, each as an error at the node where it was reached first.
+    pub(in crate::asdf) fn limit_errors(&self, tree: &Tree) -> Vec<Error> {
         let error = |&(limit, at): &(Limit, NodeId)| {
             let place = tree.node(at).map_or(Place::File, Node::place);
             Error::unsupported(place, limit.text())
         };
-        self.0.iter().map(error).collect()
+        self.limits.iter().map(error).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asdf::outline::Outline;
     use std::fmt::Write;
 
     /// What is said of a tree in which `A` stands for an array.
@@ -85,7 +79,7 @@ mod tests {
         let array = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> [1]";
         let text = format!("---\n{}\n...\n", body.replace('A', array));
         let tree = Tree::parse(text).unwrap();
-        let errors = Outline::new(&tree).limits().errors(&tree);
+        let errors = Outline::new(&tree).limit_errors(&tree);
         errors.iter().map(ToString::to_string).collect()
     }
 

@@ -25,7 +25,7 @@ impl<'t> TreeWalk<'t> {
                 return;
             }
             if !self.outline.allowance.take(1) {
-                self.outline.limits.reached(Limit::Merges, alias.id());
+                self.outline.note_limit(Limit::Merges, alias.id());
                 return;
             }
             let id = PlaceId(u32::try_from(at).unwrap_or(u32::MAX));
@@ -37,8 +37,8 @@ impl<'t> TreeWalk<'t> {
         }
     }
 
-    /// Whether a component of `from` is a key that appears in the mapping which an alias merges it into. It is taken there from
-    /// now on.
+    /// Whether a component of `from` is a key that appears in the mapping which `alias` merges `from` into. From now on the key counts
+    /// as taken in that mapping.
     fn may_merge(&mut self, alias: Node<'t>, from: PlaceId, component: Component) -> bool {
         let text = self.tree.key(component);
         let Some(text) = text.filter(|text| !self.columns.contains(&(from, text))) else {
@@ -91,7 +91,7 @@ impl<'t> TreeWalk<'t> {
             for source in std::mem::take(&mut level.sources) {
                 for mapping in source.merged() {
                     if !self.outline.allowance.take(mapping.len().saturating_add(1)) {
-                        self.outline.limits.reached(Limit::Merges, at.id());
+                        self.outline.note_limit(Limit::Merges, at.id());
                         return true;
                     }
                     taken.extend(own(mapping));

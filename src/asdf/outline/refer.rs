@@ -19,7 +19,7 @@ impl<'t> TreeWalk<'t> {
         let cost = (uri.len() / REPEATED_UNIT).saturating_add(1);
         let may = own || self.outline.allowance.take(cost);
         if !may {
-            self.outline.limits.reached(Limit::Repeated, node.id());
+            self.outline.note_limit(Limit::Repeated, node.id());
         }
         may
     }
@@ -35,7 +35,7 @@ impl<'t> TreeWalk<'t> {
         let target = match self.pointers.resolve(uri) {
             Ok(Some(target)) => target,
             Ok(None) => return,
-            Err(limit) => return self.outline.limits.reached(limit, node.id()),
+            Err(limit) => return self.outline.note_limit(limit, node.id()),
         };
         let complete = target.behind() <= node.id();
         let around = target.id() <= node.id() && !complete;

@@ -3,6 +3,7 @@
 //! PNG specification (third edition), sections 5 and 11; the pixels are indexes into a palette, in a zlib stream (RFC 1950) of stored
 //! deflate blocks (RFC 1951, section 3.2.4), one for each row.
 
+use crate::codec::{ADLER_START, adler32, crc32};
 use crate::source::len_u64;
 
 const SIGNATURE: [u8; 8] = [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n'];
@@ -12,8 +13,6 @@ const CHUNK: u64 = 12;
 const ZLIB: [u8; 2] = [0x78, 0x01];
 /// Bytes in front of a row: those of a stored block, and the filter.
 const ROW_HEADER: u64 = 6;
-/// The divisor of Adler-32.
-const ADLER: u32 = 65_521;
 
 /// Bytes of a picture.
 pub(super) fn len(width: u16, height: u16) -> u64 {
@@ -45,7 +44,7 @@ pub(super) fn file(width: u16, pixels: &[u8], palette: &[[u8; 3]; 256]) -> Vec<u
     // 8 bits a pixel, of a palette; nothing interlaced
     let header = [&size(width)[..], &size(height), &[8, 3, 0, 0, 0]].concat();
     let mut stream = ZLIB.to_vec();
-    let mut adler = (1, 0);
+    let mut adler = ADLER_START;
     let stored = width.saturating_add(1).to_le_bytes();
     let inverse = stored.map(|byte| !byte);
     for (y, row) in (1..).zip(rows) {
@@ -57,7 +56,7 @@ pub(super) fn file(width: u16, pixels: &[u8], palette: &[[u8; 3]; 256]) -> Vec<u
         adler = adler32(adler, &[0]);
         adler = adler32(adler, row);
     }
-    stream.extend((adler.1 << 16 | adler.0).to_be_bytes());
+    stream.extend(adler.to_be_bytes());
     let mut out = SIGNATURE.to_vec();
     chunk(&mut out, *b"IHDR", &header);
     chunk(&mut out, *b"PLTE", palette.as_flattened());
@@ -71,53 +70,9 @@ fn chunk(out: &mut Vec<u8>, kind: [u8; 4], data: &[u8]) {
     out.extend(len.to_be_bytes());
     out.extend(kind);
     out.extend(data);
-    let crc = crc32(crc32(u32::MAX, &kind), data);
-    out.extend((!crc).to_be_bytes());
+    let crc = crc32(crc32(0, &kind), data);
+    out.extend(crc.to_be_bytes());
 }
-
-/// The sums of Adler-32 behind more bytes.
-fn adler32((mut a, mut b): (u32, u32), bytes: &[u8]) -> (u32, u32) {
-    for byte in bytes {
-        a = a.wrapping_add(u32::from(*byte)) % ADLER;
-        b = b.wrapping_add(a) % ADLER;
-    }
-    (a, b)
-}
-
-/// The register of CRC-32 behind more bytes.
-fn crc32(crc: u32, bytes: &[u8]) -> u32 {
-    bytes.iter().fold(crc, |crc, byte| {
-        let at = usize::from(crc.to_le_bytes()[0] ^ byte);
-        crc >> 8 ^ CRC.get(at).copied().unwrap_or(0)
-    })
-}
-
-/// What each byte does to the register: the reversed polynomial 0xEDB88320.
-static CRC: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256_u32 {
-        let (mut crc, mut bit) = (byte, 0);
-        while bit < 8 {
-            crc = if crc & 1 == 1 {
-                crc >> 1 ^ 0xEDB8_8320
-            } else {
-                crc >> 1
-            };
-            bit += 1;
-        }
-        #[expect(
-            clippy::as_conversions,
-            clippy::indexing_slicing,
-            reason = "less than 256"
-        )]
-        {
-            table[byte as usize] = crc;
-        }
-        byte += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {
@@ -125,10 +80,13 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn sums_are_those_of_the_test_vectors() {
-        assert_eq!(!crc32(u32::MAX, b"123456789"), 0xCBF4_3926);
-        let (a, b) = adler32((1, 0), b"Wikipedia");
-        assert_eq!(b << 16 | a, 0x11E6_0398);
+    fn a_chunk_ends_with_the_sum_of_its_type_and_data() {
+        let mut out = Vec::new();
+        chunk(&mut out, *b"IEND", &[]);
+        assert_eq!(out, b"\0\0\0\0IEND\xae\x42\x60\x82");
+        out.clear();
+        chunk(&mut out, *b"1234", b"56789");
+        assert!(out.ends_with(&0xCBF4_3926_u32.to_be_bytes()));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Finding blocks with the help of the block index, where skipping along leads nowhere or past blocks.
 //!
-//! A stale or chance index must not count. It does if every block that skipping along has found is listed, others are too, and
-//! what stands there fits: a header of a block that ends where the next one begins, or the end of the block in front. It does, too,
-//! if all that it says is borne out by whole headers: then what else was found are headers that an update has left behind.
+//! A stale index, or data that look like an index, must not be used. An index is used if it lists every block that skipping along
+//! has found, and others, and what stands at its places fits: a header of a block that ends where the next one begins, or the end of
+//! the block in front. It is also used if there is a whole header at each of its places: the other headers that were found are then
+//! those that an update has left behind.
 
 use super::BLOCK_LIMIT;
 use super::index_hint::IndexHint;
@@ -12,7 +13,7 @@ use crate::asdf::layout::{BlockIndex, Severity};
 use crate::error::{Error, Place, Result};
 use crate::source::len_u64;
 
-/// The most blocks that may be lost; of more the index is rather wrong.
+/// The most blocks whose headers may be lost. If there are more, the index is taken to be wrong.
 const LOST_LIMIT: usize = 1000;
 
 /// What is at a place where the block index says that a block begins.
@@ -20,25 +21,25 @@ struct Placed {
     header: BlockHeader,
     /// What is wrong with it.
     flaw: Option<String>,
-    /// Whether nothing of it can be believed.
+    /// Whether nothing of the header can be used.
     lost: bool,
     /// Whether skipping along has come here.
     found: bool,
     /// Where the next block or the index begins.
     limit: u64,
-    /// Where the used bytes end, as the header says that is there.
+    /// Where the used bytes end by the header that was found there.
     used_end: u64,
 }
 
 impl Placed {
-    /// Whether the header is whole, and the block behind it has no other business there.
+    /// Whether the header is whole and fits its place.
     fn sound(&self) -> bool {
         self.flaw.is_none()
     }
 }
 
 impl BlockWalk<'_> {
-    /// Takes all blocks from the block index, if it is sure to tell more than skipping along has found.
+    /// Takes all blocks from the block index, if that is sure to tell more than skipping along has found. Returns whether it did.
     pub(super) fn ask_index(&mut self, ended: &Ended) -> Result<bool> {
         if !self.may_hide_blocks(ended) {
             return Ok(false);
@@ -200,7 +201,8 @@ impl BlockWalk<'_> {
         Ok(header.used <= header.allocated && self.plausible(end)?.is_none())
     }
 
-    /// The header at `offset` with what it has to begin with, if its sizes then say that the block ends just at `limit`.
+    /// The header at `offset` with the magic, header size and flags that it should have, if its sizes then say that the block ends just
+    /// at `limit`.
     fn mended(&mut self, offset: u64, limit: u64) -> Result<Option<BlockHeader>> {
         let dialect = self.dialect;
         let mut bytes = self.header_bytes(offset)?.to_vec();
@@ -226,7 +228,7 @@ impl BlockWalk<'_> {
         room >= len_u64(LONGEST_HEADER)
     }
 
-    /// Takes these blocks for those of the file.
+    /// Replaces the blocks of the layout by these, and notes what is wrong with them.
     fn take(&mut self, entries: Vec<Placed>, hint: &IndexHint, ended: &Ended) {
         self.guided = true;
         if let Ended::Unreadable(at, error) = ended
@@ -311,7 +313,7 @@ fn can_be_cut(header: &BlockHeader, limit: u64) -> bool {
         && used_end.is_some_and(|end| end <= limit)
 }
 
-/// What stands for a block whose header can't be read.
+/// Stands for a header that can't be read: all bytes up to `limit` are data.
 fn lost(offset: u64, limit: u64) -> BlockHeader {
     let header = BlockHeader::new(offset);
     let room = limit.saturating_sub(header.data_offset());

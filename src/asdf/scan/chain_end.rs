@@ -100,8 +100,9 @@ impl BlockWalk<'_> {
         self.doubt_trailer(from, len)
     }
 
-    /// Whether no block can be behind the last one after all: an index says so that does not stand right behind that, or there
-    /// are no blocks, and the tree needs none. asdf-python leaves what was there behind a shorter tree without arrays.
+    /// Whether there is surely no block behind the last one: the index at the end of the file lists just the blocks that were found,
+    /// or there are no blocks, and the tree needs none. asdf-python leaves old bytes behind a tree that has become shorter and has
+    /// no arrays.
     fn none_is_missing(&self) -> Result<bool> {
         if self.layout.blocks.is_empty() {
             return Ok(self.blocks_needed() == Some(0));

@@ -3,14 +3,14 @@
 use super::walk::BlockWalk;
 use crate::error::Result;
 
-/// Headers that are told of at once; as many more when half of them have been read.
+/// Headers that the source is told of at once. It is told of as many again when half of them have been read.
 const AT_ONCE: usize = 32;
 
 impl BlockWalk<'_> {
-    /// Tells the source, if it has a use for it, of the headers that come next, as the one at `at` is going to be read.
+    /// Tells a source that has a use for it which headers come next, before the one at `at` is read.
     ///
-    /// It is told what the block index says. That need not be right: each header is read all the same, and a wrong one has bytes brought
-    /// that are not wanted.
+    /// The offsets are those of the block index, which may be wrong. Each header is read all the same; a wrong offset only has bytes
+    /// fetched that are not needed.
     pub(super) fn foretell(&mut self, at: u64) -> Result<()> {
         if !self.source.expect(&[]) {
             return Ok(());

@@ -128,8 +128,8 @@ impl BlockWalk<'_> {
         Ok(at == end)
     }
 
-    /// Whether the bytes from `start` to `end` have room for a block, and the first that are not blank are of that kind.
-    /// What lies beyond `limit` is taken to be.
+    /// Whether a block can be in the bytes from `start` to `end`: they have room for a header, and the first chunk that is not blank is
+    /// of that `kind`. After `limit` blank bytes the rest is not read, and the answer is yes.
     pub(super) fn found_in(
         &self,
         start: u64,

@@ -1,9 +1,9 @@
 //! Which blocks the tree uses, as far as its text tells without being parsed: the highest `source` of its arrays.
 //!
-//! It decides nothing but between two readings of the blocks that are both possible.
+//! Used only to choose between two readings of the blocks that are both possible.
 
-/// How many blocks there have to be for the tree in `text`; `None` if a source is not just a number. Of keys that are called `source`
-/// and are no array's it can say too much.
+/// How many blocks the tree in `text` needs; `None` if a source is not just a number. It may be too many, because each key `source`
+/// counts, also one that is not of an array.
 pub(super) fn blocks_needed(text: &[u8]) -> Option<usize> {
     const KEY: &[u8] = b"source";
     let mut count = 0;
@@ -22,8 +22,8 @@ pub(super) fn blocks_needed(text: &[u8]) -> Option<usize> {
     Some(count)
 }
 
-/// How many blocks there have to be for what stands behind a key: none for no value of this key and for the name of another file.
-/// `None` if it is neither that nor the number of a block.
+/// How many blocks the text behind a key `source` needs: 0 if it is no value of this key, or the name of another file; `None` if it is a
+/// value, but no plain number of a block.
 fn needed_by(behind: &[u8]) -> Option<usize> {
     let quoted = behind
         .strip_prefix(b"\"")

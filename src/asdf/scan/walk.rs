@@ -22,13 +22,13 @@ pub(super) const LONGEST_HEADER: usize = 54;
 pub(super) struct BlockWalk<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) layout: &'a mut Layout,
-    /// That of the layout, with the one magic that the blocks of this file begin with once it is known.
+    /// The dialect of the layout; once it is known which magic the blocks of this file begin with, with this one alone.
     pub(super) dialect: Dialect,
     text: &'a [u8],
     peek: Peek,
     /// The block index as a hint, once it has been asked for.
     hint: OnceCell<Option<Rc<IndexHint>>>,
-    /// Of so many headers of the hint the source has been told.
+    /// How many headers of the hint the source has been told of.
     pub(super) foretold: usize,
     /// Whether the blocks are those of the block index.
     pub(super) guided: bool,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::codec::Cache;
 use crate::source::{Memory, read_all};
 use proptest::prelude::*;
 use std::sync::{Barrier, mpsc};
@@ -8,9 +9,8 @@ use std::time::Duration;
 /// `zlib.compress(bytes(range(20)) * 3)` of Python.
 const ZLIB: &[u8] = b"\x78\x9c\x63\x60\x64\x62\x66\x61\x65\x63\xe7\xe0\xe4\xe2\xe6\xe1\xe5\xe3\x17\x10\x14\x12\x66\x20\x52\x0c\x00\x3c\x5a\x02\x3b";
 
-fn around() -> Around {
-    let cache = Cache::new(64 << 20);
-    Around::new(&cache, &Buffers::new(&cache))
+fn buffers() -> Arc<Buffers> {
+    Buffers::new(&Cache::new(64 << 20)).beneath()
 }
 
 fn memory(bytes: &[u8]) -> Arc<dyn Source> {
@@ -20,7 +20,7 @@ fn memory(bytes: &[u8]) -> Arc<dyn Source> {
 /// The decoded bytes of a block that begins with `chain`.
 fn decoded(chain: &str, data: &[u8], len: u64) -> Result<Vec<u8>> {
     let (chain, data) = Chain::read(memory(&[chain.as_bytes(), data].concat()))?;
-    read_all(&Encoded::new(chain, data, len, around())?, 1 << 20)
+    read_all(&Encoded::new(chain, data, len, buffers())?, 1 << 20)
 }
 
 fn twenty_thrice() -> Vec<u8> {
@@ -120,9 +120,9 @@ fn the_length_of_named_zlib_is_found() {
     let chain = Chain::named(*b"zlib\0\0\0\0\0\0\0\0\0\0\0\0")
         .unwrap()
         .unwrap();
-    assert_eq!(chain.decoded_len(&memory(ZLIB), &around()).unwrap(), 60);
+    assert_eq!(chain.decoded_len(&memory(ZLIB), &buffers()).unwrap(), 60);
     let cut = memory(&ZLIB[..20]);
-    assert!(chain.decoded_len(&cut, &around()).is_err());
+    assert!(chain.decoded_len(&cut, &buffers()).is_err());
 }
 
 /// A chunk of the draft's quantized data, the bits put together one by one.
@@ -206,7 +206,7 @@ proptest! {
         prop_assert_eq!(&decoded(&chain, &data, count).unwrap(), &array);
 
         let (chain, data) = Chain::read(memory(&[chain.as_bytes(), &data].concat())).unwrap();
-        let source = Encoded::new(chain, data, count, around()).unwrap();
+        let source = Encoded::new(chain, data, count, buffers()).unwrap();
         let mut part = vec![0; len];
         let got = source.read_exact_at(&mut part, start);
         match array.get(start as usize..start as usize + len) {
@@ -229,7 +229,7 @@ proptest! {
         let chain = format!("[[quantize, {{dtype: 64, original_shape: [{}]}}]]\n...\n", want.len() / 8);
         prop_assert_eq!(&decoded(&chain, &data, want.len() as u64).unwrap(), &want);
         let (chain, data) = Chain::read(memory(&[chain.as_bytes(), &data].concat())).unwrap();
-        let source = Encoded::new(chain, data, want.len() as u64, around()).unwrap();
+        let source = Encoded::new(chain, data, want.len() as u64, buffers()).unwrap();
         let mut part = vec![0; len];
         let got = source.read_exact_at(&mut part, start);
         match want.get(start as usize..start as usize + len) {
@@ -265,9 +265,9 @@ fn zlib(decoded: Vec<u8>) -> Vec<u8> {
 fn read_at_once(chain: &str, data: &[u8], want: &Arc<Vec<u8>>, readers: usize, budget: u64) {
     const READ: usize = 128 << 10;
     let cache = Cache::new(budget);
-    let around = Around::new(&cache, &Buffers::new(&cache));
+    let buffers = Buffers::new(&cache).beneath();
     let (steps, data) = Chain::read(memory(&[chain.as_bytes(), data].concat())).unwrap();
-    let source = Arc::new(Encoded::new(steps, data, len_u64(want.len()), around).unwrap());
+    let source = Arc::new(Encoded::new(steps, data, len_u64(want.len()), buffers).unwrap());
     let start = Arc::new(Barrier::new(readers));
     let (sender, done) = mpsc::channel();
     for reader in 0..readers {
@@ -348,14 +348,11 @@ fn a_decoder_waits_for_no_memory_of_arrays_above_decoders() {
     let tiling = format!("[tile, {{shape: {tile:?}, original_shape: {shape:?}, item_size: 1}}]");
     let chain = format!("[zlib, {tiling}]\n...\n");
 
-    let around = around();
-    let above = [Arc::clone(&around.buffers), around.buffers.beneath()];
-    let _held: Vec<_> = above
-        .iter()
-        .map(|buffers| buffers.room(buffers.budget))
-        .collect();
+    let buffers = buffers();
+    let above = [Arc::clone(&buffers), buffers.beneath()];
+    let _held: Vec<_> = above.iter().map(|level| level.room(level.budget)).collect();
     let (chain, data) = Chain::read(memory(&[chain.as_bytes(), &data].concat())).unwrap();
-    let source = Encoded::new(chain, data, len_u64(want.len()), around).unwrap();
+    let source = Encoded::new(chain, data, len_u64(want.len()), buffers).unwrap();
     let (sender, done) = mpsc::channel();
     thread::spawn(move || {
         sender

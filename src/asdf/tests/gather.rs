@@ -2,6 +2,7 @@ use super::*;
 use crate::asdf::tests::view_cases::{Case, cases};
 use crate::asdf::tile::Grain;
 use crate::codec::Cache;
+use crate::error::{Error, Place};
 use crate::source::Memory;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;

@@ -121,6 +121,7 @@ impl<'t> Node<'t> {
                 NodeKind::Scalar | NodeKind::Alias => 0,
             },
             index: (node.raw.kind == NodeKind::Sequence).then_some(0),
+            component: Component::Top,
         }
     }
 
@@ -225,11 +226,18 @@ pub(in crate::asdf) struct Parts<'t> {
     tree: &'t Tree,
     next: u32,
     left: u32,
-    /// That of the next item of a sequence; none of a mapping.
+    /// Index of the next item of a sequence; none of a mapping.
     index: Option<u32>,
+    /// How the part that came last is called.
+    component: Component,
 }
 
 impl<'t> Parts<'t> {
+    /// How the part that came last is called; [`Component::Top`] before the first one.
+    pub(in crate::asdf) fn component(&self) -> Component {
+        self.component
+    }
+
     /// The next item, or the next key or value, which take turns.
     fn child(&mut self) -> Option<Node<'t>> {
         self.left = self.left.checked_sub(1)?;
@@ -244,12 +252,15 @@ impl<'t> Iterator for Parts<'t> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let first = self.child()?;
-        let Some(index) = &mut self.index else {
-            return Some((Component::Key(first.id()), self.child()?));
+        let part = if let Some(index) = &mut self.index {
+            self.component = Component::Index(*index);
+            *index = index.saturating_add(1);
+            first
+        } else {
+            self.component = Component::Key(first.id());
+            self.child()?
         };
-        let component = Component::Index(*index);
-        *index = index.saturating_add(1);
-        Some((component, first))
+        Some((self.component, part))
     }
 }
 
