@@ -143,12 +143,14 @@ impl<'a> Grant<'a> {
         if granted { Ok(()) } else { Err(unwanted()) }
     }
 
-    /// Gives back what was granted, and leaves a permit for what counts: the decoder rests now.
-    pub(super) fn at_rest(&mut self) -> MemoryPermit {
+    /// Has the decoder `park`ed with the permit for its memory, and then gives back what was granted. A thread that is admitted by that
+    /// finds the decoder parked, and drops it if it needs the room.
+    pub(super) fn rest(&mut self, park: impl FnOnce(MemoryPermit)) {
         self.pause();
         let memory = self.memory.take();
-        self.cache.return_memory(memory.bytes());
-        memory
+        let granted = memory.bytes();
+        park(memory);
+        self.cache.return_memory(granted);
     }
 
     /// Gives back all.
@@ -429,7 +431,11 @@ mod tests {
             assert_eq!(granted(), held);
             assert_eq!(cache.used(), held.max(need), "the most that it needed");
         }
-        let rests = grant.at_rest();
+        let mut rests = None;
+        grant.rest(|memory| {
+            assert_eq!(granted(), 9 << 20, "until it is parked");
+            rests = Some(memory);
+        });
         assert_eq!((granted(), cache.used()), (0, 9 << 20));
         grant.wait_for(5 << 20).unwrap();
         assert_eq!((granted(), cache.used()), (5 << 20, 14 << 20));
