@@ -9,8 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::{Duration, SystemTime};
 
 use super::attr::{Attr, Attributes, FileFacts};
@@ -45,8 +44,9 @@ pub(super) struct BesideFile {
     number: u32,
     pub(super) bytes: Arc<Overlay>,
     facts: Mutex<FileFacts>,
-    /// Whether a block or array has got its bytes, or is getting them.
-    pub(super) taken: AtomicBool,
+    /// Whether a block or array has got its bytes, or is getting them. A thread that changes the bytes reads this, and holds the lock
+    /// until it is done: a file that is taken does not change while it is copied.
+    taken: RwLock<bool>,
 }
 
 impl BesideFile {
@@ -64,7 +64,7 @@ impl BesideFile {
     /// # Errors
     /// [`Error::Library`]; [`Library::Stale`] if a block or array has got its bytes.
     pub(super) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.check_not_taken()?;
+        let _untaken = self.untaken()?;
         self.bytes.write(offset, data)?;
         locked(&self.facts).mtime = SystemTime::now();
         Ok(())
@@ -75,7 +75,7 @@ impl BesideFile {
     /// # Errors
     /// [`Library::Stale`] if a block or array has got its bytes.
     pub(super) fn resize(&self, size: u64) -> Result<()> {
-        self.check_not_taken()?;
+        let _untaken = self.untaken()?;
         self.bytes.resize(size);
         Ok(())
     }
@@ -90,11 +90,18 @@ impl BesideFile {
         Ok(())
     }
 
-    fn check_not_taken(&self) -> Result<()> {
-        if self.taken.load(Ordering::Relaxed) {
+    /// Notes whether a block or array gets its bytes, once no other thread changes them.
+    pub(super) fn set_taken(&self, is_taken: bool) {
+        *self.taken.write().unwrap_or_else(PoisonError::into_inner) = is_taken;
+    }
+
+    /// Keeps the file from being taken while the guard lives.
+    fn untaken(&self) -> Result<RwLockReadGuard<'_, bool>> {
+        let is_taken = self.taken.read().unwrap_or_else(PoisonError::into_inner);
+        if *is_taken {
             return Err(taken());
         }
-        Ok(())
+        Ok(is_taken)
     }
 }
 
@@ -179,7 +186,7 @@ impl Beside {
             number,
             bytes: Arc::new(Overlay::new(nothing, self.spool.part())),
             facts: Mutex::new(facts),
-            taken: AtomicBool::new(false),
+            taken: RwLock::new(false),
         });
         self.next = next;
         self.files.insert(number, Arc::downgrade(&file));

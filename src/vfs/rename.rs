@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::edit::block_of;
 use super::node::Node;
@@ -163,7 +162,7 @@ impl Vfs {
         match file {
             Node::Beside(number) => {
                 let file = locked(&self.beside).file(number)?;
-                file.taken.store(taken, Ordering::Relaxed);
+                file.set_taken(taken);
                 Ok(())
             }
             Node::Text(number) => locked(&self.texts).set_taken(number, taken),
