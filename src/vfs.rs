@@ -185,7 +185,7 @@ pub struct Vfs {
     /// Called with the reason each time a text is refused.
     on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
     /// What unlocks FILE, if this process has locked it under another name that is no longer used.
-    unlock: OnceLock<Box<dyn Fn(&Stat) + Send + Sync>>,
+    unlock: OnceLock<Box<dyn Fn(Stat) + Send + Sync>>,
 }
 
 /// The lock's value, whether or not a thread panicked with it: each critical section leaves its data whole.

@@ -161,7 +161,7 @@ impl Many {
         let members = Arc::downgrade(&self.members);
         vfs.unlock_with(move |stat| {
             if let Some(members) = members.upgrade() {
-                members.close_others_of(item, stat);
+                members.close_others_of(item, &stat);
             }
         });
         if let Some(remains) = self.members.remember(item, past) {

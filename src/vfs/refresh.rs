@@ -128,7 +128,7 @@ impl Vfs {
 
     /// Has `unlock` called, with FILE's attributes, when FILE is locked by another mount, or by this one under another name; then FILE is
     /// opened once more. The first call counts.
-    pub fn unlock_with(&mut self, unlock: impl Fn(&Stat) + Send + Sync + 'static) {
+    pub fn unlock_with(&mut self, unlock: impl Fn(Stat) + Send + Sync + 'static) {
         let _ = self.unlock.set(Box::new(unlock));
     }
 
@@ -137,7 +137,7 @@ impl Vfs {
         let open = || Writer::open(self.saver.file.clone(), options);
         let mut opened = open();
         if let (Err(NotOpened::Locked { .. }), Some(unlock)) = (&opened, self.unlock.get()) {
-            unlock(&self.stat());
+            unlock(self.stat());
             opened = open();
         }
         let mut writer = match opened {

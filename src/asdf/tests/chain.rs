@@ -240,7 +240,7 @@ proptest! {
 }
 
 /// How long readers that wait for each other are waited for.
-const WATCHDOG: Duration = Duration::from_mins(1);
+const WATCHDOG: Duration = Duration::from_mins(5);
 
 /// Bytes that no codec makes shorter.
 fn noise(len: usize) -> Vec<u8> {
