@@ -126,8 +126,8 @@ impl Vfs {
         self.saver.opened(writer);
     }
 
-    /// Has `unlock` called, with FILE's attributes, when FILE is locked by another mount, or by this one under another name; then FILE is
-    /// opened once more. The first call counts.
+    /// Has `unlock` called, with FILE's attributes, when FILE may be locked by this mount under another name: when it is found locked, and is
+    /// then opened once more, and before another file that has got its name is opened. The first call counts.
     pub fn unlock_with(&mut self, unlock: impl Fn(Stat) + Send + Sync + 'static) {
         let _ = self.unlock.set(Box::new(unlock));
     }
@@ -170,6 +170,10 @@ impl Vfs {
         mut stat: Stat,
     ) -> Result<(), Library> {
         let mut changed = !is_of(old, &stat);
+        if let Some(unlock) = self.unlock.get().filter(|_| stat.id != old.stat.id) {
+            // a file that was renamed may be locked under its old name
+            unlock(stat);
+        }
         let snapshot = match writer {
             None => {
                 let opened = self.saver.file.open()?;

@@ -35,7 +35,7 @@ fn a_renamed_file_can_be_written_once_nothing_is_open_under_its_old_name() {
     let block = |name: &str| mount.path(&format!("{name}/blocks/0.bin"));
     let write = |name: &str| {
         let file = File::options().write(true).open(block(name))?;
-        file.write_all_at(b"xy", 0)?;
+        file.write_all_at(name.as_bytes(), 0)?;
         file.sync_all()
     };
     write("a.asdf").unwrap();
@@ -47,6 +47,16 @@ fn a_renamed_file_can_be_written_once_nothing_is_open_under_its_old_name() {
     drop(reader);
     // the kernel tells of the end of a descriptor when it likes
     eventually("the new name can be written", || write("c.asdf").is_ok());
+    // the member that takes a name over has a lock of its own, which is that of the file before
+    write("b.asdf").unwrap();
+    let reader = File::open(block("b.asdf")).unwrap();
+    fs::rename(dir.path().join("c.asdf"), dir.path().join("b.asdf")).unwrap();
+    eventually("the file is shown under the name that it has now", || {
+        let now = fs::read(block("b.asdf"));
+        now.is_ok_and(|now| now.starts_with(b"c.asdf"))
+    });
+    write("b.asdf").unwrap();
+    drop(reader);
 }
 
 /// Each save of ours counted as a change by another program when the member was opened again: its files had other numbers, and programs

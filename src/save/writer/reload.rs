@@ -78,7 +78,10 @@ impl<S: Store> Writer<S> {
             self.file.clone()
         } else {
             locked(&*self.store, &self.name).map_err(|refusal| match refusal {
-                NotOpened::Locked { .. } => self.error("locked by another mount", busy()),
+                NotOpened::Locked { .. } => self.error(
+                    "locked by another mount, or by this one under another name",
+                    busy(),
+                ),
                 NotOpened::Unwritable(error) => error,
             })?
         };
