@@ -47,16 +47,37 @@ fn a_renamed_file_can_be_written_once_nothing_is_open_under_its_old_name() {
     drop(reader);
     // the kernel tells of the end of a descriptor when it likes
     eventually("the new name can be written", || write("c.asdf").is_ok());
-    // the member that takes a name over has a lock of its own, which is that of the file before
-    write("b.asdf").unwrap();
-    let reader = File::open(block("b.asdf")).unwrap();
-    fs::rename(dir.path().join("c.asdf"), dir.path().join("b.asdf")).unwrap();
-    eventually("the file is shown under the name that it has now", || {
-        let now = fs::read(block("b.asdf"));
-        now.is_ok_and(|now| now.starts_with(b"c.asdf"))
+}
+
+/// As long as anything was open under the name that the file took over, all of it was EIO.
+#[test]
+fn a_file_that_takes_over_the_name_of_an_open_one_is_shown_once_nothing_is_open_under_its_old_name()
+{
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf", "b.asdf"]);
+    let mount = Mount::new(dir.path(), &[]);
+    let block = |name: &str| mount.path(&format!("{name}/blocks/0.bin"));
+    for name in ["a.asdf", "b.asdf"] {
+        let file = File::options().write(true).open(block(name)).unwrap();
+        file.write_all_at(name.as_bytes(), 0).unwrap();
+    }
+    let readers = ["a.asdf", "b.asdf"].map(|name| File::open(block(name)).unwrap());
+    fs::rename(dir.path().join("a.asdf"), dir.path().join("b.asdf")).unwrap();
+    let read = || fs::read(block("b.asdf"));
+    eventually("the change is noticed", || {
+        !read().is_ok_and(|read| read.starts_with(b"b.asdf"))
     });
-    write("b.asdf").unwrap();
-    drop(reader);
+    assert_eq!(
+        read().unwrap_err().raw_os_error(),
+        Some(Errno::IO.raw_os_error())
+    );
+    let [old, _new] = readers;
+    drop(old);
+    eventually("the file is shown under the name that it has now", || {
+        read().is_ok_and(|read| read.starts_with(b"a.asdf"))
+    });
 }
 
 /// Each save of ours counted as a change by another program when the member was opened again: its files had other numbers, and programs
