@@ -53,7 +53,8 @@
 //!   not wait here. One that has been granted memory waits for a run slot only. It wakes at least four times a second to see
 //!   whether the mount has ended. The rule is that of `Gate`, of which a test tries every order.
 //! - For a server, in the source of an object that lies far away (`Cache::while_waiting`): it has given back its run slot, not
-//!   its memory, and waits on `Cache::changed` for a slot afterwards. Locks of this page that it holds are those of one block.
+//!   its memory, and waits for no slot afterwards, as it may have the lock of a stream. It holds no other locks of this page.
+//! - For the lock of a stream, perhaps with a run slot: the thread that has that lock waits for nothing but a server.
 //! - On `Jobs::called`, a thread `asdf-ahead` without a job, with nothing.
 //! - In `asdf::buffers`, for room for an array. A thread that decodes waits there too, if the array is part of an encoding
 //!   chain, but only for threads that wait for no run slot (`Buffers::beneath_decoders`).

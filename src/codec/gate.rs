@@ -3,17 +3,18 @@
 //! Nothing here waits. A thread that is not admitted asks again when something has changed (see [`Grant`](super::grant::Grant)),
 //! so that a test can try every order in which threads may ask.
 //!
-//! A thread asks for memory first and for a run slot then. It never waits for memory while it has a run slot or memory, and one
-//! that has a run slot waits for nothing: so the threads that are admitted always come to their end. Before a thread waits for
-//! a server it gives its run slot back, and asks for one again afterwards; it keeps its memory.
+//! A thread asks for memory first and for a run slot then. It never waits for memory while it has a run slot or memory. A thread with a
+//! run slot waits for nothing but the lock of a stream, and the thread with that lock never waits to be admitted: so the threads that
+//! are admitted always come to their end. Before a thread waits for a server it gives its run slot back. Afterwards it goes on at once,
+//! even if all slots are taken: it may have the lock that the threads with these slots wait for. It keeps its memory meanwhile.
 //!
-//! All calls name memory by the bytes that a decoder holds in all, which is the one number that the thread keeps. A decoder that
+//! `held` and `need` are bytes that a decoder holds in all, not differences: that is the one number that a thread keeps. A decoder that
 //! holds little takes nothing of what the gate has to grant: one for each reader is bearable.
 
 /// What is admitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Gate {
-    /// Decodes that may run at once.
+    /// Decodes that may begin to run at once.
     pub(super) slots: usize,
     /// Bytes of memory that may be granted together.
     pub(super) memory: u64,
@@ -31,8 +32,8 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Grants `need` bytes in all to a thread that has `held`, unless they are not free or another thread waits for memory. It has
-    /// the larger of both then.
+    /// Grants `need` bytes to a thread that has `held`, unless they are not free or another thread waits for memory. The thread then has
+    /// the larger of the two.
     pub(super) fn grant(&mut self, held: u64, need: u64) -> bool {
         let more = self.share(need).saturating_sub(self.share(held));
         let granted = self.granted.saturating_add(more);
@@ -78,6 +79,12 @@ impl Gate {
         free
     }
 
+    /// Lets a thread that has waited for a server run again.
+    #[cfg(any(feature = "remote", test))]
+    pub(super) fn go_on(&mut self) {
+        self.running = self.running.saturating_add(1);
+    }
+
     /// Takes a run slot back.
     pub(super) fn stop(&mut self) {
         self.running = self.running.saturating_sub(1);
@@ -100,11 +107,9 @@ mod tests {
         /// It has its memory, and asks for a run slot.
         Granted,
         Running,
-        /// It waits for a server, without a run slot.
+        /// It waits for a server, with the lock of the stream and without a run slot.
         Away,
-        /// It asks for a run slot again.
-        Back,
-        /// It has one again.
+        /// It runs again.
         Resumed,
         /// It waits for the end of the thread before it, without memory.
         Following,
@@ -118,13 +123,15 @@ mod tests {
         urgent: bool,
         /// Whether it finds after its first step that the thread before it decodes what it wants, and waits for that.
         follows: bool,
-        /// Whether it waits for a server within each step.
+        /// Whether it takes the lock of the stream in each step, and waits for a server meanwhile.
         waits: bool,
     }
 
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]
     struct World {
         gate: Gate,
+        /// Whether a thread has the lock of the stream.
+        is_locked: bool,
         /// For each thread: where it stands, the step that it is at, and its memory.
         threads: Vec<(At, usize, u64)>,
     }
@@ -173,19 +180,17 @@ mod tests {
                     *at = At::Running;
                 }
                 At::Running if program.waits => {
+                    (!self.is_locked).then_some(())?;
+                    next.is_locked = true;
                     gate.stop();
                     *at = At::Away;
                 }
                 At::Away => {
-                    gate.urgent += 1;
-                    *at = At::Back;
-                }
-                At::Back => {
-                    gate.run(false).then_some(())?;
-                    gate.urgent -= 1;
+                    gate.go_on();
                     *at = At::Resumed;
                 }
                 At::Running | At::Resumed => {
+                    next.is_locked &= *at == At::Running;
                     gate.stop();
                     *step += 1;
                     *at = At::Asking;
@@ -207,11 +212,12 @@ mod tests {
         }
 
         fn check(&self) {
-            let runs = |thread: &&(At, usize, u64)| matches!(thread.0, At::Running | At::Resumed);
-            let running = self.threads.iter().filter(runs).count();
+            let count = |at: At| self.threads.iter().filter(|thread| thread.0 == at).count();
+            let begun = count(At::Running);
+            let running = begun + count(At::Resumed);
             let counts = |held: &u64| *held > self.gate.small;
             let held: u64 = self.threads.iter().map(|t| t.2).filter(counts).sum();
-            assert!(running == self.gate.running && running <= self.gate.slots);
+            assert!(running == self.gate.running && begun <= self.gate.slots);
             assert!(held == self.gate.granted && held <= self.gate.memory);
             let waiting = self.threads.iter().filter(|t| t.0 == At::Queued);
             assert_eq!(waiting.count(), usize::from(self.gate.queued));
@@ -227,6 +233,7 @@ mod tests {
                 small,
                 ..Gate::default()
             },
+            is_locked: false,
             threads: vec![(At::Asking, 0, 0); programs.len()],
         };
         let mut before: HashMap<World, Vec<World>> = HashMap::new();

@@ -307,10 +307,7 @@ impl PiecedObject {
         if let Some(found) = self.load(piece) {
             return Ok(found);
         }
-        let outcome = self
-            .inner
-            .cache
-            .while_waiting(|| self.wait_for(piece, end))?;
+        let outcome = self.inner.cache.while_waiting(|| self.wait_for(piece, end));
         Ok(outcome?)
     }
 
