@@ -58,8 +58,9 @@
 //!
 //! The locks of the table of members (`Members`) and of that of items are held for moments. Under the first, only those locks of a
 //! `Vfs` are taken that `Vfs::is_at_rest` and `Vfs::leave` take. A member is opened and closed with neither lock held: threads that want
-//! the member wait for the one that opens it, and others go on. A thread that opens a file for writing holds `Saver::compared` of its
-//! member when it takes the lock of the table.
+//! the member wait for the one that opens it, and others go on. A thread that opens a file for writing, or reads it anew, holds `Saver::compared`
+//! of its member, and perhaps its `Saver::writer`, when it takes the lock of the table: of a member that is in use, as that one is, no
+//! lock is taken under it but `Vfs::state`.
 //!
 //! # Security
 //!

@@ -21,11 +21,11 @@
 //! |---|---|
 //! | May anything be written? | each operation that changes something, first: `Saver::check_writable` |
 //! | Is FILE what is shown? | lookups, opens, reads and changes, once a second: `Vfs::refresh`; each save: `Vfs::catch_up`. A server is asked every 10 s at most |
-//! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it: [`ClosedFile`] |
+//! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |
 //! | Is what a handle writes to what it was when it was opened? | each change through a handle of a block or array: `Vfs::change` |
 //! | Is a text made of the text that FILE has? | the save of it: `Texts::to_replace` |
-//! | Has what a handle reads the form that it had when it was opened? | each read after a change: `DataHandle::check_form` |
+//! | Has what a handle reads the form that it had when it was opened? | each read after a change: `Vfs::source_of` |
 //! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `BlockEdits::generation` |
 //! | Does the kernel know what is shown? | opens and attributes: `Kernel::is_stale`, `Kernel::before` |
 //! | Is an inode of a file on a server of the state that is shown? | opens and attributes: [`Attr::file_epoch`], in its number |

@@ -228,6 +228,10 @@ impl Members {
             left: None,
         };
         table.open.insert(item, entry);
+        if let Some(past) = table.past.get_mut(&item) {
+            // if its file can't be read now, the kernel may keep other names
+            past.listed.clear();
+        }
         drop(table);
         slot
     }
@@ -402,10 +406,11 @@ impl Members {
     pub(super) fn known(&self) -> Vec<(Item, std::result::Result<Arc<Vfs>, Losses>)> {
         let table = self.lock();
         let open = table.open.iter().filter_map(|(item, entry)| {
-            let known = match (entry.vfs(), entry.slot.get()) {
-                (Some(vfs), _) => Ok(Arc::clone(vfs)),
-                (None, Some(_)) => return None,
-                (None, None) => Err(entry.left.clone()?),
+            // once: a thread fills the slot without the lock
+            let known = match entry.slot.get() {
+                Some(Ok(Resolved::Member(vfs))) => Ok(Arc::clone(vfs)),
+                Some(_) => return None,
+                None => Err(entry.left.clone()?),
             };
             Some((*item, known))
         });

@@ -80,8 +80,16 @@ impl Vfs {
             match writer.reload() {
                 Ok(None) => return self.show_touched(&state, stat, writer),
                 Ok(Some(_)) => writer.distrust(),
+                Err(stale @ Library::Stale { .. }) => {
+                    return self.saver.note_out_of_date(Some(&stale.to_string()));
+                }
+                // FILE could not be looked at, which says nothing of it
                 Err(_) => return,
             }
+        }
+        if let Some(unlock) = self.unlock.get().filter(|_| stat.id != state.stat.id) {
+            // a file that was renamed may be locked under its old name
+            unlock(stat);
         }
         let mut shown = Ok(());
         let count = state.snapshot.layout().blocks.len();
@@ -137,7 +145,8 @@ impl Vfs {
         let open = || Writer::open(self.saver.file.clone(), options);
         let mut opened = open();
         if let (Err(NotOpened::Locked { .. }), Some(unlock)) = (&opened, self.unlock.get()) {
-            unlock(self.stat());
+            let named = self.saver.file.stat();
+            unlock(named.unwrap_or_else(|_| self.stat()));
             opened = open();
         }
         let mut writer = match opened {
@@ -170,10 +179,6 @@ impl Vfs {
         mut stat: Stat,
     ) -> Result<(), Library> {
         let mut changed = !is_of(old, &stat);
-        if let Some(unlock) = self.unlock.get().filter(|_| stat.id != old.stat.id) {
-            // a file that was renamed may be locked under its old name
-            unlock(stat);
-        }
         let snapshot = match writer {
             None => {
                 let opened = self.saver.file.open()?;

@@ -60,7 +60,9 @@ impl Vfs {
             return locked(&self.texts).attr(number);
         }
         if let Node::Beside(number) = node {
-            return Ok(locked(&self.beside).file(number)?.attr());
+            // a write to it may be slow: other threads do not wait for that
+            let file = locked(&self.beside).file(number)?;
+            return Ok(file.attr());
         }
         let size = self.size(state, node)?;
         let names = self.names(state, node)?;
@@ -116,7 +118,10 @@ impl Vfs {
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
             Node::Text(number) => locked(&self.texts).attr(number)?.size,
-            Node::Beside(number) => locked(&self.beside).file(number)?.bytes.len(),
+            Node::Beside(number) => {
+                let file = locked(&self.beside).file(number)?;
+                file.bytes.len()
+            }
         })
     }
 

@@ -93,6 +93,19 @@ fn what_a_save_that_failed_finds_is_shown() {
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
 }
 
+/// Its blocks went on being read where they had been before.
+#[test]
+fn nothing_is_read_of_a_file_that_a_save_which_failed_finds_unreadable() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
+    overwrite(&dir.path().join("a.asdf"), b"not that!!!", 1000);
+    let mut writer = vfs.saver.writer().unwrap();
+    vfs.forgive(&mut writer);
+    drop(writer);
+    vfs.refresh_soon();
+    vfs.refresh();
+    vfs.saver.check_up_to_date().unwrap_err();
+}
+
 /// FILE was not looked at while a save encoded: for so long, arrays were read at places that meant nothing any more.
 #[test]
 fn nothing_is_read_of_a_file_that_is_changed_while_a_save_encodes() {
