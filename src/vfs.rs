@@ -43,7 +43,7 @@
 //! | `Rewriting::rewritten`, `DataHandle::source` | how far the file of an array is written anew; the source that a handle reads |
 //! | `Views::unreadable` | why FITS files could not be read; nothing is taken under it |
 //! | `Made::kept` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it |
-//! | `BlockEdits::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments |
+//! | `BlockEdits::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments, but for the reading of a FILE that another program has changed |
 //! | `BlockEdits::rewriting` | for each array's file that handles have open: what is written of it anew |
 //! | `Vfs::texts` | names and files of the root, the drafts of their handles, the text that was refused last |
 //! | `State::numbers` | the names under `arrays/` and their numbers |

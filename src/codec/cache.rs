@@ -69,7 +69,7 @@ impl Demand {
         }
     }
 
-    /// Whether the block is being read from its start to its end.
+    /// Whether the bytes are decoded in order: for a reader that goes on where it ended, ahead of one, or on the way to one.
     pub(super) fn is_sequential(self) -> bool {
         !matches!(self, Self::Random(_))
     }
@@ -260,7 +260,8 @@ impl Cache {
         drop(gone);
     }
 
-    /// Takes the parked decoder of block `key` nearest before `start`, of those that `fits` accepts; called with `ledger` locked.
+    /// Takes the parked decoder of block `key` nearest before `start`, of those that `fits` accepts. `fits` is called with the ledger
+    /// locked, and must take no lock.
     pub(super) fn unpark(
         &self,
         key: u64,

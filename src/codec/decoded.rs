@@ -2,8 +2,8 @@
 //!
 //! The bytes are cut into segments of fixed length. A thread that wants a segment takes it from the cache. If another thread
 //! is decoding it, or runs a decoder that will pass it, the thread waits for that one. Else it decodes the segment itself, with
-//! the decoder parked nearest before it, or with a new one at the stream's last entry before it. All segments on the way go to
-//! the cache, and the decoder is parked where it stops, so that reading on never starts over.
+//! the decoder parked nearest before it, or with a new one at the stream's last entry before it. Segments on the way go to
+//! the cache, which keeps the last of them, and the decoder is parked where it stops, so that reading on never starts over.
 //!
 //! All threads that wait for a decode get its error. If the payload is damaged the place is remembered: the segments before it
 //! stay readable, and so do those behind it that another entry leads to. A segment is returned whole or not at all.
@@ -70,7 +70,7 @@ struct Damage {
 }
 
 impl DecodedState {
-    /// Where the running decoder began that gets to the decoded offset `start` first, if one gets there no later than a new one
+    /// The position of the running decoder that gets to the decoded offset `start` first, if one gets there no later than a new one
     /// would from `entry`.
     fn nearest(&self, start: u64, entry: u64) -> Option<u64> {
         let decodes = self.decodes.iter();
@@ -98,8 +98,8 @@ impl DecodedState {
     }
 }
 
-/// Whether a decoder that stands at `from`, and has the bytes up to `to` or will have them when its step ends, gets to `start` no
-/// later than a new one from `entry`.
+/// Whether to wait for a decoder that stands at `from`, and will have the bytes up to `to` when its step ends, rather than begin a new
+/// one at `entry`: it lies between `entry` and `start`, or has the byte at `start` in hand.
 pub(super) fn leads((from, to): (u64, u64), start: u64, entry: u64) -> bool {
     from <= start && (from >= entry || start < to)
 }

@@ -12,7 +12,7 @@ const READERS: usize = 8;
 /// How far out of order the reads of one reader may arrive, in segments: the kernel sends several at once.
 const SLACK: u64 = 2;
 
-/// The furthest that anything is decoded ahead, in segments.
+/// The furthest that jobs decode ahead of a reader, in segments.
 const MAX_AHEAD: u64 = 8;
 
 /// The readers of a block or an object, told apart by the segments or pieces they read. The one that read longest ago comes first.

@@ -37,8 +37,8 @@ impl Saved<'_> {
 impl Vfs {
     /// Commits an edit and publishes what follows from it; something of that is `known`.
     ///
-    /// From the first stored byte that changes in place until what is given back is dropped, no thread reads any: the state that is
-    /// shown by then is true of FILE, as a save that fails has moved nothing, and nothing that follows a save can fail.
+    /// If stored bytes change in place, no request reads any from before the first change until the [`Saved`] is dropped. By then the new
+    /// state is shown; if the save fails, it has moved nothing, and the old state is still true of FILE. Nothing after a save can fail.
     pub(super) fn commit(
         &self,
         writer: &mut Writer,

@@ -19,8 +19,8 @@ const SEGMENT_OVERHEAD: u64 = 256;
 /// When room is needed, a block that is read sequentially gives up its own oldest segments, if it has this part of the budget.
 const SEQUENTIAL_SHARE: u64 = 4;
 
-/// Bytes of a block read sequentially that are kept even if there is room: the kernel keeps what it has read, and memory
-/// that is used again costs no page faults and stays in the processor's cache.
+/// The most bytes that are kept of a block that is read sequentially, even if there is room for more: the kernel keeps what it has
+/// read, and memory that is used again costs no page faults and stays in the processor's cache.
 pub(super) const SEQUENTIAL_WINDOW: u64 = 8 << 20;
 
 /// What was decoded ahead of readers and not read yet may take this part of the budget.

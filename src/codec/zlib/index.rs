@@ -254,8 +254,9 @@ impl Window {
 
     /// `plain` with only those bytes that what follows it is made from.
     ///
-    /// `decode` gives the bytes that follow with another window in its place. What comes from the window, and from where in it,
-    /// shows when it is decoded with two windows that hold their own positions, in such a way that they differ everywhere.
+    /// `decode` gives the bytes that follow with another window in its place. It is called with two windows, in which byte *i* is the
+    /// high and the low part of the number *i*; the two parts always differ. Where the two results differ, the byte was copied from the
+    /// window, and the pair says from which position.
     pub(super) fn sparse(
         plain: &[u8],
         decode: impl Fn(&[u8]) -> Result<Option<Vec<u8>>>,
