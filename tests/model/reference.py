@@ -192,6 +192,8 @@ class Reference:
         handle.refused = None
         handle.draft, handle.touched = (data, True) if is_text else (None, False)
         file.backup = file.backup and is_text
+        if not data:
+            file.epoch = self.epoch          # what is written into it from now on is made of the text of now
         file.data, file.shown_by = data, handle
 
     def write_text(self, handle, offset, data):
