@@ -80,8 +80,8 @@ impl Vfs {
             match writer.reload() {
                 Ok(None) => return self.show_touched(&state, stat, writer),
                 Ok(Some(_)) => writer.distrust(),
-                Err(stale @ Library::Stale { .. }) => {
-                    return self.saver.note_out_of_date(Some(&stale.to_string()));
+                Err(error @ Library::Stale { .. }) => {
+                    return self.saver.note_out_of_date(Some(&error.to_string()));
                 }
                 // FILE could not be looked at, which says nothing of it
                 Err(_) => return,
