@@ -54,7 +54,8 @@
 //!   whether the mount has ended. The rule is that of `Gate`, of which a test tries every order.
 //! - For a server, in the source of an object that lies far away (`Cache::while_waiting`): it has given back its run slot, not
 //!   its memory, and waits for no slot afterwards, as it may have the lock of a stream. It holds no other locks of this page.
-//! - For the lock of a stream, perhaps with a run slot: the thread that has that lock waits for nothing but a server.
+//! - For the lock of a stream, perhaps with a run slot: the thread that has that lock waits for a server, or for room for an array as
+//!   below, and never for a run slot or memory.
 //! - On `Jobs::called`, a thread `asdf-ahead` without a job, with nothing.
 //! - In `asdf::buffers`, for room for an array. A thread that decodes waits there too, if the array is part of an encoding
 //!   chain, but only for threads that wait for no run slot (`Buffers::beneath_decoders`).
