@@ -94,7 +94,7 @@ pub(crate) fn within(limit: Duration, holds: &mut dyn FnMut() -> bool) -> bool {
     }
 }
 
-/// How long a command may take: some are Python programs that compare a thousand files.
+/// How long a command or a mount may take: some are Python programs that compare a thousand files.
 const RUN_LIMIT: Duration = Duration::from_secs(200);
 
 /// Runs a command to its end. Its output goes through files, because a daemon it leaves behind may keep it open.
@@ -214,7 +214,8 @@ impl Mount {
         let (watch, over) = mpsc::channel::<()>();
         let guarded = dir.clone();
         std::thread::spawn(move || {
-            if over.recv_timeout(2 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if over.recv_timeout(RUN_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("{} is aborted after {RUN_LIMIT:?}", guarded.display());
                 force_off(&guarded);
             }
         });

@@ -350,8 +350,14 @@ fn a_mount_that_is_not_used_goes_if_that_is_asked_for() {
         return;
     }
     let place = Place::new();
-    assert_eq!(place.mount(&["-o", "idle=100ms"]).code, 0);
-    let held = fs::File::open(place.mnt.join("tree.yaml")).unwrap();
+    // on a busy machine the mount may be gone before its file is opened
+    let held = loop {
+        assert_eq!(place.mount(&["-o", "idle=100ms"]).code, 0);
+        if let Ok(file) = fs::File::open(place.mnt.join("tree.yaml")) {
+            break file;
+        }
+        eventually("unmounted", || mounted_at(&place.mnt).is_none());
+    };
     let daemon = daemons_of(&place.mnt)[0];
     std::thread::sleep(std::time::Duration::from_millis(400));
     assert!(mounted_at(&place.mnt).is_some(), "a file of it is open");
