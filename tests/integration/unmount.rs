@@ -95,7 +95,7 @@ fn a_mount_that_lives_on_in_another_namespace_is_not_waited_for_beyond_the_limit
     unshare.args(["-m", "--propagation", "private", "sh", "-c", &script]);
     let namespace = Held(unshare.stdin(Stdio::null()).spawn().unwrap());
     eventually("the namespace is there", || ready.exists());
-    let said = unmount(&place.mnt, "1");
+    let said = unmount(&place.mnt, "6");
     let file = fs::canonicalize(&place.file).unwrap();
     let want = format!(
         "asdf-mount: {}: unmounted, but daemon {daemon} still serves {}, which stays locked: process {} (",
@@ -199,7 +199,7 @@ fn a_file_that_is_open_beyond_a_lazy_unmount_is_told_of() {
     let open = fs::File::open(bound.join("tree.yaml")).unwrap();
     let lazy = run(Command::new("umount").arg("-l").arg(&bound));
     assert_eq!(lazy.code, 0, "{}", lazy.stderr);
-    let said = unmount(&place.mnt, "3");
+    let said = unmount(&place.mnt, "6");
     assert_eq!(said.code, 42, "{}", said.stderr);
     let lines: Vec<_> = said.stderr.lines().collect();
     let why = format!(
