@@ -67,33 +67,47 @@ impl Vfs {
     /// would hide a change by another program.
     pub(super) fn catch_up(&self, mut writer: Option<&mut Writer>) {
         let state = self.state();
-        let Some(stat) = self.stat_now(&state) else {
-            return;
+        match self.compare(&state, writer.as_deref_mut()) {
+            FileNow::Same => self.saver.note_out_of_date(None),
+            FileNow::Touched(stat, writer) => self.show_touched(&state, stat, writer),
+            FileNow::Changed(stat) => self.show_unless_edited(&state, writer, stat),
+            FileNow::Unreadable(why) => self.saver.note_out_of_date(Some(&why)),
+            FileNow::Unknown => {}
+        }
+    }
+
+    /// Compares FILE with a state: by its attributes, or by its text and headers if the times of the state are not FILE's.
+    fn compare<'a>(&self, state: &State, writer: Option<&'a mut Writer>) -> FileNow<'a> {
+        let Some(stat) = self.stat_now(state) else {
+            return FileNow::Unknown;
         };
-        if is_of(&state, &stat) && stat.is_untouched_since(&state.stat) {
-            self.saver.note_out_of_date(None);
-            return;
+        if is_of(state, &stat) && stat.is_untouched_since(&state.stat) {
+            return FileNow::Same;
         }
-        if let Some(writer) = writer.as_deref_mut()
-            && !state.timed
-        {
-            match writer.reload() {
-                Ok(None) => return self.show_touched(&state, stat, writer),
-                Ok(Some(_)) => writer.distrust(),
-                Err(error @ Library::Stale { .. }) => {
-                    return self.saver.note_out_of_date(Some(&error.to_string()));
-                }
-                // FILE could not be looked at, which says nothing of it
-                Err(_) => return,
+        let Some(writer) = writer.filter(|_| !state.timed) else {
+            return FileNow::Changed(stat);
+        };
+        match writer.reload() {
+            Ok(None) => FileNow::Touched(stat, writer),
+            Ok(Some(_)) => {
+                // `show_anew` reads FILE once more, now or when no block is being edited any more
+                writer.distrust();
+                FileNow::Changed(stat)
             }
+            Err(error @ Library::Stale { .. }) => FileNow::Unreadable(error.to_string()),
+            Err(_) => FileNow::Unknown,
         }
+    }
+
+    /// Shows FILE, which has these attributes now, unless blocks of it are being edited. Notes why, if it can't be shown.
+    fn show_unless_edited(&self, state: &State, writer: Option<&mut Writer>, stat: Stat) {
         if let Some(unlock) = self.unlock.get().filter(|_| stat.id != state.stat.id) {
             // a file that was renamed may be locked under its old name
             unlock(stat);
         }
         let mut shown = Ok(());
         let count = state.snapshot.layout().blocks.len();
-        let show = || shown = self.show_anew(&state, writer, stat);
+        let show = || shown = self.show_anew(state, writer, stat);
         let none_edited = if self.saver.file.is_far() {
             // a file on a server has no edits, and the table of edits must not be locked while the server is asked
             show();
@@ -103,11 +117,11 @@ impl Vfs {
         };
         let why = match shown {
             // FILE has the same bytes; its other attributes are shown when this succeeds
-            Err(error) if is_of(&state, &stat) => {
+            Err(error) if is_of(state, &stat) => {
                 return warn!("{}: {error}", self.saver.path.display());
             }
             Err(error) => Some(error.to_string()),
-            Ok(()) if none_edited || is_of(&state, &stat) => None,
+            Ok(()) if none_edited || is_of(state, &stat) => None,
             Ok(()) => Some("blocks of it are being edited here".to_owned()),
         };
         self.saver.note_out_of_date(why.as_deref());
@@ -356,6 +370,20 @@ impl Vfs {
             (!is_of(state, &open)).then_some(open)
         })
     }
+}
+
+/// What FILE is now, beside the state that is shown.
+enum FileNow<'a> {
+    /// The bytes and attributes of the state.
+    Same,
+    /// The text and headers of the state, with other times, as its writer has found. Data of blocks may be others.
+    Touched(Stat, &'a Writer),
+    /// Something else, or the same with other attributes: it is to be read.
+    Changed(Stat),
+    /// Something that can't be read now: why.
+    Unreadable(String),
+    /// Not known: FILE could not be looked at, which says nothing of it.
+    Unknown,
 }
 
 /// FILE as a save began to write it. Until this is dropped, FILE's times are not compared. There is one at a time: its save holds the
