@@ -1,7 +1,7 @@
 //! The file system, without the kernel: names, attributes, open files, what may be done to them.
 //!
 //! `fuse` calls these operations and turns their answers into replies; tests call them directly. What the files hold comes from
-//! the current [`Snapshot`]; each save publishes a new one. A snapshot says where in FILE the bytes are. So a save that changes
+//! the current [`Snapshot`]; each save shows a new one. A snapshot says where in FILE the bytes are. So a save that changes
 //! stored bytes in place first waits until no thread reads any, and open handles find their bytes anew after it.
 //!
 //! A [`Vfs`] serves one file, FILE. It names the files of the mount by [`Node`] and open files by [`Handle`]. `fuse` has the inode numbers
@@ -91,10 +91,10 @@ mod naming;
 mod news;
 mod node;
 mod process;
-mod publish;
 mod refresh;
 mod rename;
 mod rewrite;
+mod saved;
 mod saver;
 mod stat;
 mod state;

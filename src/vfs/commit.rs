@@ -1,6 +1,6 @@
 //! Saves: from a text or an edited block to FILE, and to the snapshot that follows.
 //!
-//! One save at a time. A save checks first, then commits through [`Writer`], then publishes the new snapshot, and only then
+//! One save at a time. A save checks first, then commits through [`Writer`], then shows the new snapshot, and only then
 //! returns; the kernel is told what changed afterwards, from another thread.
 
 mod sum;
@@ -16,7 +16,7 @@ use super::attr::usable;
 use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
-use super::publish::{Precomputed, Saved};
+use super::saved::{Precomputed, Saved};
 use super::texts::{Texts, Unsaved};
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::check_written;
@@ -213,7 +213,7 @@ impl Vfs {
         match written {
             Ok(committed) => {
                 let known = sum.known(n);
-                let unfinished = self.publish(writer, committed, what, &[], known, &before);
+                let unfinished = self.show_saved(writer, committed, what, &[], known, &before);
                 Ok(Saved {
                     _stirring: None,
                     unfinished,
@@ -223,7 +223,7 @@ impl Vfs {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
                     let nothing = Precomputed::Nothing;
-                    self.publish(writer, begun, &what, &[], nothing, &before);
+                    self.show_saved(writer, begun, &what, &[], nothing, &before);
                 }
                 self.failed(writer, &error);
                 Err(error.into())

@@ -63,7 +63,7 @@ impl Vfs {
         }
     }
 
-    /// Shows FILE as it is now, without regard to the time of the last look. A save does this first: it publishes new times of FILE, which
+    /// Shows FILE as it is now, without regard to the time of the last look. A save does this first: it takes over new times of FILE, which
     /// would hide a change by another program.
     pub(super) fn catch_up(&self, mut writer: Option<&mut Writer>) {
         let state = self.state();
@@ -90,7 +90,7 @@ impl Vfs {
         match writer.reload() {
             Ok(None) => FileNow::Touched(stat, writer),
             Ok(Some(_)) => {
-                // `show_anew` reads FILE once more, now or when no block is being edited any more
+                // `show_changed` reads FILE once more, now or when no block is being edited any more
                 writer.distrust();
                 FileNow::Changed(stat)
             }
@@ -107,7 +107,7 @@ impl Vfs {
         }
         let mut shown = Ok(());
         let count = state.snapshot.layout().blocks.len();
-        let show = || shown = self.show_anew(state, writer, stat);
+        let show = || shown = self.show_changed(state, writer, stat);
         let none_edited = if self.saver.file.is_far() {
             // a file on a server has no edits, and the table of edits must not be locked while the server is asked
             show();
@@ -186,7 +186,7 @@ impl Vfs {
     }
 
     /// Shows FILE, which had these attributes just now, instead of an older state.
-    fn show_anew(
+    fn show_changed(
         &self,
         old: &State,
         writer: Option<&mut Writer>,
@@ -268,7 +268,7 @@ impl Vfs {
             Ok((_, Some(_))) => writer.distrust(),
             Err(error) => {
                 warn!("{}: {error}", self.saver.path.display());
-                self.take_times(&old, None);
+                self.show_times(&old, None);
             }
         }
     }
@@ -276,32 +276,35 @@ impl Vfs {
     /// Shows the same tree with the attributes that FILE has now. If FILE's times have changed, its data may have, too: by a save of ours
     /// that has failed, or by another program.
     fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
-        let anew = || old.snapshot.with_data_anew(Arc::clone(writer.file()));
-        match (!is_of(old, &stat)).then(anew) {
-            Some(Ok(snapshot)) => {
+        if is_of(old, &stat) {
+            return self.show_times(old, Some(stat));
+        }
+        match old.snapshot.with_data_anew(Arc::clone(writer.file())) {
+            Ok(snapshot) => {
                 let new = old.next(Arc::new(snapshot), Some(stat));
                 self.show(new, |old, new| everything(old, new).collect());
                 self.edits.rebase(&self.state().snapshot);
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 // without times, FILE is looked at again
                 warn!("{}: {error}", self.saver.path.display());
-                self.take_times(old, None);
+                self.show_times(old, None);
             }
-            None => self.take_times(old, Some(stat)),
         }
     }
 
     /// Shows the same snapshot with these attributes of FILE; without any, FILE's times are not known.
-    pub(super) fn take_times(&self, old: &State, stat: Option<Stat>) {
+    pub(super) fn show_times(&self, old: &State, stat: Option<Stat>) {
         let new = old.next(Arc::clone(&old.snapshot), stat);
         self.show(new, |_, _| Vec::new());
     }
 
-    /// Shows a state, and has the kernel told what that `changes` of the state before.
+    /// Shows a state: all that a save or another program has changed passes through here. Has the kernel told what that `changes` of the
+    /// state before, and takes over what depends on the state: the attributes of `tree.yaml`, the sources of handles, and the files beside
+    /// those of arrays.
     pub(super) fn show(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
         let facts = FileFacts::of(&new.stat, &self.options);
-        self.succeed(new, changes);
+        self.swap_state(new, changes);
         locked(&self.texts).note_file(facts);
         self.edits.changed();
         self.drop_unreachable();
@@ -333,11 +336,13 @@ impl Vfs {
     pub(super) fn let_go_of_tree(&self) {
         let state = self.state();
         if state.snapshot.text().len() > MAX_PREPARED && !state.snapshot.is_unread() {
-            self.succeed(state.unread(), |_, _| Vec::new());
+            self.swap_state(state.unread(), |_, _| Vec::new());
         }
     }
 
-    fn succeed(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
+    /// Puts a state in the place of the one that is shown, and has the kernel told what that `changes`. By itself only for a state that
+    /// shows the same; any other is shown by [`Vfs::show`].
+    fn swap_state(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
         let before = self.state();
         before.recall_names(&self.options);
         let mut announced = Vec::new();

@@ -1,4 +1,4 @@
-//! Operations that change bytes, and make and remove names. This module decides when a change is saved; `commit` and `publish` do it.
+//! Operations that change bytes, and make and remove names. This module decides when a change is saved; `commit` and `saved` do it.
 
 use std::ffi::OsStr;
 use std::path::Path;
