@@ -379,7 +379,7 @@ impl Vfs {
         self.kernel.wait_for(node);
         let state = self.state();
         if !access.only_reads() {
-            self.check_writable()?;
+            self.open_for_writing()?;
             access.pid = process_of(access.pid).unwrap_or(0);
         }
         let (mut keep_cache, mut direct) = (false, false);

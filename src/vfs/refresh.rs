@@ -127,12 +127,12 @@ impl Vfs {
         self.saver.note_out_of_date(why.as_deref());
     }
 
-    /// Checks that something may be changed. Opens FILE for writing, and locks it, if that has not been done yet: what is written now is
-    /// saved later.
+    /// Opens FILE for writing, and locks it, unless that has been done: each operation that changes something does this first, as what it
+    /// writes is saved only later.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; why FILE can't be opened for writing.
-    pub(super) fn check_writable(&self) -> Result<()> {
+    pub(super) fn open_for_writing(&self) -> Result<()> {
         if self.saver.opens_later().is_some() {
             // with this lock one thread opens FILE, and no thread compares it meanwhile
             let _compared = locked(&self.saver.compared);
