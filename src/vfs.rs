@@ -108,7 +108,6 @@ mod write;
 mod xattr;
 
 use std::ffi::{OsStr, OsString};
-use std::fmt::Display;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -140,6 +139,7 @@ pub use xattr::shortened;
 use attr::FileFacts;
 use beside::{Beside, BesideFile};
 use block_edits::BlockEdits;
+use block_names::{block_name, block_number};
 use edit::DataHandle;
 use process::process_of;
 use saver::Saver;
@@ -536,18 +536,6 @@ fn info_files(options: &VfsOptions) -> Vec<(&'static str, Node)> {
     files
 }
 
-/// The name of block `n`.
-fn block_name(n: impl Display) -> OsString {
-    format!("{n}.bin").into()
-}
-
-/// `N` of `N.bin`, spelled as it is listed.
-fn block_number(name: &OsStr) -> Option<u32> {
-    let digits = name.to_str()?.strip_suffix(".bin")?;
-    let n = digits.parse::<u32>().ok()?;
-    (n.to_string() == digits).then_some(n)
-}
-
 /// An index into memory; `usize` has at least 32 bits where there is FUSE.
 fn index(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
@@ -559,20 +547,6 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::source::Made;
     use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[test]
-    fn block_names_are_spelled_in_one_way() {
-        for (name, want) in [
-            ("0.bin", Some(0)),
-            ("12.bin", Some(12)),
-            ("012.bin", None),
-            ("+1.bin", None),
-            (".bin", None),
-            ("1", None),
-        ] {
-            assert_eq!(block_number(name.as_ref()), want, "{name}");
-        }
-    }
 
     /// A file far away whose server did not answer was waited for twice: to lend the bytes, and to read them.
     #[test]
