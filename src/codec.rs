@@ -66,6 +66,18 @@
 //!
 //! A function that needs one of these locks held takes what it guards as a parameter, `&DecodedState` or `&mut Ledger`: a thread has
 //! such a reference only while it holds the lock.
+//!
+//! # A new codec
+//!
+//! It is a module with a [`Codec`], a [`Stream`] and a [`Cursor`], and a line in `CODECS`. It also goes into
+//! - `Cargo.toml`, unless it is one of the standard: a feature, with the crate that it needs, among the default ones. Shared modules that
+//!   no other codec needs are gated by it; a build with `--no-default-features` tells;
+//! - `tests/integration/architecture.rs`, which confines its crate to its module;
+//! - `codec/tests.rs`: payloads that another program has written;
+//! - `tests/integration/edit.rs`, if it encodes: each code is written there and read back;
+//! - `tests/fuzz`: a target, in `Cargo.toml` too, its code in `src/seed.rs`, and the checksums of its payloads, if they have any, in
+//!   `src/sums.rs`;
+//! - the manual and the README, which list the codes.
 
 #[cfg(feature = "blosc")]
 mod blosc;
@@ -353,11 +365,7 @@ pub struct Framed {
     pub stream: Arc<dyn Stream>,
 }
 
-/// The codecs built in.
-///
-/// A new one also goes into the lists of these tests: the crates of `tests/integration/architecture.rs`, the recorded payloads of
-/// `codec/tests.rs`, the targets of `tests/fuzz/Cargo.toml`, and the codes of `tests/fuzz/src/seed.rs`. `--no-default-features` in
-/// `scripts/check` tells whether shared modules are gated by its feature.
+/// The codecs built in. For a new one, see [A new codec](self#a-new-codec).
 static CODECS: &[&dyn Codec] = &[
     &zlib::Zlib,
     &bzp2::Bzp2,

@@ -50,8 +50,8 @@
 //!   plain bytes of the file lends the kernel its mapped pages; our own code never touches these, so that a file that shrinks
 //!   is an I/O error and no signal.
 //! - **A [`Snapshot`](asdf::Snapshot) never changes.** Opening one reads headers and tree, never block data. A save publishes a
-//!   new one. It says where in the file the bytes are; so a save that changes stored bytes in place waits until no thread reads
-//!   any, and open handles then look for theirs in the new one.
+//!   new one. It says where in the file the bytes are; so a save that changes stored bytes in place waits until no request
+//!   reads any, and open handles then look for theirs in the new one.
 //! - **A save is data**: a plan of kept extents and new bytes, computed by pure code. One module executes plans, and is the only
 //!   one that writes the file; its documentation is the save protocol, and why it is right.
 //! - **A codec is a [`Stream`](codec::Stream)**: decoded bytes that can be entered at certain offsets and then run forward.

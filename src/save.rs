@@ -92,10 +92,10 @@
 //!
 //! # Other programs
 //!
-//! FILE is locked (`flock`) for as long as it is open for writing. Before each save a lease is asked for, which tells whether
-//! another program has it open for writing (`EBUSY`), and FILE is compared with what was read: name, length, text, and SHA-256 of
-//! the space behind the text and of all block headers. Different times alone are no change; anything else is
-//! [`Stale`](Error::Stale).
+//! A [`Writer`] keeps FILE open for reading, and locked (`flock`) by that descriptor. A save that is to write asks for a lease, which tells
+//! whether any process has FILE open for writing (`EBUSY`): so a save opens FILE for writing only after that, and closes it when it has
+//! written. Each save first compares FILE with what was read: name, length, text, and SHA-256 of the space behind the text and of all
+//! block headers. Different times alone are no change; anything else is [`Stale`](Error::Stale).
 //!
 //! # Evidence
 //!

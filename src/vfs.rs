@@ -1,8 +1,8 @@
 //! The file system, without the kernel: names, attributes, open files, what may be done to them.
 //!
 //! `fuse` calls these operations and turns their answers into replies; tests call them directly. What the files hold comes from
-//! the current [`Snapshot`]; each save publishes a new one. A snapshot says where in FILE the bytes are. So a save that changes
-//! stored bytes in place first waits until no thread reads any, and open handles find their bytes anew after it.
+//! the current [`Snapshot`]; each save shows a new one. A snapshot says where in FILE the bytes are. So a save that changes
+//! stored bytes in place first waits until no request reads any, and open handles find their bytes anew after it.
 //!
 //! A [`Vfs`] serves one file, FILE. It names the files of the mount by [`Node`] and open files by [`Handle`]. `fuse` has the inode numbers
 //! and the table of handles. The parts of a `Vfs` are
@@ -15,12 +15,14 @@
 //!
 //! # What is out of date
 //!
-//! Another program may change FILE, and a save of ours changes what is shown. Each question has one place that asks it:
+//! Another program may change FILE, and a save of ours changes what is shown. These questions follow from that:
 //!
 //! | Question | Asked by |
 //! |---|---|
-//! | May anything be written? | each operation that changes something, first: `Saver::check_writable` |
-//! | Is FILE what is shown? | lookups, opens, reads and changes, once a second: `Vfs::refresh`; each save: `Vfs::catch_up`. A server is asked every 10 s at most |
+//! | May anything be written? | each operation that opens a file for writing or changes something, first: `Vfs::open_for_writing` |
+//! | Has FILE the attributes of what is shown? | lookups, opens, reads and changes, once a second, and each save: `Vfs::compare`. A server is asked every 10 s at most |
+//! | The same, where `Vfs::compare` can't show what it finds? | while another thread saves: `Vfs::look_beside_a_save`; as a save begins to write: `Vfs::before_writing`; when FILE has been opened for writing: `Vfs::open_writer` |
+//! | Has FILE the text and the headers of what is shown? | `Writer::reload`, if the attributes do not tell or are others; each save before it writes, by `Baseline::compared` |
 //! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |
 //! | Is what a handle writes to what it was when it was opened? | each change through a handle of a block or array: `Vfs::change` |
@@ -30,28 +32,41 @@
 //! | Does the kernel know what is shown? | opens and attributes: `Kernel::is_stale`, `Kernel::before` |
 //! | Is an inode of a file on a server of the state that is shown? | opens and attributes: [`Attr::file_epoch`], in its number |
 //!
+//! ## A new rule of staleness
+//!
+//! A rule about what tells two states of FILE apart has several places to go through, each of which knows another part of FILE:
+//! `source::stat` (the attributes), `Vfs::compare` in `refresh` (what is done about a difference), `Saver::note_out_of_date` (what is not
+//! read meanwhile), [`ClosedFile`] in `closed` (what is shown of a FILE that is not open), and, of a FILE that is open for writing,
+//! `save::baseline` (which bytes count) and `Writer::reload` (when they are compared).
+//!
 //! # Locks and threads
 //!
-//! A thread that holds a lock takes only locks below it. `try`: if another thread has the lock, this one goes on without it.
+//! A thread that holds a lock takes only locks below it. `try`: if another thread has the lock, this one goes on without it. What is made
+//! once, in a `OnceLock` or a `Lasting`, has a lock, too: other threads that want it wait for the one that makes it.
 //!
 //! | Lock | Guards |
 //! |---|---|
+//! | `MemberSlot` (in `collection`) | a member: the first thread that wants it opens FILE |
 //! | `Saver::compared` (try) | when FILE was last compared with the state; one thread compares |
 //! | `BlockDraft::saved` (try under `by_block`) | read: a change of the draft; write: its save or end, after which another draft is begun |
 //! | `Saver::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
+//! | `Renewed::asking`, then `Renewed::state` (in `collection`) | what a server said last; the first is held while the server is asked |
+//! | `Members::table` (in `collection`) | the members that are open, and what those have left that are closed. Below it, locks of other members are taken, which are idle |
 //! | `Saver::stored` | read: stored bytes are read where a state says they are; write: a save changes some in place. Not reentrant |
 //! | `Rewriting::rewritten`, `DataHandle::source` | how far the file of an array is written anew; the source that a handle reads |
 //! | `Views::unreadable` | why FITS files could not be read; nothing is taken under it |
 //! | `Made::kept` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it |
 //! | `BlockEdits::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments, but for the reading of a FILE that another program has changed |
 //! | `BlockEdits::rewriting` | for each array's file that handles have open: what is written of it anew |
+//! | `Views::fits` and `Views::previews`, then `State::catalogue` | the files of a view, and the names under `arrays/`; made from the tree |
 //! | `Vfs::texts` | names and files of the root, the drafts of their handles, the text that was refused last |
 //! | `State::numbers` | the names under `arrays/` and their numbers |
+//! | `Lasting` and `OnceLock` in a [`Snapshot`] | the tree, its arrays, and the blocks that have been opened; to make them, FILE is read |
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
 //! | `BlockDraft::written` | through which files a draft was written, why it was refused, and which handles learn of its loss |
 //! | `Vfs::beside` | files that tools make beside those of blocks and arrays, and names that are free to a process |
 //! | `BesideFile::taken` | read: the bytes of the file change; write: whether a block or array gets them |
-//! | `BesideFile::facts`, `Writes::lost`, `Overlay`, `Spool`, `OtherFiles`, `BlockEdits::news`, the rest of `Saver`, `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `BesideFile::facts`, `Writes::lost`, `State::info_lens`, `Overlay`, `Spool`, `OtherFiles`, `BlockEdits::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //! | `Kernel::under_way` | what the kernel has not been told yet, the directories that it holds locked for requests, and for which of them `invalidate` waits; its condition variable waits 200 ms at most, in the thread `answers` one second |
 //!
 //! Threads of a mount:
@@ -66,7 +81,10 @@
 //! - `answers` (`vfs::kernel`) holds back the replies to saves until the kernel has been told.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
 //! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end.
-//! - The decoder has threads of its own, see [`codec`](crate::codec).
+//! - `asdf-ahead` (`codec`) threads decode ahead of readers. They read stored bytes without `Saver::stored`, so that one may read bytes
+//!   while a save moves them. What it decodes then no reader gets: the state that follows has another decoder for each block that has
+//!   moved or was replaced, and the cache knows segments by their decoder. The other threads of the decoder are those of one call, see
+//!   [`codec`](crate::codec).
 
 mod attr;
 mod beside;
@@ -91,10 +109,10 @@ mod naming;
 mod news;
 mod node;
 mod process;
-mod publish;
 mod refresh;
 mod rename;
 mod rewrite;
+mod saved;
 mod saver;
 mod stat;
 mod state;
@@ -108,7 +126,6 @@ mod write;
 mod xattr;
 
 use std::ffi::{OsStr, OsString};
-use std::fmt::Display;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -140,6 +157,7 @@ pub use xattr::shortened;
 use attr::FileFacts;
 use beside::{Beside, BesideFile};
 use block_edits::BlockEdits;
+use block_names::{block_name, block_number};
 use edit::DataHandle;
 use process::process_of;
 use saver::Saver;
@@ -379,7 +397,7 @@ impl Vfs {
         self.kernel.wait_for(node);
         let state = self.state();
         if !access.only_reads() {
-            self.check_writable()?;
+            self.open_for_writing()?;
             access.pid = process_of(access.pid).unwrap_or(0);
         }
         let (mut keep_cache, mut direct) = (false, false);
@@ -536,18 +554,6 @@ fn info_files(options: &VfsOptions) -> Vec<(&'static str, Node)> {
     files
 }
 
-/// The name of block `n`.
-fn block_name(n: impl Display) -> OsString {
-    format!("{n}.bin").into()
-}
-
-/// `N` of `N.bin`, spelled as it is listed.
-fn block_number(name: &OsStr) -> Option<u32> {
-    let digits = name.to_str()?.strip_suffix(".bin")?;
-    let n = digits.parse::<u32>().ok()?;
-    (n.to_string() == digits).then_some(n)
-}
-
 /// An index into memory; `usize` has at least 32 bits where there is FUSE.
 fn index(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
@@ -559,20 +565,6 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::source::Made;
     use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[test]
-    fn block_names_are_spelled_in_one_way() {
-        for (name, want) in [
-            ("0.bin", Some(0)),
-            ("12.bin", Some(12)),
-            ("012.bin", None),
-            ("+1.bin", None),
-            (".bin", None),
-            ("1", None),
-        ] {
-            assert_eq!(block_number(name.as_ref()), want, "{name}");
-        }
-    }
 
     /// A file far away whose server did not answer was waited for twice: to lend the bytes, and to read them.
     #[test]

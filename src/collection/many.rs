@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::contents::Contents;
 use super::item::{Inode, Item, ItemKind, Items};
-use super::members::{MemberSlot, Members, Past, Resolved, Unreadable};
+use super::members::{MemberSlot, Members, Past, Resolved};
 use super::{Handle, KernelChange, Opener, Unopened, connect, report};
 use log::warn;
 use rustix::fs::StatVfs;
@@ -83,8 +83,8 @@ impl Many {
                 self.members.close(item);
             }
             // the reason may be gone although the file is the same, such as a lack of descriptors
-            Resolved::Unreadable(then)
-                if self.has_changed(item, &then)? || then.since.elapsed() > RETRY =>
+            Resolved::Unreadable { stat, since, .. }
+                if self.has_changed(item, &stat)? || since.elapsed() > RETRY =>
             {
                 self.members.forget(item, &slot);
             }
@@ -104,12 +104,12 @@ impl Many {
     }
 
     /// Whether the file of a member has changed since it could not be read.
-    fn has_changed(&self, item: Item, then: &Arc<Unreadable>) -> Result<bool> {
+    fn has_changed(&self, item: Item, then: &Stat) -> Result<bool> {
         let now = self.look_at(item);
         if now.is_err() {
             self.members.close(item);
         }
-        Ok(!now?.is_untouched_since(&then.stat))
+        Ok(!now?.is_untouched_since(then))
     }
 
     /// Opens the file of a member.
@@ -138,8 +138,8 @@ impl Many {
                 // perhaps because it is gone
                 self.look_at(item)?;
                 let since = Instant::now();
-                let unreadable = Unreadable { why, stat, since };
-                return Ok(Resolved::Unreadable(Arc::new(unreadable)));
+                let why = why.into();
+                return Ok(Resolved::Unreadable { why, stat, since });
             }
         };
         let stat = vfs.stat();
@@ -388,7 +388,7 @@ impl Many {
         }
         let kind = vfs::kind(node);
         let stat = match part {
-            Resolved::Unreadable(unreadable) => unreadable.stat,
+            Resolved::Unreadable { stat, .. } => *stat,
             _ => self.look_at(Item::ROOT)?,
         };
         let size = match kind {

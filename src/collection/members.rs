@@ -30,21 +30,18 @@ pub(super) enum Resolved {
     /// A member.
     Member(Arc<Vfs>),
     /// A member whose file can't be read.
-    Unreadable(Arc<Unreadable>),
+    Unreadable {
+        /// Why.
+        why: Arc<str>,
+        /// The attributes of the file from before the attempt to open it.
+        stat: Stat,
+        /// When that attempt failed.
+        since: Instant,
+    },
     /// A directory of the collection.
     Directory,
     /// The directory with what there is to say of the collection.
     Report,
-}
-
-/// A file that can't be mounted.
-pub(super) struct Unreadable {
-    /// Why.
-    pub(super) why: String,
-    /// Its attributes from before the attempt to open it.
-    pub(super) stat: Stat,
-    /// When that attempt failed.
-    pub(super) since: Instant,
 }
 
 /// The place of a member in the table. Threads that want the same member wait for the one that opens it.

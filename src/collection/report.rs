@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::contents::Contents;
 use super::item::{Item, ItemKind};
 use super::many::{Many, failed, is_lack, is_owner};
-use super::members::{Resolved, Unreadable};
+use super::members::Resolved;
 use crate::error::{printable, printable_bytes};
 use crate::source::len_u64;
 use crate::vfs::{self, Error, Node, Result, Text};
@@ -38,7 +38,7 @@ pub(super) fn takes(directory: Item, name: &OsStr) -> bool {
 pub(super) fn has(part: &Resolved, node: Node) -> bool {
     match part {
         Resolved::Report => matches!(node, Node::Root | STATUS | FILES),
-        Resolved::Unreadable(_) => matches!(node, Node::Root | Node::Info | Node::Status),
+        Resolved::Unreadable { .. } => matches!(node, Node::Root | Node::Info | Node::Status),
         Resolved::Directory | Resolved::Member(_) => false,
     }
 }
@@ -47,8 +47,8 @@ pub(super) fn has(part: &Resolved, node: Node) -> bool {
 pub(super) fn names(part: &Resolved, node: Node) -> Result<Vec<(&'static str, Node)>> {
     match (part, node) {
         (Resolved::Report, Node::Root) => Ok(REPORT.to_vec()),
-        (Resolved::Unreadable(_), Node::Root) => Ok(UNREADABLE.to_vec()),
-        (Resolved::Unreadable(_), Node::Info) => Ok(INFO.to_vec()),
+        (Resolved::Unreadable { .. }, Node::Root) => Ok(UNREADABLE.to_vec()),
+        (Resolved::Unreadable { .. }, Node::Info) => Ok(INFO.to_vec()),
         _ => Err(Error::NotDirectory),
     }
 }
@@ -71,7 +71,7 @@ impl Many {
                     .store(len_u64(table.len()), Ordering::Relaxed);
                 Ok(table)
             }
-            (Resolved::Unreadable(unreadable), Node::Status) => Ok(status_of(unreadable)),
+            (Resolved::Unreadable { why, .. }, Node::Status) => Ok(status_of(why)),
             (_, Node::Root | Node::Info) => Err(Error::IsDirectory),
             _ => Err(Error::NotFound),
         }
@@ -181,7 +181,7 @@ impl Many {
             );
         }
         let refused = all.iter().filter_map(|(item, opened)| match opened {
-            Resolved::Unreadable(unreadable) => Some((self.items().path(*item)?, &unreadable.why)),
+            Resolved::Unreadable { why, .. } => Some((self.items().path(*item)?, why)),
             _ => None,
         });
         let mut refused: Vec<_> = refused.collect();
@@ -238,8 +238,8 @@ impl Many {
                 let problem = unsaved.unwrap_or_default();
                 [state.to_owned(), unknown(), unknown(), problem]
             }
-            Some(Resolved::Unreadable(unreadable)) => {
-                let why = unreadable.why.clone();
+            Some(Resolved::Unreadable { why, .. }) => {
+                let why = why.to_string();
                 ["unreadable".to_owned(), unknown(), unknown(), why]
             }
             Some(Resolved::Member(vfs)) => {
@@ -273,7 +273,6 @@ impl Many {
 }
 
 /// `info/status` of a member whose file can't be read.
-fn status_of(unreadable: &Unreadable) -> String {
-    let why = printable(&unreadable.why);
-    format!("mount     not readable: {why}\n")
+fn status_of(why: &str) -> String {
+    format!("mount     not readable: {}\n", printable(why))
 }

@@ -43,8 +43,9 @@ impl Stat {
         self.mode & TYPE == DIRECTORY
     }
 
-    /// Whether this is the same file as `before`, with the same bytes: it has the same device, inode, length and time of change. One of
-    /// these changes when the bytes change, or when another file takes the name.
+    /// Whether this is the same file as `before`, with the same bytes as far as attributes tell: it has the same device, inode, length and
+    /// time of change. They do not tell of bytes that change twice within one tick of the file system's clock, that are written through a
+    /// map and not yet synced, or whose time a program has set back.
     #[must_use]
     pub fn has_bytes_of(&self, before: &Self) -> bool {
         let bytes = |stat: &Self| (stat.id, stat.size, stat.mtime);

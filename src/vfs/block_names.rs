@@ -1,11 +1,24 @@
-//! Blocks that come and go: names that are made and removed in `blocks/`.
+//! The names in `blocks/`: how they are spelled, and how one is made and removed.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::sync::Arc;
 
 use super::node::Node;
-use super::{Error, Result, State, Vfs, block_number, index};
+use super::{Error, Result, State, Vfs, index};
 use crate::source::Memory;
+
+/// The name of block `n`.
+pub(super) fn block_name(n: impl Display) -> OsString {
+    format!("{n}.bin").into()
+}
+
+/// `N` of `N.bin`, spelled as it is listed.
+pub(super) fn block_number(name: &OsStr) -> Option<u32> {
+    let digits = name.to_str()?.strip_suffix(".bin")?;
+    let n = digits.parse::<u32>().ok()?;
+    (n.to_string() == digits).then_some(n)
+}
 
 impl Vfs {
     /// A new block at the end, which begins to exist when it is written to.
@@ -65,5 +78,24 @@ impl Vfs {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_names_are_spelled_in_one_way() {
+        for (name, want) in [
+            ("0.bin", Some(0)),
+            ("12.bin", Some(12)),
+            ("012.bin", None),
+            ("+1.bin", None),
+            (".bin", None),
+            ("1", None),
+        ] {
+            assert_eq!(block_number(name.as_ref()), want, "{name}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Saves: from a text or an edited block to FILE, and to the snapshot that follows.
 //!
-//! One save at a time. A save checks first, then commits through [`Writer`], then publishes the new snapshot, and only then
+//! One save at a time. A save checks first, then commits through [`Writer`], then shows the new snapshot, and only then
 //! returns; the kernel is told what changed afterwards, from another thread.
 
 mod sum;
@@ -16,7 +16,7 @@ use super::attr::usable;
 use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
-use super::publish::{Precomputed, Saved};
+use super::saved::{Precomputed, Saved};
 use super::texts::{Texts, Unsaved};
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::check_written;
@@ -75,34 +75,15 @@ impl Vfs {
         };
         let written = WrittenText::new(&unsaved.text, &committed);
         let saved = Arc::clone(&written.text);
-        let mut done = Saved::default();
         self.saver.check_up_to_date()?;
-        if saved != committed {
-            if outdated {
-                let why = "the tree has been changed since this was opened".to_owned();
-                return Err(Library::Stale { why }.into());
-            }
-            self.let_go_of_tree();
-            let state = self.state();
-            let snapshot = &state.snapshot;
-            let may_be_cut = unsaved.through.is_some();
-            let checked = check_written(snapshot, &written, self.options.validate, may_be_cut)?;
-            let what = match written.put_back.as_str() {
-                "" => "tree saved".to_owned(),
-                put_back => format!("tree saved, {put_back} put back,"),
-            };
-            let edit = Edit::text(Arc::clone(&saved));
-            // a large tree that no request has needed so far is not kept while FILE is written, nor after that
-            let unasked = saved.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
-            let known = if unasked {
-                drop(checked);
-                Precomputed::Nothing
-            } else {
-                Precomputed::Text(checked)
-            };
-            done = self.commit(&mut writer, &edit, &what, known)?;
-            locked(&self.edits.news).forget_refusals(None);
-        }
+        let done = if saved == committed {
+            Saved::default()
+        } else if outdated {
+            let why = "the tree has been changed since this was opened".to_owned();
+            return Err(Library::Stale { why }.into());
+        } else {
+            self.write_text(&mut writer, &written, unsaved.through.is_some())?
+        };
         let another = !written.put_back.is_empty() || locked(&self.texts).shows_another(unsaved);
         let pages = another.then_some(Invalidation::Pages(Node::Text(unsaved.number)));
         let _announced = self.kernel.announce(pages.into_iter().collect(), None);
@@ -123,6 +104,36 @@ impl Vfs {
             );
         }
         finished
+    }
+
+    /// Checks a text that FILE does not have yet, and writes it. `may_be_cut`: whether it was written through a handle, so that its program
+    /// may not be done.
+    fn write_text(
+        &self,
+        writer: &mut Writer,
+        written: &WrittenText,
+        may_be_cut: bool,
+    ) -> Result<Saved<'_>> {
+        self.let_go_of_tree();
+        let state = self.state();
+        let snapshot = &state.snapshot;
+        let checked = check_written(snapshot, written, self.options.validate, may_be_cut)?;
+        let what = match written.put_back.as_str() {
+            "" => "tree saved".to_owned(),
+            put_back => format!("tree saved, {put_back} put back,"),
+        };
+        let text = Arc::clone(&written.text);
+        // a large tree that no request has needed so far is not kept while FILE is written, nor after that
+        let unasked = text.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
+        let known = if unasked {
+            drop(checked);
+            Precomputed::Nothing
+        } else {
+            Precomputed::Text(checked)
+        };
+        let done = self.commit(writer, &Edit::text(text), &what, known)?;
+        locked(&self.edits.news).forget_refusals(None);
+        Ok(done)
     }
 
     /// The writer of FILE, once no other thread saves, and the state of FILE then. A save takes the state only here: it may change while
@@ -213,7 +224,7 @@ impl Vfs {
         match written {
             Ok(committed) => {
                 let known = sum.known(n);
-                let unfinished = self.publish(writer, committed, what, &[], known, &before);
+                let unfinished = self.show_saved(writer, committed, what, &[], known, &before);
                 Ok(Saved {
                     _stirring: None,
                     unfinished,
@@ -223,7 +234,7 @@ impl Vfs {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
                     let nothing = Precomputed::Nothing;
-                    self.publish(writer, begun, &what, &[], nothing, &before);
+                    self.show_saved(writer, begun, &what, &[], nothing, &before);
                 }
                 self.failed(writer, &error);
                 Err(error.into())

@@ -1,5 +1,20 @@
-//! The forms in which `arrays/` shows an array: a form more is a variant of [`Format`]. `fits/` and `previews/` are not forms but views,
-//! see [`views`](super::views).
+//! The forms in which `arrays/` shows an array. `fits/` and `previews/` are not forms but views, see [`views`](super::views).
+//!
+//! # A new view
+//!
+//! A further file of an array is a [`View`](super::View) if it can only be read, and a [`Format`] if it can be written, too: what is
+//! written to any file of `arrays/` is saved, and each array has a file in each format.
+//!
+//! For a `View`: its methods, [`Views`](super::views::Views) and `Vfs::view_source` in `views`; its numbers in [`Node`](super::Node); an
+//! option in [`VfsOptions`](super::VfsOptions) and in `cli::options`; the manual, the README and `tests/integration/views.rs`.
+//!
+//! For a `Format`:
+//! - here its methods, in `asdf::names` its suffix, and in [`Node`](super::Node) its number;
+//! - in `form` what a program that reads the file has understood by what it read first, so that a handle is refused (`ESTALE`) when that
+//!   changes;
+//! - in `elements` how a write changes elements in place, and what in front of them may not be written over;
+//! - in `rewrite` how a file that was emptied is written anew: what has to be there before the elements, and what of it changes the tree;
+//! - `tests/integration/rewrite.rs`, the manual and the README.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! The files of the mount, and their inode numbers.
 //!
 //! An inode number is computed from the node and back, without a table. The upper 32 bits tell the kind, the lower 32 bits
-//! which one of that kind. Numbers of names under `arrays/` come from the list of names in `catalogue`, which only ever
-//! grows by the names that saves add, so that a save changes no inode number.
+//! which one of that kind. Names under `arrays/` get their numbers from [`Numbers`](super::catalogue::Numbers), in which a name keeps its
+//! number and names that a save or another program brings in are added: so the inode of a name stays the same as long as its `Vfs` lives.
+//! The kernel sees these numbers as they are only in the mount of one file that is not on a server; for others see `collection::Inode`.
 
 use super::format::Format;
 use super::views::View;

@@ -63,37 +63,51 @@ impl Vfs {
         }
     }
 
-    /// Shows FILE as it is now, without regard to the time of the last look. A save does this first: it publishes new times of FILE, which
+    /// Shows FILE as it is now, without regard to the time of the last look. A save does this first: it takes over new times of FILE, which
     /// would hide a change by another program.
     pub(super) fn catch_up(&self, mut writer: Option<&mut Writer>) {
         let state = self.state();
-        let Some(stat) = self.stat_now(&state) else {
-            return;
+        match self.compare(&state, writer.as_deref_mut()) {
+            FileNow::Same => self.saver.note_out_of_date(None),
+            FileNow::Touched(stat, writer) => self.show_touched(&state, stat, writer),
+            FileNow::Changed(stat) => self.show_unless_edited(&state, writer, stat),
+            FileNow::Unreadable(why) => self.saver.note_out_of_date(Some(&why)),
+            FileNow::Unknown => {}
+        }
+    }
+
+    /// Compares FILE with a state: by its attributes, or by its text and headers if the times of the state are not FILE's.
+    fn compare<'a>(&self, state: &State, writer: Option<&'a mut Writer>) -> FileNow<'a> {
+        let Some(stat) = self.stat_now(state) else {
+            return FileNow::Unknown;
         };
-        if is_of(&state, &stat) && stat.is_untouched_since(&state.stat) {
-            self.saver.note_out_of_date(None);
-            return;
+        if is_of(state, &stat) && stat.is_untouched_since(&state.stat) {
+            return FileNow::Same;
         }
-        if let Some(writer) = writer.as_deref_mut()
-            && !state.timed
-        {
-            match writer.reload() {
-                Ok(None) => return self.show_touched(&state, stat, writer),
-                Ok(Some(_)) => writer.distrust(),
-                Err(error @ Library::Stale { .. }) => {
-                    return self.saver.note_out_of_date(Some(&error.to_string()));
-                }
-                // FILE could not be looked at, which says nothing of it
-                Err(_) => return,
+        let Some(writer) = writer.filter(|_| !state.timed) else {
+            return FileNow::Changed(stat);
+        };
+        match writer.reload() {
+            Ok(None) => FileNow::Touched(stat, writer),
+            Ok(Some(_)) => {
+                // `show_changed` reads FILE once more, now or when no block is being edited any more
+                writer.distrust();
+                FileNow::Changed(stat)
             }
+            Err(error @ Library::Stale { .. }) => FileNow::Unreadable(error.to_string()),
+            Err(_) => FileNow::Unknown,
         }
+    }
+
+    /// Shows FILE, which has these attributes now, unless blocks of it are being edited. Notes why, if it can't be shown.
+    fn show_unless_edited(&self, state: &State, writer: Option<&mut Writer>, stat: Stat) {
         if let Some(unlock) = self.unlock.get().filter(|_| stat.id != state.stat.id) {
             // a file that was renamed may be locked under its old name
             unlock(stat);
         }
         let mut shown = Ok(());
         let count = state.snapshot.layout().blocks.len();
-        let show = || shown = self.show_anew(&state, writer, stat);
+        let show = || shown = self.show_changed(state, writer, stat);
         let none_edited = if self.saver.file.is_far() {
             // a file on a server has no edits, and the table of edits must not be locked while the server is asked
             show();
@@ -103,22 +117,22 @@ impl Vfs {
         };
         let why = match shown {
             // FILE has the same bytes; its other attributes are shown when this succeeds
-            Err(error) if is_of(&state, &stat) => {
+            Err(error) if is_of(state, &stat) => {
                 return warn!("{}: {error}", self.saver.path.display());
             }
             Err(error) => Some(error.to_string()),
-            Ok(()) if none_edited || is_of(&state, &stat) => None,
+            Ok(()) if none_edited || is_of(state, &stat) => None,
             Ok(()) => Some("blocks of it are being edited here".to_owned()),
         };
         self.saver.note_out_of_date(why.as_deref());
     }
 
-    /// Checks that something may be changed. Opens FILE for writing, and locks it, if that has not been done yet: what is written now is
-    /// saved later.
+    /// Opens FILE for writing, and locks it, unless that has been done: each operation that changes something does this first, as what it
+    /// writes is saved only later.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; why FILE can't be opened for writing.
-    pub(super) fn check_writable(&self) -> Result<()> {
+    pub(super) fn open_for_writing(&self) -> Result<()> {
         if self.saver.opens_later().is_some() {
             // with this lock one thread opens FILE, and no thread compares it meanwhile
             let _compared = locked(&self.saver.compared);
@@ -172,7 +186,7 @@ impl Vfs {
     }
 
     /// Shows FILE, which had these attributes just now, instead of an older state.
-    fn show_anew(
+    fn show_changed(
         &self,
         old: &State,
         writer: Option<&mut Writer>,
@@ -254,7 +268,7 @@ impl Vfs {
             Ok((_, Some(_))) => writer.distrust(),
             Err(error) => {
                 warn!("{}: {error}", self.saver.path.display());
-                self.take_times(&old, None);
+                self.show_times(&old, None);
             }
         }
     }
@@ -262,32 +276,35 @@ impl Vfs {
     /// Shows the same tree with the attributes that FILE has now. If FILE's times have changed, its data may have, too: by a save of ours
     /// that has failed, or by another program.
     fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
-        let anew = || old.snapshot.with_data_anew(Arc::clone(writer.file()));
-        match (!is_of(old, &stat)).then(anew) {
-            Some(Ok(snapshot)) => {
+        if is_of(old, &stat) {
+            return self.show_times(old, Some(stat));
+        }
+        match old.snapshot.with_data_anew(Arc::clone(writer.file())) {
+            Ok(snapshot) => {
                 let new = old.next(Arc::new(snapshot), Some(stat));
                 self.show(new, |old, new| everything(old, new).collect());
                 self.edits.rebase(&self.state().snapshot);
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 // without times, FILE is looked at again
                 warn!("{}: {error}", self.saver.path.display());
-                self.take_times(old, None);
+                self.show_times(old, None);
             }
-            None => self.take_times(old, Some(stat)),
         }
     }
 
     /// Shows the same snapshot with these attributes of FILE; without any, FILE's times are not known.
-    pub(super) fn take_times(&self, old: &State, stat: Option<Stat>) {
+    pub(super) fn show_times(&self, old: &State, stat: Option<Stat>) {
         let new = old.next(Arc::clone(&old.snapshot), stat);
         self.show(new, |_, _| Vec::new());
     }
 
-    /// Shows a state, and has the kernel told what that `changes` of the state before.
+    /// Shows a state: all that a save or another program has changed passes through here. Has the kernel told what that `changes` of the
+    /// state before, and takes over what depends on the state: the attributes of `tree.yaml`, the sources of handles, and the files beside
+    /// those of arrays.
     pub(super) fn show(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
         let facts = FileFacts::of(&new.stat, &self.options);
-        self.succeed(new, changes);
+        self.swap_state(new, changes);
         locked(&self.texts).note_file(facts);
         self.edits.changed();
         self.drop_unreachable();
@@ -319,11 +336,13 @@ impl Vfs {
     pub(super) fn let_go_of_tree(&self) {
         let state = self.state();
         if state.snapshot.text().len() > MAX_PREPARED && !state.snapshot.is_unread() {
-            self.succeed(state.unread(), |_, _| Vec::new());
+            self.swap_state(state.unread(), |_, _| Vec::new());
         }
     }
 
-    fn succeed(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
+    /// Puts a state in the place of the one that is shown, and has the kernel told what that `changes`. By itself only for a state that
+    /// shows the same; any other is shown by [`Vfs::show`].
+    fn swap_state(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
         let before = self.state();
         before.recall_names(&self.options);
         let mut announced = Vec::new();
@@ -356,6 +375,20 @@ impl Vfs {
             (!is_of(state, &open)).then_some(open)
         })
     }
+}
+
+/// What FILE is now, beside the state that is shown.
+enum FileNow<'a> {
+    /// The bytes and attributes of the state.
+    Same,
+    /// The text and headers of the state, with other times, as its writer has found. Data of blocks may be others.
+    Touched(Stat, &'a Writer),
+    /// Something else, or the same with other attributes: it is to be read.
+    Changed(Stat),
+    /// Something that can't be read now: why.
+    Unreadable(String),
+    /// Not known: FILE could not be looked at, which says nothing of it.
+    Unknown,
 }
 
 /// FILE as a save began to write it. Until this is dropped, FILE's times are not compared. There is one at a time: its save holds the

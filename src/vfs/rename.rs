@@ -17,7 +17,7 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::create`]; what refuses the text if the name is `tree.yaml`.
     pub fn link(&self, file: Node, parent: Node, name: &OsStr) -> Result<Attr> {
-        self.check_writable()?;
+        self.open_for_writing()?;
         let (Node::Text(number), Node::Root) = (file, parent) else {
             return Err(Error::NotPermitted("links can be made in the root only"));
         };
@@ -44,7 +44,7 @@ impl Vfs {
         how: Rename,
         thread: u32,
     ) -> Result<()> {
-        self.check_writable()?;
+        self.open_for_writing()?;
         if to.0 != Node::Root {
             return self.rename_beside(from, to, how, thread);
         }

@@ -29,9 +29,9 @@ pub(super) struct Saver {
     pub(super) file: FilePath,
     /// How FILE is opened for writing, or why it is not.
     writing: Result<SaveOptions, String>,
-    /// FILE, opened for writing and locked; there may be none yet. The lock admits one save at a time.
+    /// What saves FILE, and has it locked; there may be none yet. The lock admits one save at a time.
     writer: OnceLock<Mutex<Writer>>,
-    /// Held for reading by threads that read stored bytes, and for writing while a save changes some in place.
+    /// Held for reading by requests that read stored bytes, and for writing while a save changes some in place.
     stored: RwLock<()>,
     /// Why a save has failed, if it failed so badly that no other may follow. A copy of the writer's own, so that no thread waits for the
     /// writer to read it.
@@ -114,7 +114,7 @@ impl Saver {
         self.stored.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no thread reads stored bytes, and keeps others from it, while a save changes or moves some in place.
+    /// Waits until no request reads stored bytes, and keeps others from it, while a save changes or moves some in place.
     ///
     /// Two kinds of save need no such wait. A new file that takes FILE's place leaves the old one to the threads that read it. A raw block
     /// that is written where it is has a draft, and threads read that.

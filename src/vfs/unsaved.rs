@@ -86,10 +86,10 @@ impl Vfs {
     /// the handle. Does not wait long: another process may have inherited the descriptor, so that no release comes.
     pub(super) fn wait_for_closing(&self) {
         let texts = locked(&self.texts);
-        let is_closing = |texts: &mut Texts| texts.is_closing();
+        let awaits_refusal = |texts: &mut Texts| texts.awaits_refusal();
         let waited = self
             .text_closed
-            .wait_timeout_while(texts, CLOSING, is_closing);
+            .wait_timeout_while(texts, CLOSING, awaits_refusal);
         drop(waited);
     }
 

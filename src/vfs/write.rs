@@ -1,4 +1,4 @@
-//! Operations that change bytes, and make and remove names. This module decides when a change is saved; `commit` and `publish` do it.
+//! Operations that change bytes, and make and remove names. This module decides when a change is saved; `commit` and `saved` do it.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -46,7 +46,7 @@ impl Vfs {
         handle: Option<&Handle>,
         changes: &Attributes,
     ) -> Result<Attr> {
-        self.check_writable()?;
+        self.open_for_writing()?;
         let open = handle.map(|handle| &handle.open);
         if let Node::Beside(number) = node {
             let file = locked(&self.beside).file(number)?;
@@ -154,7 +154,7 @@ impl Vfs {
     }
 
     fn make(&self, parent: Node, name: &OsStr, mode: u32, caller: Caller) -> Result<Node> {
-        self.check_writable()?;
+        self.open_for_writing()?;
         match parent {
             Node::Root => {
                 check_root_name(name)?;
@@ -192,7 +192,7 @@ impl Vfs {
 
     /// The error for a request to make or remove a directory.
     pub fn make_directory(&self) -> Error {
-        self.check_writable()
+        self.open_for_writing()
             .err()
             .unwrap_or(Error::NotPermitted("directories follow the tree"))
     }
@@ -208,7 +208,7 @@ impl Vfs {
         target: &Path,
         caller: Caller,
     ) -> Result<Attr> {
-        self.check_writable()?;
+        self.open_for_writing()?;
         if parent != Node::Root {
             return Err(Error::NotPermitted("links can be made in the root only"));
         }
@@ -238,7 +238,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::NotPermitted`]; [`Error::Busy`] for a block that arrays use.
     pub fn unlink(&self, parent: Node, name: &OsStr, thread: u32) -> Result<()> {
-        self.check_writable()?;
+        self.open_for_writing()?;
         match parent {
             Node::Root if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) => {
                 Err(Error::IsDirectory)
@@ -275,7 +275,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::TooBig`], [`Error::ScratchFull`], [`Error::ReadOnly`], [`Error::NotPermitted`].
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
-        self.check_writable()?;
+        self.open_for_writing()?;
         match &handle.open {
             Open::Text(text) => locked(&self.texts).write(*text, offset, data, mapped)?,
             Open::Beside(file) => file.write(offset, data)?,
@@ -383,7 +383,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotSupported`] for holes and the like; as [`Vfs::write`].
     pub fn fallocate(&self, handle: &Handle, offset: u64, len: u64, mode: i32) -> Result<()> {
-        self.check_writable()?;
+        self.open_for_writing()?;
         let end = offset
             .checked_add(len)
             .ok_or(Error::TooBig("beyond 2^64"))?;

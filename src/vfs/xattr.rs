@@ -76,7 +76,7 @@ impl Vfs {
         if node == Node::Root && name == "user.asdf.revert" {
             return self.revert(value == b"discard");
         }
-        self.check_writable()?;
+        self.open_for_writing()?;
         if !flags.is_empty() {
             match self.getxattr(node, name) {
                 Ok(_) if flags.contains(XattrFlags::CREATE) => return Err(Error::Exists),
@@ -105,7 +105,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NoAttribute`].
     pub fn removexattr(&self, node: Node, name: &OsStr) -> Result<()> {
-        self.check_writable()?;
+        self.open_for_writing()?;
         self.getxattr(node, name)?;
         Err(Error::NotPermitted("user.asdf attributes follow the file"))
     }

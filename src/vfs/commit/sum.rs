@@ -12,7 +12,7 @@ use crate::error::Error as Library;
 use crate::source::Source;
 use crate::vfs::Result;
 use crate::vfs::block_edits::BlockDraft;
-use crate::vfs::publish::Precomputed;
+use crate::vfs::saved::Precomputed;
 
 /// What becomes of the checksum of a block whose bytes change.
 pub(in crate::vfs) enum Sum {

@@ -60,7 +60,7 @@ fn the_moment_of_what_is_read_anew_is_that_before_it_was_read() {
     let before = Stat::from(&std::fs::metadata(&path).unwrap());
     overwrite(&path, b"#ASDF 1.0.2", 2000);
     let mut writer = vfs.saver.writer().unwrap();
-    let shown = vfs.show_anew(&vfs.state(), Some(&mut writer), before);
+    let shown = vfs.show_changed(&vfs.state(), Some(&mut writer), before);
     shown.unwrap();
     assert!(vfs.state().stat.has_bytes_of(&before));
 }
@@ -387,7 +387,7 @@ fn a_change_that_only_a_save_has_found_is_shown() {
     let path = dir.path().join("a.asdf");
     overwrite(&path, b"#ASDF 1.0.1", 1000);
     let stat = vfs.state().snapshot.stat().ok();
-    vfs.take_times(&vfs.state(), stat);
+    vfs.show_times(&vfs.state(), stat);
     assert!(shown(&vfs).starts_with("#ASDF 1.0.0"));
     let emptied = Access {
         write: true,

@@ -7,7 +7,7 @@ use super::super::block_edits::BlockDraft;
 use super::super::commit::Sum;
 use super::super::edit::{DataHandle, Writes, fixed_size};
 use super::super::format::Format;
-use super::super::publish::{Precomputed, Saved};
+use super::super::saved::{Precomputed, Saved};
 use super::super::write::copy;
 use super::super::{Error, Result, Vfs, locked};
 use super::{ArrayFile, Rewritten, SoFar, WrittenElements};

@@ -286,25 +286,29 @@ impl Texts {
     /// # Errors
     /// [`Error::BadHandle`]; why the text was refused, if FILE has got another text since: the refused one must not take its place.
     pub(in crate::vfs) fn to_save(&self, handle: TextHandle) -> Result<Option<Unsaved>, Error> {
-        let own = self.opened(handle)?.touched();
-        let of_file = self.open.iter().filter(|it| it.0.number == handle.number);
-        let mut maps = of_file.filter(|it| it.1.touched().is_some_and(|draft| draft.mapped));
-        let through = own.map_or_else(|| maps.next().map(|it| *it.0), |_| Some(handle));
-        let Some(handle) = through.filter(|_| self.is_text(handle.number)) else {
-            return Ok(None);
-        };
-        let open = self.opened(handle)?;
-        let Some(draft) = open.touched().filter(|draft| !draft.is_beginning()) else {
-            return Ok(None);
-        };
-        match &draft.refused {
-            Some((why, committed))
-                if *self.committed != *draft.bytes && !Arc::ptr_eq(committed, &self.committed) =>
-            {
-                Err(why.clone())
-            }
-            _ => Ok(Some(open.unsaved(handle, &draft.bytes, true))),
+        self.opened(handle)?;
+        match self.drafted(handle) {
+            None => Ok(None),
+            Some(_) if !self.is_text(handle.number) => Ok(None),
+            Some((_, _, draft)) if draft.is_beginning() => Ok(None),
+            Some((through, open, draft)) => match &draft.refused {
+                Some((why, committed)) if self.has_other_text(committed, draft) => Err(why.clone()),
+                _ => Ok(Some(open.unsaved(through, &draft.bytes, true))),
+            },
         }
+    }
+
+    /// What was written through this handle since it was last saved; if nothing was, what a handle of the same file has of maps.
+    fn drafted(&self, handle: TextHandle) -> Option<(TextHandle, &OpenText, &TextDraft)> {
+        let written = |(&handle, open)| Some((handle, open, OpenText::touched(open)?));
+        let own = self.open.get_key_value(&handle).and_then(written);
+        let mut of_file = self.open.iter().filter(|it| it.0.number == handle.number);
+        own.or_else(|| of_file.find_map(|it| written(it).filter(|(_, _, draft)| draft.mapped)))
+    }
+
+    /// Whether FILE has got another text since its text was `then`, and not that of the draft.
+    fn has_other_text(&self, then: &Arc<Vec<u8>>, draft: &TextDraft) -> bool {
+        !Arc::ptr_eq(then, &self.committed) && *self.committed != *draft.bytes
     }
 
     /// Why the text of this handle was refused, if it was since it was changed.
@@ -339,13 +343,18 @@ impl Texts {
     }
 
     /// Whether a handle is likely to be released soon whose text is refused then.
-    pub(in crate::vfs) fn is_closing(&self) -> bool {
+    pub(in crate::vfs) fn awaits_refusal(&self) -> bool {
         let mut closing = self.open.iter().filter(|(_, open)| open.closing);
         closing.any(|(handle, open)| {
-            let of_heirs = |draft: &TextDraft| draft.refused.is_none() && !draft.is_beginning();
-            let of_heirs = self.is_text(handle.number) && open.touched().is_some_and(of_heirs);
-            of_heirs || self.unfinished(*handle).is_some()
+            self.is_left_by_heir(*handle, open) || self.unfinished(*handle).is_some()
         })
+    }
+
+    /// Whether the draft of a handle was not saved at the last flush, and not refused either: a process that inherited the handle has
+    /// flushed a text that is no valid tree, and the process that opened the handle may write the rest.
+    fn is_left_by_heir(&self, handle: TextHandle, open: &OpenText) -> bool {
+        let waits = |draft: &TextDraft| draft.refused.is_none() && !draft.is_beginning();
+        self.is_text(handle.number) && open.touched().is_some_and(waits)
     }
 
     /// What is to be saved of a file before it gets the name `tree.yaml`: nothing if it has the name already, or if an editor that gives up

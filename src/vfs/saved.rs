@@ -35,7 +35,7 @@ impl Saved<'_> {
 }
 
 impl Vfs {
-    /// Commits an edit and publishes what follows from it; something of that is `known`.
+    /// Writes an edit to FILE and shows what follows from it; something of that is `known`.
     ///
     /// If stored bytes change in place, no request reads any from before the first change until the [`Saved`] is dropped. By then the new
     /// state is shown; if the save fails, it has moved nothing, and the old state is still true of FILE. Nothing after a save can fail.
@@ -53,7 +53,7 @@ impl Vfs {
         });
         let committed = committed.inspect_err(|error| self.failed(writer, error))?;
         let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
-        let unfinished = self.publish(writer, committed, what, &replaced, known, &before);
+        let unfinished = self.show_saved(writer, committed, what, &replaced, known, &before);
         if stirring.is_some() {
             self.edits.rebase(&self.state().snapshot);
         }
@@ -69,7 +69,7 @@ impl Vfs {
         if matches!(error, Library::Stale { .. }) {
             // the other program may have written within one tick of the file system's clock, so that the times do not tell
             writer.distrust();
-            self.take_times(&self.state(), None);
+            self.show_times(&self.state(), None);
         } else {
             self.forgive(writer);
         }
@@ -77,7 +77,7 @@ impl Vfs {
 
     /// Shows the snapshot that follows from a save, and has the kernel told what changed. Gives what the save could not do, if it is not
     /// finished.
-    pub(super) fn publish(
+    pub(super) fn show_saved(
         &self,
         writer: &Writer,
         committed: Committed<Arc<File>>,
