@@ -206,8 +206,9 @@ impl Vfs {
                 }
                 Some(scan) => {
                     changed = true;
-                    let file = Arc::clone(writer.file());
-                    old.snapshot.replaced_by(file, scan)?
+                    let new = old.snapshot.replaced_by(Arc::clone(writer.file()), scan);
+                    // the writer has this FILE already, and would call it the same at the next look
+                    new.inspect_err(|_| writer.distrust())?
                 }
             },
         };
