@@ -265,7 +265,7 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
     let (other, _) = block.open(dir.path(), KEY);
     for (stream, is_outdated) in [(&other.first, true), (&shared.first, false)] {
         let cursor = Arc::clone(stream).cursor(0).unwrap();
-        let shown = Arc::new(Decode::new(stream, Some(&*cursor), 0));
+        let shown = Arc::new(Decode::of(&*cursor, stream));
         let mut state = shared.lock();
         let noted = shared.note_sum(&mut state, &shown, 0, 1);
         assert_eq!(noted.is_err(), is_outdated);
