@@ -27,7 +27,7 @@ use crate::error::{Error, Result, lock};
 use crate::source::{Borrower, Loan, Source, at_most, checked_end, len_u64};
 
 /// Damages that are remembered for a block.
-const FAILURES: usize = 64;
+const DAMAGES: usize = 64;
 
 /// A decoded block, shared by its readers and the threads that decode ahead.
 pub struct Decoded {
@@ -54,7 +54,7 @@ struct DecodedState {
     stream: Arc<dyn Stream>,
     /// The decoders that run.
     decodes: Vec<Arc<Decode>>,
-    failures: Vec<Damage>,
+    damages: Vec<Damage>,
     readers: Readers,
     /// Which of the jobs that decode ahead are queued or running.
     ahead_jobs: [bool; ahead::JOBS],
@@ -86,15 +86,13 @@ impl DecodedState {
     }
 
     /// The remembered damage that keeps any decoder from a segment.
-    fn failure(&self, segment: u64) -> Option<Error> {
-        let mut failures = self.failures.iter();
-        failures
-            .find(|failure| {
-                failure.segment == segment
-                    || (failure.segment < segment
-                        && self.stream.entry(start_of(segment)) <= failure.from)
-            })
-            .map(|failure| failure.error.clone())
+    fn damage_of(&self, segment: u64) -> Option<Error> {
+        let is_met = |damage: &&Damage| {
+            damage.segment == segment
+                || (damage.segment < segment && self.stream.entry(start_of(segment)) <= damage.from)
+        };
+        let met = self.damages.iter().find(is_met);
+        met.map(|damage| damage.error.clone())
     }
 }
 
@@ -118,7 +116,7 @@ impl Decoded {
         let state = Mutex::new(DecodedState {
             stream: Arc::clone(&stream),
             decodes: Vec::new(),
-            failures: Vec::new(),
+            damages: Vec::new(),
             readers: Readers::default(),
             ahead_jobs: [false; ahead::JOBS],
             tidying: false,
@@ -141,8 +139,8 @@ impl Decoded {
     #[must_use]
     pub fn damage(&self) -> Option<Error> {
         let state = self.lock();
-        let first = state.failures.iter().min_by_key(|failure| failure.segment);
-        first.map(|failure| failure.error.clone())
+        let first = state.damages.iter().min_by_key(|damage| damage.segment);
+        first.map(|damage| damage.error.clone())
     }
 
     /// Appends the entries that are known as bytes, as [`Stream::export`].
@@ -225,7 +223,7 @@ impl Decoded {
             if let Some(found) = self.cache.get(self.key, segment) {
                 return Ok(found);
             }
-            if let Some(error) = state.failure(segment) {
+            if let Some(error) = state.damage_of(segment) {
                 return Err(error);
             }
             let same = |decode: &&Arc<Decode>| decode.segment == Some(segment);
@@ -310,11 +308,11 @@ impl Decoded {
         }
         let blames = decode.is_outdated(&state);
         if is_damage && !blames {
-            state.failures.retain(|failure| failure.segment != segment);
-            if state.failures.len() >= FAILURES {
-                state.failures.remove(0);
+            state.damages.retain(|damage| damage.segment != segment);
+            if state.damages.len() >= DAMAGES {
+                state.damages.remove(0);
             }
-            state.failures.push(Damage {
+            state.damages.push(Damage {
                 segment,
                 from: decode.reach.start,
                 error: error.clone(),
