@@ -112,6 +112,7 @@ mod zstd;
 
 use std::fmt;
 use std::io::Write;
+use std::ops::Range;
 use std::sync::Arc;
 
 use self::piped::Piped;
@@ -225,6 +226,11 @@ pub trait Cursor: Send {
 }
 
 impl dyn Cursor + '_ {
+    /// The decoded offsets that are decoded already, from the position on.
+    fn in_hand(&self) -> Range<u64> {
+        self.position()..self.decoded_to()
+    }
+
     /// Decodes until all of `buf` is filled, however much memory that takes.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod ahead;
 mod decode;
 mod segment_sums;
 
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use self::decode::{Decode, Decoder};
@@ -26,7 +27,7 @@ use crate::error::{Error, Result, lock};
 use crate::source::{Borrower, Loan, Source, at_most, checked_end, len_u64};
 
 /// Damages that are remembered for a block.
-const FAILURES: usize = 64;
+const DAMAGES: usize = 64;
 
 /// A decoded block, shared by its readers and the threads that decode ahead.
 pub struct Decoded {
@@ -53,7 +54,7 @@ struct DecodedState {
     stream: Arc<dyn Stream>,
     /// The decoders that run.
     decodes: Vec<Arc<Decode>>,
-    failures: Vec<Damage>,
+    damages: Vec<Damage>,
     readers: Readers,
     /// Which of the jobs that decode ahead are queued or running.
     ahead_jobs: [bool; ahead::JOBS],
@@ -70,38 +71,36 @@ struct Damage {
 }
 
 impl DecodedState {
-    /// The position of the running decoder that gets to the decoded offset `start` first, if one gets there no later than a new one
-    /// would from `entry`.
-    fn nearest(&self, start: u64, entry: u64) -> Option<u64> {
-        let decodes = self.decodes.iter();
-        let leading =
-            decodes.filter(|decode| leads((decode.from, decode.will_decode_to), start, entry));
-        leading.map(|decode| decode.from).max()
+    /// The position of the last running decoder before the decoded offset `start` that gets there no later than a new one from `entry`.
+    fn nearest_running(&self, start: u64, entry: u64) -> Option<u64> {
+        let decoders = self.decodes.iter().map(|decode| &decode.reach);
+        let in_time = decoders.filter(|reach| is_no_later_than_new(reach, start, entry));
+        in_time.map(|reach| reach.start).max()
     }
 
-    /// Whether a running decoder gets to the segment no later than a new one would.
+    /// Whether a running decoder gets to the segment no later than a new one.
     fn must_wait(&self, segment: u64) -> bool {
         let start = start_of(segment);
-        self.nearest(start, self.stream.entry(start)).is_some()
+        let entry = self.stream.entry(start);
+        self.nearest_running(start, entry).is_some()
     }
 
     /// The remembered damage that keeps any decoder from a segment.
-    fn failure(&self, segment: u64) -> Option<Error> {
-        let mut failures = self.failures.iter();
-        failures
-            .find(|failure| {
-                failure.segment == segment
-                    || (failure.segment < segment
-                        && self.stream.entry(start_of(segment)) <= failure.from)
-            })
-            .map(|failure| failure.error.clone())
+    fn damage_of(&self, segment: u64) -> Option<Error> {
+        let is_met = |damage: &&Damage| {
+            damage.segment == segment
+                || (damage.segment < segment && self.stream.entry(start_of(segment)) <= damage.from)
+        };
+        let met = self.damages.iter().find(is_met);
+        met.map(|damage| damage.error.clone())
     }
 }
 
-/// Whether to wait for a decoder that stands at `from`, and will have the bytes up to `to` when its step ends, rather than begin a new
-/// one at `entry`: it lies between `entry` and `start`, or has the byte at `start` in hand.
-pub(super) fn leads((from, to): (u64, u64), start: u64, entry: u64) -> bool {
-    from <= start && (from >= entry || start < to)
+/// Whether a decoder gets to the byte at `start` no later than a new one that begins at `entry`. It stands at the start of `reach`, and
+/// has the bytes up to its end decoded, or will have with its next step.
+pub(super) fn is_no_later_than_new(reach: &Range<u64>, start: u64, entry: u64) -> bool {
+    let is_between = (entry..=start).contains(&reach.start);
+    is_between || reach.contains(&start)
 }
 
 impl Decoded {
@@ -117,7 +116,7 @@ impl Decoded {
         let state = Mutex::new(DecodedState {
             stream: Arc::clone(&stream),
             decodes: Vec::new(),
-            failures: Vec::new(),
+            damages: Vec::new(),
             readers: Readers::default(),
             ahead_jobs: [false; ahead::JOBS],
             tidying: false,
@@ -140,8 +139,8 @@ impl Decoded {
     #[must_use]
     pub fn damage(&self) -> Option<Error> {
         let state = self.lock();
-        let first = state.failures.iter().min_by_key(|failure| failure.segment);
-        first.map(|failure| failure.error.clone())
+        let first = state.damages.iter().min_by_key(|damage| damage.segment);
+        first.map(|damage| damage.error.clone())
     }
 
     /// Appends the entries that are known as bytes, as [`Stream::export`].
@@ -224,15 +223,13 @@ impl Decoded {
             if let Some(found) = self.cache.get(self.key, segment) {
                 return Ok(found);
             }
-            if let Some(error) = state.failure(segment) {
+            if let Some(error) = state.damage_of(segment) {
                 return Err(error);
             }
             let same = |decode: &&Arc<Decode>| decode.segment == Some(segment);
             if let Some(decode) = state.decodes.iter().find(same).map(Arc::clone) {
                 grant.give_back();
-                while decode.outcome.get().is_none() && decode.is_running(&state) {
-                    state = self.wait(state);
-                }
+                state = self.wait_for(&decode, state);
                 let Some(outcome) = decode.outcome.get().cloned() else {
                     continue;
                 };
@@ -255,20 +252,24 @@ impl Decoded {
         }
     }
 
-    /// Chooses the cheapest way to a segment that is neither cached nor being decoded, and shows it to other threads: a parked
-    /// decoder, or one that is yet to be opened. `None` if a running decoder will pass nearer to the segment than these begin.
+    /// Chooses the way to a segment that is neither cached nor being decoded, of those that begin nearest before it: a running decoder
+    /// to wait for (then `None`), a parked one, or a new one. The decoder that this thread is to run is shown to other threads.
+    ///
+    /// A running decoder goes before a parked or new one at the same place, and a parked one before a new one.
     fn begin(&self, state: &mut DecodedState, segment: u64) -> Option<Decoder<'_>> {
         let start = start_of(segment);
         let entry = state.stream.entry(start);
-        let nearest = state.nearest(start, entry);
+        let running = state.nearest_running(start, entry);
         let parked = self.cache.unpark(self.key, start, |cursor| {
-            leads((cursor.position(), cursor.decoded_to()), start, entry)
-                && nearest.is_none_or(|running| cursor.position() > running)
+            is_no_later_than_new(&cursor.in_hand(), start, entry)
+                && running.is_none_or(|running| cursor.position() > running)
         });
-        if parked.is_none() && nearest.is_some() {
-            return None;
-        }
-        let shown = Arc::new(Decode::new(&state.stream, parked.as_deref(), entry));
+        let shown = match &parked {
+            Some(cursor) => Decode::of(cursor.as_ref(), &state.stream),
+            None if running.is_some() => return None,
+            None => Decode::opening(entry, &state.stream),
+        };
+        let shown = Arc::new(shown);
         state.decodes.push(Arc::clone(&shown));
         Some(Decoder {
             block: self,
@@ -307,13 +308,13 @@ impl Decoded {
         }
         let blames = decode.is_outdated(&state);
         if is_damage && !blames {
-            state.failures.retain(|failure| failure.segment != segment);
-            if state.failures.len() >= FAILURES {
-                state.failures.remove(0);
+            state.damages.retain(|damage| damage.segment != segment);
+            if state.damages.len() >= DAMAGES {
+                state.damages.remove(0);
             }
-            state.failures.push(Damage {
+            state.damages.push(Damage {
                 segment,
-                from: decode.from,
+                from: decode.reach.start,
                 error: error.clone(),
             });
         }
@@ -332,6 +333,18 @@ impl Decoded {
 
     fn lock(&self) -> MutexGuard<'_, DecodedState> {
         lock(&self.state)
+    }
+
+    /// Waits until a decode has its outcome or has ended without; `state` is unlocked meanwhile.
+    fn wait_for<'a>(
+        &self,
+        decode: &Decode,
+        mut state: MutexGuard<'a, DecodedState>,
+    ) -> MutexGuard<'a, DecodedState> {
+        while decode.outcome.get().is_none() && decode.is_running(&state) {
+            state = self.wait(state);
+        }
+        state
     }
 
     /// Waits until a decode of this block ends or moves on; `state` is unlocked meanwhile.

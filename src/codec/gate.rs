@@ -8,17 +8,17 @@
 //! are admitted always come to their end. Before a thread waits for a server it gives its run slot back. Afterwards it goes on at once,
 //! even if all slots are taken: it may have the lock that the threads with these slots wait for. It keeps its memory meanwhile.
 //!
-//! `held` and `need` are bytes that a decoder holds in all, not differences: that is the one number that a thread keeps. A decoder that
-//! holds little takes nothing of what the gate has to grant: one for each reader is bearable.
+//! A thread keeps one number: how many bytes it has been granted in all, `owned`. It asks for another number of bytes in all, `total`,
+//! never for a difference. A decoder of few bytes takes nothing of what the gate has to grant: one for each reader is bearable.
 
 /// What is admitted.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Gate {
     /// Decodes that may begin to run at once.
     pub(super) slots: usize,
     /// Bytes of memory that may be granted together.
     pub(super) memory: u64,
-    /// A decoder that holds no more bytes than this is granted them always.
+    /// A decoder of no more bytes than this is granted them always.
     pub(super) small: u64,
     /// Decodes running.
     pub(super) running: usize,
@@ -32,10 +32,10 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Grants `need` bytes to a thread that has `held`, unless they are not free or another thread waits for memory. The thread then has
-    /// the larger of the two.
-    pub(super) fn grant(&mut self, held: u64, need: u64) -> bool {
-        let more = self.share(need).saturating_sub(self.share(held));
+    /// Grants `total` bytes to a thread that owns `owned`, unless they are not free or another thread waits for memory. The thread then
+    /// owns the larger of the two.
+    pub(super) fn grant(&mut self, owned: u64, total: u64) -> bool {
+        let more = self.share(total).saturating_sub(self.share(owned));
         let granted = self.granted.saturating_add(more);
         let free = more == 0 || (!self.queued && granted <= self.memory);
         if free {
@@ -54,9 +54,9 @@ impl Gate {
         !std::mem::replace(&mut self.queued, true)
     }
 
-    /// Grants `need` bytes to the thread that waits for memory, if they are free; it waits no more then.
-    pub(super) fn grant_queued(&mut self, need: u64) -> bool {
-        let granted = self.granted.saturating_add(self.share(need));
+    /// Grants `total` bytes to the thread that waits for memory, if they are free; it waits no more then.
+    pub(super) fn grant_queued(&mut self, total: u64) -> bool {
+        let granted = self.granted.saturating_add(self.share(total));
         let free = granted <= self.memory;
         if free {
             self.granted = granted;
@@ -65,9 +65,9 @@ impl Gate {
         free
     }
 
-    /// Takes back the memory of a thread that had `held` bytes.
-    pub(super) fn give_back(&mut self, held: u64) {
-        self.granted = self.granted.saturating_sub(self.share(held));
+    /// Takes back all `owned` bytes of a thread.
+    pub(super) fn give_back(&mut self, owned: u64) {
+        self.granted = self.granted.saturating_sub(self.share(owned));
     }
 
     /// Gives a run slot, if one is free; to a thread that `yields`, not while a reader waits for one.
@@ -94,10 +94,11 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::{HashMap, HashSet};
+    use std::collections::HashSet;
+    use std::mem::take;
 
     /// Where a thread of the model stands.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum At {
         /// It asks for the memory of its step.
         Asking,
@@ -116,10 +117,12 @@ mod tests {
         Ended,
     }
 
-    /// A thread that decodes: what each of its steps needs, and whether a reader waits for it.
-    #[derive(Debug, Clone)]
+    /// A thread that decodes.
+    #[derive(Debug, Clone, Copy)]
     struct Program {
-        needs: &'static [u64],
+        /// The bytes that its decoder takes in each of its steps.
+        totals: &'static [u64],
+        /// Whether a reader waits for it.
         urgent: bool,
         /// Whether it finds after its first step that the thread before it decodes what it wants, and waits for that.
         follows: bool,
@@ -127,41 +130,59 @@ mod tests {
         waits: bool,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+    impl Program {
+        /// Where the thread stands when it has taken so many steps.
+        fn place_after(&self, steps: usize) -> At {
+            if self.follows {
+                At::Following
+            } else if steps == self.totals.len() {
+                At::Ended
+            } else {
+                At::Asking
+            }
+        }
+    }
+
+    /// A rule that the threads break, to show that the model would find it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Breach {
+        /// A thread keeps its memory while it waits for more.
+        KeepsMemory,
+        /// A thread waits for a run slot while it has the lock of the stream.
+        WaitsWithLock,
+    }
+
+    #[derive(Debug, Clone)]
     struct World {
         gate: Gate,
         /// Whether a thread has the lock of the stream.
         is_locked: bool,
-        /// For each thread: where it stands, the step that it is at, and its memory.
-        threads: Vec<(At, usize, u64)>,
+        /// For each thread: where it stands, the step that it is at, and the bytes that it owns.
+        threads: [(At, usize, u64); 3],
     }
 
     impl World {
-        /// What may be next.
-        fn moves(&self, programs: &[Program]) -> Vec<Self> {
-            (0..self.threads.len())
-                .filter_map(|n| self.moves_of(n, &programs[n]))
-                .collect()
-        }
-
-        fn moves_of(&self, n: usize, program: &Program) -> Option<Self> {
+        /// The world once thread `n` has moved; `None` if it can't.
+        fn moved(&self, n: usize, program: &Program, breach: Option<Breach>) -> Option<Self> {
             let mut next = self.clone();
             let gate = &mut next.gate;
-            let (at, step, held) = &mut next.threads[n];
-            let need = program.needs.get(*step).copied().unwrap_or_default();
+            let (at, step, owned) = &mut next.threads[n];
+            let total = program.totals.get(*step).copied().unwrap_or_default();
             match *at {
-                At::Asking if gate.grant(*held, need) => {
-                    *held = need.max(*held);
+                At::Asking if gate.grant(*owned, total) => {
+                    *owned = total.max(*owned);
                     gate.urgent += usize::from(program.urgent);
                     *at = At::Granted;
                 }
                 At::Asking if program.urgent => {
-                    gate.give_back(std::mem::take(held));
+                    if breach != Some(Breach::KeepsMemory) {
+                        gate.give_back(take(owned));
+                    }
                     *at = At::Queueing;
                 }
                 // What no reader waits for is given up.
                 At::Asking => {
-                    gate.give_back(std::mem::take(held));
+                    gate.give_back(take(owned));
                     *at = At::Ended;
                 }
                 At::Queueing => {
@@ -169,8 +190,9 @@ mod tests {
                     *at = At::Queued;
                 }
                 At::Queued => {
-                    gate.grant_queued(need).then_some(())?;
-                    *held = need;
+                    gate.grant_queued(total).then_some(())?;
+                    gate.give_back(*owned);
+                    *owned = total;
                     *at = At::Asking;
                 }
                 // One that yields does so a few times only, so what it may do is what one may do that does not.
@@ -185,6 +207,10 @@ mod tests {
                     gate.stop();
                     *at = At::Away;
                 }
+                At::Away if breach == Some(Breach::WaitsWithLock) => {
+                    gate.run(false).then_some(())?;
+                    *at = At::Resumed;
+                }
                 At::Away => {
                     gate.go_on();
                     *at = At::Resumed;
@@ -193,13 +219,9 @@ mod tests {
                     next.is_locked &= *at == At::Running;
                     gate.stop();
                     *step += 1;
-                    *at = At::Asking;
-                    if *step == program.needs.len() || program.follows {
-                        gate.give_back(std::mem::take(held));
-                        *at = At::Ended;
-                    }
-                    if program.follows {
-                        *at = At::Following;
+                    *at = program.place_after(*step);
+                    if *at != At::Asking {
+                        gate.give_back(take(owned));
                     }
                 }
                 At::Following => {
@@ -211,21 +233,64 @@ mod tests {
             Some(next)
         }
 
+        /// How far thread `n` is: a number below 64 that grows with each of its moves.
+        fn progress(&self, n: usize, program: &Program) -> usize {
+            let (at, step, owned) = self.threads[n];
+            let total = program.totals.get(step).copied().unwrap_or_default();
+            let place = match at {
+                At::Asking if owned < total => 0,
+                At::Queueing => 1,
+                At::Queued => 2,
+                // It has been granted the memory in the queue, or had as much in the step before.
+                At::Asking => 3,
+                _ => at as usize + 1,
+            };
+            step * 16 + place
+        }
+
         fn check(&self) {
             let count = |at: At| self.threads.iter().filter(|thread| thread.0 == at).count();
             let begun = count(At::Running);
             let running = begun + count(At::Resumed);
-            let counts = |held: &u64| *held > self.gate.small;
-            let held: u64 = self.threads.iter().map(|t| t.2).filter(counts).sum();
+            let counts = |owned: &u64| *owned > self.gate.small;
+            let owned: u64 = self.threads.iter().map(|t| t.2).filter(counts).sum();
             assert!(running == self.gate.running && begun <= self.gate.slots);
-            assert!(held == self.gate.granted && held <= self.gate.memory);
-            let waiting = self.threads.iter().filter(|t| t.0 == At::Queued);
-            assert_eq!(waiting.count(), usize::from(self.gate.queued));
+            assert!(owned == self.gate.granted && owned <= self.gate.memory);
+            assert_eq!(count(At::Queued), usize::from(self.gate.queued));
+        }
+
+        /// All that may differ between two worlds of the same programs, as one number.
+        fn packed(&self) -> u64 {
+            let mut packed = 0;
+            let mut put = |value: u64, bits: u32| {
+                assert!(value < 1 << bits);
+                packed = packed << bits | value;
+            };
+            put(self.gate.running as u64, 2);
+            put(self.gate.granted, 3);
+            put(self.gate.urgent as u64, 2);
+            put(self.gate.queued.into(), 1);
+            put(self.is_locked.into(), 1);
+            for (at, step, owned) in self.threads {
+                put(at as u64, 4);
+                put(step as u64, 2);
+                put(owned, 3);
+            }
+            packed
         }
     }
 
-    /// Goes through all orders in which the threads may move, and checks that each leads to the end of all.
-    fn explore(slots: usize, small: u64, programs: &[Program]) -> usize {
+    /// Goes through all orders in which the threads may move, and gives the number of worlds; else the world that nothing leads out of,
+    /// though not all threads have ended.
+    ///
+    /// A move brings the thread that moves further, and leaves the others where they are. So each order has an end, and that is the
+    /// end of all threads if no other world is without a move.
+    fn explore(
+        slots: usize,
+        small: u64,
+        programs: &[Program; 3],
+        breach: Option<Breach>,
+    ) -> Result<usize, Box<World>> {
         let start = World {
             gate: Gate {
                 slots,
@@ -234,71 +299,78 @@ mod tests {
                 ..Gate::default()
             },
             is_locked: false,
-            threads: vec![(At::Asking, 0, 0); programs.len()],
+            threads: [(At::Asking, 0, 0); 3],
         };
-        let mut before: HashMap<World, Vec<World>> = HashMap::new();
-        let mut ends = Vec::new();
-        let mut open = vec![start.clone()];
-        let mut seen = HashSet::from([start]);
+        let mut seen = HashSet::from([start.packed()]);
+        let mut open = vec![start];
         while let Some(world) = open.pop() {
             world.check();
-            let moves = world.moves(programs);
-            if moves.is_empty() {
-                let ended = world.threads.iter().all(|thread| thread.0 == At::Ended);
-                assert!(ended, "nothing moves any more: {world:?}");
-                assert_eq!((world.gate.granted, world.gate.urgent), (0, 0));
-                ends.push(world.clone());
-            }
-            for next in moves {
-                before.entry(next.clone()).or_default().push(world.clone());
-                if seen.insert(next.clone()) {
+            let mut moves = false;
+            for (n, program) in programs.iter().enumerate() {
+                let Some(next) = world.moved(n, program, breach) else {
+                    continue;
+                };
+                moves = true;
+                let [before, after] = [&world, &next].map(|world| world.progress(n, program));
+                assert!(before < after, "thread {n} went back: {world:?}");
+                if seen.insert(next.packed()) {
                     open.push(next);
                 }
             }
+            if !moves {
+                if world.threads.iter().any(|thread| thread.0 != At::Ended) {
+                    return Err(Box::new(world));
+                }
+                assert_eq!((world.gate.granted, world.gate.urgent), (0, 0));
+            }
         }
-        // Backwards from the ends: from each state some order leads there.
-        let mut ending: HashSet<World> = ends.iter().cloned().collect();
-        while let Some(world) = ends.pop() {
-            for earlier in before.remove(&world).into_iter().flatten() {
-                if ending.insert(earlier.clone()) {
-                    ends.push(earlier);
+        Ok(seen.len())
+    }
+
+    /// The numbers of worlds of all sets of three threads, with few slots and with small decoders; else where one does not end.
+    fn explore_all(breach: Option<Breach>) -> Result<usize, Box<World>> {
+        let totals: [&[u64]; 5] = [&[0], &[2, 3], &[4], &[1, 5, 2], &[5, 1]];
+        let programs: Vec<Program> = totals
+            .into_iter()
+            .flat_map(|totals| {
+                [(true, false), (false, false), (true, true)].map(|(urgent, follows)| Program {
+                    totals,
+                    urgent,
+                    follows,
+                    waits: totals.len() > 1 && urgent,
+                })
+            })
+            .collect();
+        let mut worlds = 0;
+        for &first in programs.iter().filter(|program| !program.follows) {
+            for &second in &programs {
+                for &third in &programs {
+                    let threads = [first, second, third];
+                    worlds += explore(1, 0, &threads, breach)?;
+                    worlds += explore(2, 0, &threads, breach)?;
+                    worlds += explore(1, 2, &threads, breach)?;
                 }
             }
         }
-        assert_eq!(
-            ending.len(),
-            seen.len(),
-            "a state that no order leads out of"
-        );
-        seen.len()
+        Ok(worlds)
     }
 
     #[test]
     fn in_every_order_all_threads_come_to_their_end_within_the_bounds() {
-        let needs: [&[u64]; 5] = [&[0], &[2, 3], &[4], &[1, 5, 2], &[5, 1]];
-        let programs: Vec<Program> = needs
-            .into_iter()
-            .flat_map(|needs| {
-                [(true, false), (false, false), (true, true)].map(|(urgent, follows)| Program {
-                    needs,
-                    urgent,
-                    follows,
-                    waits: needs.len() > 1 && urgent,
-                })
-            })
-            .collect();
-        let mut states = 0;
-        for first in programs.iter().filter(|program| !program.follows) {
-            for second in &programs {
-                for third in &programs {
-                    let threads = [first.clone(), second.clone(), third.clone()];
-                    states += explore(1, 0, &threads);
-                    states += explore(2, 0, &threads);
-                    states += explore(1, 2, &threads);
-                }
-            }
-        }
-        assert!(states > 500_000, "{states} states");
+        let worlds = explore_all(None).unwrap();
+        assert!(worlds > 500_000, "{worlds} worlds");
+    }
+
+    #[test]
+    fn threads_that_break_a_rule_are_found_to_wait_for_each_other() {
+        let stuck = explore_all(Some(Breach::KeepsMemory)).unwrap_err();
+        assert!(stuck.gate.queued && stuck.gate.granted > 0, "{stuck:?}");
+        let stuck = explore_all(Some(Breach::WaitsWithLock)).unwrap_err();
+        let places = stuck.threads.map(|thread| thread.0);
+        assert!(
+            places.contains(&At::Away) && places.contains(&At::Running),
+            "{stuck:?}"
+        );
     }
 
     #[test]

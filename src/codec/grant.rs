@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often a job that decodes ahead lets readers pass; after that a reader may be waiting for the job itself.
 const PATIENCE: u32 = 8;
 
-/// Bytes of memory that decoders may need beyond the budget of the cache.
+/// Bytes of memory that decoders may take beyond the budget of the cache.
 const BEYOND: u64 = 32 << 20;
 
 /// A decoder of no more than so many bytes does not wait for memory: one for each reader is bearable.
@@ -73,7 +73,7 @@ impl<'a> Grant<'a> {
         }
     }
 
-    /// Waits for a run slot for a decoder that needs `need` bytes of memory in all, and makes room for them; `false` if that memory
+    /// Waits for a run slot for a decoder that takes `total` bytes of memory in all, and makes room for them; `false` if that memory
     /// is not free, and then it has no slot. One that has a slot and so much memory goes on.
     ///
     /// A thread that has a run slot must not wait for another one, nor for a thread that does. So the source that a decoder
@@ -81,21 +81,21 @@ impl<'a> Grant<'a> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if the mount has ended.
-    pub(super) fn admit(&mut self, need: u64, demand: Demand) -> Result<bool> {
-        if self.has_slot && need <= self.memory.bytes() {
+    pub(super) fn admit(&mut self, total: u64, demand: Demand) -> Result<bool> {
+        if self.has_slot && total <= self.memory.bytes() {
             return Ok(true);
         }
         self.pause();
         let cache = self.cache;
         let urgent = !demand.is_background();
-        cache.check(need)?;
+        cache.check(total)?;
         let mut ledger = cache.lock();
-        if !ledger.gate.grant(self.memory.bytes(), need) {
+        if !ledger.gate.grant(self.memory.bytes(), total) {
             return Ok(false);
         }
         let patience = if urgent { 0 } else { PATIENCE };
         let (mut ledger, runs) = cache.wait_to_run(ledger, urgent, patience);
-        let bytes = need.max(self.memory.bytes());
+        let bytes = total.max(self.memory.bytes());
         let gone = ledger.resize(cache, &mut self.memory, bytes, demand);
         let short = ledger.gate.granted > cache.budget();
         if urgent {
@@ -123,21 +123,21 @@ impl<'a> Grant<'a> {
         }
     }
 
-    /// Gives back all, then waits until `need` bytes of memory are granted.
+    /// Gives back all, then waits until `total` bytes of memory are granted.
     ///
     /// # Errors
     /// As of [`Grant::admit`].
-    pub(super) fn wait_for(&mut self, need: u64) -> Result<()> {
+    pub(super) fn wait_for(&mut self, total: u64) -> Result<()> {
         self.give_back();
         let cache = self.cache;
-        cache.check(need)?;
+        cache.check(total)?;
         let (mut ledger, mut granted) = cache.wait_until(cache.lock(), Gate::queue);
         if granted {
-            (ledger, granted) = cache.wait_until(ledger, |gate| gate.grant_queued(need));
+            (ledger, granted) = cache.wait_until(ledger, |gate| gate.grant_queued(total));
             ledger.gate.queued = false;
         }
         if granted {
-            self.memory.count(need);
+            self.memory.count(total);
         }
         cache.signal(ledger);
         if granted { Ok(()) } else { Err(unwanted()) }
@@ -148,17 +148,17 @@ impl<'a> Grant<'a> {
     pub(super) fn rest(&mut self, park: impl FnOnce(MemoryPermit)) {
         self.pause();
         let memory = self.memory.take();
-        let granted = memory.bytes();
+        let owned = memory.bytes();
         park(memory);
-        self.cache.return_memory(granted);
+        self.cache.return_memory(owned);
     }
 
     /// Gives back all.
     pub(super) fn give_back(&mut self) {
         self.pause();
-        let held = self.memory.bytes();
+        let owned = self.memory.bytes();
         self.memory.count(0);
-        self.cache.return_memory(held);
+        self.cache.return_memory(owned);
     }
 }
 
@@ -203,11 +203,11 @@ impl Cache {
         ptr::from_ref(self).addr()
     }
 
-    /// Gives back the memory of a thread that had `held` bytes.
-    fn return_memory(&self, held: u64) {
-        if held > 0 {
+    /// Gives back all `owned` bytes of a thread.
+    fn return_memory(&self, owned: u64) {
+        if owned > 0 {
             let mut ledger = self.lock();
-            ledger.gate.give_back(held);
+            ledger.gate.give_back(owned);
             self.signal(ledger);
         }
     }
@@ -271,20 +271,20 @@ impl Cache {
         wanted()
     }
 
-    /// Checks that a decoder may go on that needs so much memory.
+    /// Checks that a decoder may go on that takes `total` bytes of memory.
     ///
     /// # Errors
     /// As of [`Grant::admit`].
-    fn check(&self, need: u64) -> Result<()> {
+    fn check(&self, total: u64) -> Result<()> {
         if !self.is_wanted() {
             return Err(unwanted());
         }
-        if need <= self.budget().saturating_add(BEYOND) {
+        if total <= self.budget().saturating_add(BEYOND) {
             return Ok(());
         }
-        let cache = need.saturating_sub(BEYOND).div_ceil(1 << 20);
+        let cache = total.saturating_sub(BEYOND).div_ceil(1 << 20);
         let why = format!(
-            "decoding takes {need} bytes of memory; mount the file with -o cache={cache}M or more"
+            "decoding takes {total} bytes of memory; mount the file with -o cache={cache}M or more"
         );
         Err(Error::unsupported(Place::File, why))
     }
@@ -311,8 +311,8 @@ mod tests {
         grant
     }
 
-    fn admit(grant: &mut Grant<'_>, need: u64) -> Result<bool> {
-        grant.admit(need, Demand::NONE)
+    fn admit(grant: &mut Grant<'_>, total: u64) -> Result<bool> {
+        grant.admit(total, Demand::NONE)
     }
 
     fn state(cache: &Cache) -> (usize, usize, u64, bool, usize) {
@@ -382,8 +382,8 @@ mod tests {
     #[test]
     fn who_holds_memory_goes_on_while_others_wait_for_it() {
         let cache = Cache::new(0);
-        let proceed = |grant: &mut Grant<'_>, need| {
-            let admitted = admit(grant, need).unwrap();
+        let proceed = |grant: &mut Grant<'_>, total| {
+            let admitted = admit(grant, total).unwrap();
             assert_eq!(grant.has_slot, admitted);
             grant.pause();
             admitted
@@ -392,11 +392,11 @@ mod tests {
         assert!(proceed(&mut first, BEYOND - SMALL));
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                let need = BEYOND / 2;
+                let total = BEYOND / 2;
                 let mut grant = Grant::new(&cache);
-                assert!(!proceed(&mut grant, need));
-                grant.wait_for(need).unwrap();
-                assert!(proceed(&mut grant, need));
+                assert!(!proceed(&mut grant, total));
+                grant.wait_for(total).unwrap();
+                assert!(proceed(&mut grant, total));
             });
             while !cache.lock().gate.queued {
                 thread::yield_now();
@@ -419,10 +419,10 @@ mod tests {
         let cache = Cache::new(64 << 20);
         let granted = || cache.lock().gate.granted;
         let mut grant = Grant::new(&cache);
-        for (need, held) in [(SMALL, 0), (9 << 20, 9 << 20), (1 << 20, 9 << 20)] {
-            assert!(admit(&mut grant, need).unwrap());
+        for (total, held) in [(SMALL, 0), (9 << 20, 9 << 20), (1 << 20, 9 << 20)] {
+            assert!(admit(&mut grant, total).unwrap());
             assert_eq!(granted(), held);
-            assert_eq!(cache.used(), held.max(need), "the most that it needed");
+            assert_eq!(cache.used(), held.max(total), "the most that it needed");
         }
         let mut rests = None;
         grant.rest(|memory| {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::cache::{Cache, Demand};
-use super::decoded::leads;
+use super::decoded::is_no_later_than_new;
 use super::{Cursor, Stream, misplaced};
 use crate::error::Result;
 use crate::source::{Source, checked_end, len_u64};
@@ -40,7 +40,7 @@ impl Piped {
     fn cursor(&self, offset: u64) -> Result<Box<dyn Cursor>> {
         let entry = self.stream.entry(offset);
         let parked = self.cache.unpark(self.key, offset, |cursor| {
-            leads((cursor.position(), cursor.decoded_to()), offset, entry)
+            is_no_later_than_new(&cursor.in_hand(), offset, entry)
         });
         match parked {
             Some(cursor) => Ok(cursor),

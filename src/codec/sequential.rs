@@ -31,32 +31,23 @@ pub(crate) struct Reader {
 }
 
 impl Readers {
-    /// Records a read, which may arrive up to `slack` out of order, and makes its reader the latest one. Gives what `of` returns for that
-    /// reader and for how much it had read before; `None` if it is new.
-    pub(crate) fn follow<T>(
-        &mut self,
-        read: &Range<u64>,
-        slack: u64,
-        of: impl FnOnce(&mut Reader, Option<u64>) -> T,
-    ) -> T {
-        let found = self.0.iter().position(|reader| {
-            let nearest = reader.reached.saturating_sub(slack).max(reader.from);
-            (nearest..=reader.reached).contains(&read.start)
-        });
+    /// Records a read, which may arrive up to `slack` out of order. Gives its reader, which is the latest now, and where that reader had
+    /// got to before; `None` if the read goes on where no reader ended, so that its reader is new.
+    pub(crate) fn follow(&mut self, read: &Range<u64>, slack: u64) -> (&mut Reader, Option<u64>) {
+        let mut readers = self.0.iter();
+        let found = readers.position(|reader| reader.goes_on_at(read.start, slack));
         let before = found.map(|found| self.0.remove(found));
-        let had_read = before.as_ref().map(Reader::has_read);
         if self.0.len() >= READERS {
             self.0.remove(0);
         }
+        let had_reached = before.as_ref().map(|reader| reader.reached);
         let mut reader = before.unwrap_or(Reader {
             from: read.start,
             reached: read.end,
             ahead_to: 0,
         });
         reader.reached = reader.reached.max(read.end);
-        let made = of(&mut reader, had_read);
-        self.0.push(reader);
-        made
+        (self.0.push_mut(reader), had_reached)
     }
 
     /// The reader of the last read.
@@ -65,18 +56,18 @@ impl Readers {
         self.0.last_mut()
     }
 
-    /// Records a read of the segments `first..=last`; tells whether it goes on where an earlier one ended.
+    /// Records a read of the segments `first..=last`; tells whether segments are to be decoded ahead of its reader.
     pub(super) fn note(&mut self, first: u64, last: u64) -> bool {
         let read = first..last.saturating_add(1);
-        self.follow(&read, SLACK, |reader, had_read| {
-            if let Some(had_read) = had_read.filter(|&had_read| reader.has_read() > had_read) {
-                let had_reached = reader.from.saturating_add(had_read);
-                let before = reader.ahead_to.saturating_sub(had_reached);
-                let more = before.saturating_mul(2).clamp(1, MAX_AHEAD);
-                reader.ahead_to = reader.reached.saturating_add(more);
-            }
-            reader.ahead_to > reader.reached
-        })
+        let (reader, had_reached) = self.follow(&read, SLACK);
+        if let Some(had_reached) = had_reached
+            && reader.reached > had_reached
+        {
+            let had_ahead = reader.ahead_to.saturating_sub(had_reached);
+            let more = had_ahead.saturating_mul(2).clamp(1, MAX_AHEAD);
+            reader.ahead_to = reader.reached.saturating_add(more);
+        }
+        reader.ahead_to > reader.reached
     }
 
     /// The segments to be decoded ahead, the most urgent first: those of the latest reader, then those of the others.
@@ -94,9 +85,11 @@ impl Readers {
 }
 
 impl Reader {
-    /// Segments or pieces from where it began to where it is.
-    fn has_read(&self) -> u64 {
-        self.reached.saturating_sub(self.from)
+    /// Whether a read that begins at `start` is taken for one of this reader: it begins where the reader has got to, or up to `slack`
+    /// before.
+    fn goes_on_at(&self, start: u64, slack: u64) -> bool {
+        let first = self.reached.saturating_sub(slack).max(self.from);
+        (first..=self.reached).contains(&start)
     }
 }
 

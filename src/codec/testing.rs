@@ -165,9 +165,9 @@ impl EditCase {
 }
 
 /// A source that counts the bytes that are read of it.
-struct Counted(Overlay, AtomicU64);
+pub(super) struct Counted<S>(pub(super) S, pub(super) AtomicU64);
 
-impl Source for Counted {
+impl<S: Source> Source for Counted<S> {
     fn len(&self) -> u64 {
         self.0.len()
     }

@@ -93,15 +93,16 @@ pub(super) fn ahead_of(
     is_here: bool,
     most: u64,
 ) -> Range<u64> {
-    readers.follow(read, SLACK, |reader, had_read| {
-        reader.ahead_to = reader.ahead_to.max(reader.reached);
-        let has_begun = !is_here || reader.ahead_to > reader.reached;
-        match had_read {
-            // one long read, as that of a chunk of a compressed block, does not tell that there will be more
-            Some(had_read) if has_begun => next_requests(reader, had_read, most),
-            _ => read.end..read.end,
+    let (reader, had_reached) = readers.follow(read, SLACK);
+    reader.ahead_to = reader.ahead_to.max(reader.reached);
+    let has_begun = !is_here || reader.ahead_to > reader.reached;
+    match had_reached {
+        // one long read, as that of a chunk of a compressed block, does not tell that there will be more
+        Some(had_reached) if has_begun => {
+            next_requests(reader, had_reached.saturating_sub(reader.from), most)
         }
-    })
+        _ => read.end..read.end,
+    }
 }
 
 /// Records that the pieces up to `end` have been asked for ahead of the reader of the last read.

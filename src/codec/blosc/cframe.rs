@@ -56,8 +56,8 @@ pub(super) struct Cframe {
     chunk_size: Option<u64>,
     typesize: u8,
     offsets: Chunk,
-    /// The packed offsets that were looked at last.
-    piece: Mutex<Option<OffsetsPiece>>,
+    /// A piece of the decoded chunk of offsets, the one that was looked at last: where in the chunk it begins, and its bytes.
+    piece: Mutex<Option<(u64, Vec<u8>)>>,
 }
 
 /// A chunk of a frame that is written.
@@ -78,21 +78,6 @@ impl FrameChunk {
             Self::Special(_) => 0,
             Self::New(bytes) => len_u64(bytes.len()),
         }
-    }
-}
-
-/// Decoded bytes of the chunk of offsets.
-struct OffsetsPiece {
-    /// Where in the chunk they begin.
-    start: u64,
-    bytes: Vec<u8>,
-}
-
-impl OffsetsPiece {
-    /// The offset at `at` in the chunk, if it is here.
-    fn get(&self, at: u64) -> Option<[u8; OFFSET]> {
-        let within = usize::try_from(at.checked_sub(self.start)?).ok()?;
-        self.bytes.get(within..)?.first_chunk().copied()
     }
 }
 
@@ -240,18 +225,18 @@ impl Cframe {
             return Ok(offset);
         }
         let mut held = lock(&self.piece);
-        if let Some(offset) = held.as_ref().and_then(|piece| piece.get(at)) {
+        if let Some(offset) = held.as_ref().and_then(|piece| offset_in(piece, at)) {
             return Ok(offset);
         }
         *held = None;
         let piece = self.unpack(stored, at)?;
-        let offset = piece.get(at).ok_or_else(none)?;
+        let offset = offset_in(&piece, at).ok_or_else(none)?;
         *held = Some(piece);
         Ok(offset)
     }
 
     /// Decodes the block of packed offsets that has the byte at `at`, and gives the piece around it.
-    fn unpack(&self, stored: &dyn Source, at: u64) -> Result<OffsetsPiece> {
+    fn unpack(&self, stored: &dyn Source, at: u64) -> Result<(u64, Vec<u8>)> {
         let n = at.checked_div(self.offsets.block).unwrap_or_default();
         let start = n.saturating_mul(self.offsets.block);
         let mut block = PooledBuf::of(self.offsets.block_len(n));
@@ -259,21 +244,25 @@ impl Cframe {
         let within = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
         let skipped = within & !PIECE.saturating_sub(1);
         let rest = block.get(skipped..).unwrap_or_default();
-        Ok(OffsetsPiece {
-            start: start.saturating_add(len_u64(skipped)),
-            bytes: rest.get(..PIECE).unwrap_or(rest).to_vec(),
-        })
+        let piece = rest.get(..PIECE).unwrap_or(rest).to_vec();
+        Ok((start.saturating_add(len_u64(skipped)), piece))
     }
 
     /// Bytes of memory held.
     pub(super) fn held(&self) -> u64 {
         let held = lock(&self.piece);
         held.as_ref()
-            .map_or(0, |piece| len_u64(piece.bytes.capacity()))
+            .map_or(0, |(_, bytes)| len_u64(bytes.capacity()))
     }
 
     /// Drops the decoded offsets that are held.
     pub(super) fn thin_out(&self) {
         *lock(&self.piece) = None;
     }
+}
+
+/// The offset at `at` in the chunk of offsets, if it is in this piece, which begins at `start`.
+fn offset_in((start, bytes): &(u64, Vec<u8>), at: u64) -> Option<[u8; OFFSET]> {
+    let within = usize::try_from(at.checked_sub(*start)?).ok()?;
+    bytes.get(within..)?.first_chunk().copied()
 }

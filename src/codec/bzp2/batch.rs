@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::bits::{BitFault, Finder, Mark};
+use super::bits::{BitFault, Mark, find_mark};
 use super::block::{Pointers, follow};
 use super::entry::EntryPoint;
-use super::runs::{Span, measure, span};
+use super::runs::{measure, split_span};
 use super::{block_len, damaged};
 use crate::codec::jobs::{cores, on_all_cores};
 use crate::error::{Error, Place, Result};
@@ -104,14 +104,10 @@ impl Ready {
         if rest.is_empty() {
             return false;
         }
-        let Span {
-            literal,
-            repeat,
-            taken,
-        } = span(rest);
-        self.literal = self.taken..self.taken.saturating_add(literal);
+        let (literal, repeat, behind) = split_span(rest);
+        self.literal = self.taken..self.taken.saturating_add(literal.len());
         self.repeat = repeat;
-        self.taken = self.taken.saturating_add(taken);
+        self.taken = self.bytes.len().saturating_sub(behind.len());
         true
     }
 }
@@ -137,10 +133,9 @@ impl Marked {
             blocks: vec![first & 7],
             to_the_end: false,
         };
-        let finder = Finder::new();
         let mut from = (first & 7).saturating_add(1);
         loop {
-            while let Some((bit, mark)) = finder.find(&marked.bytes, from) {
+            while let Some((bit, mark)) = find_mark(&marked.bytes, from) {
                 if mark == Mark::End || marked.blocks.len() >= count {
                     return Ok(marked);
                 }

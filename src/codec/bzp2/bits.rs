@@ -1,5 +1,7 @@
 //! Bits of a bzip2 stream, the most significant of each byte first, and the marks at its blocks.
 
+use std::sync::LazyLock;
+
 use crate::source::len_u64;
 
 /// Length in bits of the marks at the start of a block and of the end.
@@ -156,61 +158,52 @@ fn kind_of(mark: u64) -> Option<Mark> {
     }
 }
 
-/// Finds marks at any bit: by two bytes that lie wholly inside one, then by comparing.
-pub(super) struct Finder {
-    /// By byte: at which of the 8 shifts it may be the second byte touched by a block's mark (lower half), or an end's.
-    second: [u16; 256],
-    /// The same for the third byte.
-    third: [u16; 256],
-}
+/// By byte: at which of the 8 shifts it may be the second byte touched by a block's mark (lower half), or an end's. Then the same for the
+/// third byte.
+static MARK_BYTES: LazyLock<[[u16; 256]; 2]> = LazyLock::new(mark_bytes);
 
-impl Finder {
-    /// The tables of both marks.
-    pub(super) fn new() -> Self {
-        let mut finder = Self {
-            second: [0; 256],
-            third: [0; 256],
-        };
-        for shift in 0..8_u32 {
-            for (mark, half) in [(BLOCK_MARK, 0_u32), (END_MARK, 8)] {
-                let flag = 1_u16.wrapping_shl(half.wrapping_add(shift));
-                for (table, from) in [(&mut finder.second, 32_u32), (&mut finder.third, 24)] {
-                    let [.., byte] = mark.wrapping_shr(from.wrapping_add(shift)).to_be_bytes();
-                    if let Some(flags) = table.get_mut(usize::from(byte)) {
-                        *flags |= flag;
-                    }
+fn mark_bytes() -> [[u16; 256]; 2] {
+    let (mut second, mut third) = ([0; 256], [0; 256]);
+    for shift in 0..8_u32 {
+        for (mark, half) in [(BLOCK_MARK, 0_u32), (END_MARK, 8)] {
+            let flag = 1_u16.wrapping_shl(half.wrapping_add(shift));
+            for (table, from) in [(&mut second, 32_u32), (&mut third, 24)] {
+                let [.., byte] = mark.wrapping_shr(from.wrapping_add(shift)).to_be_bytes();
+                if let Some(flags) = table.get_mut(usize::from(byte)) {
+                    *flags |= flag;
                 }
             }
         }
-        finder
     }
+    [second, third]
+}
 
-    /// The first mark at or behind a bit position, and that position.
-    pub(super) fn find(&self, bytes: &[u8], from: u64) -> Option<(u64, Mark)> {
-        let start = usize::try_from(from.checked_shr(3)?).ok()?;
-        let pairs = bytes.get(start.checked_add(1)?..)?.windows(2);
-        for (byte, pair) in (start..).zip(pairs) {
-            let [second, third] = pair else { continue };
-            let flags = self.second.get(usize::from(*second)).copied().unwrap_or(0)
-                & self.third.get(usize::from(*third)).copied().unwrap_or(0);
-            if flags == 0 {
-                continue;
-            }
-            let found = (0..8)
-                .map(|shift| {
-                    u64::try_from(byte)
-                        .unwrap_or(0)
-                        .saturating_mul(8)
-                        .saturating_add(shift)
-                })
-                .filter(|&position| position >= from)
-                .find_map(|position| Some((position, Bits::new(bytes, position).mark().ok()?)));
-            if found.is_some() {
-                return found;
-            }
+/// The first mark at or behind a bit position, and that position. It is found by two bytes that lie wholly inside it, then by comparing.
+pub(super) fn find_mark(bytes: &[u8], from: u64) -> Option<(u64, Mark)> {
+    let [seconds, thirds] = &*MARK_BYTES;
+    let start = usize::try_from(from.checked_shr(3)?).ok()?;
+    let pairs = bytes.get(start.checked_add(1)?..)?.windows(2);
+    for (byte, pair) in (start..).zip(pairs) {
+        let [second, third] = pair else { continue };
+        let flags = seconds.get(usize::from(*second)).copied().unwrap_or(0)
+            & thirds.get(usize::from(*third)).copied().unwrap_or(0);
+        if flags == 0 {
+            continue;
         }
-        None
+        let found = (0..8)
+            .map(|shift| {
+                u64::try_from(byte)
+                    .unwrap_or(0)
+                    .saturating_mul(8)
+                    .saturating_add(shift)
+            })
+            .filter(|&position| position >= from)
+            .find_map(|position| Some((position, Bits::new(bytes, position).mark().ok()?)));
+        if found.is_some() {
+            return found;
+        }
     }
+    None
 }
 
 #[cfg(test)]
@@ -261,10 +254,9 @@ mod tests {
                 .map(|bits| bits.iter().fold(0, |byte, bit| byte << 1 | bit))
                 .collect();
             let kind = if end { Mark::End } else { Mark::Block };
-            let finder = Finder::new();
-            prop_assert_eq!(finder.find(&bytes, 0), Some((position, kind)));
-            prop_assert_eq!(finder.find(&bytes, position), Some((position, kind)));
-            prop_assert_eq!(finder.find(&bytes, position + 1), None);
+            prop_assert_eq!(find_mark(&bytes, 0), Some((position, kind)));
+            prop_assert_eq!(find_mark(&bytes, position), Some((position, kind)));
+            prop_assert_eq!(find_mark(&bytes, position + 1), None);
         }
     }
 }

@@ -126,13 +126,21 @@ impl<'a> Bzip2Encoder<'a> {
             if batch.is_empty() {
                 return Ok(());
             }
-            let pack = |piece: &Vec<u8>| PackedBlock::new(piece, level);
-            for block in on_all_cores(&batch, pack, codec_panicked) {
-                let block = block?;
-                self.count(block.checksum);
-                self.bits.add(&block.bytes, block.bits)?;
+            let pack = |piece: &Vec<u8>| compress(piece, level);
+            for stream in on_all_cores(&batch, pack, codec_panicked) {
+                self.take_block(&stream?)?;
             }
         }
+    }
+
+    /// Writes the block of a stream that has only one.
+    fn take_block(&mut self, stream: &[u8]) -> Result<()> {
+        let found = only_block(stream).ok_or_else(|| {
+            Error::corrupt(Place::File, "bzip2: not one block, but one was expected")
+        });
+        let (block, bits, checksum) = found?;
+        self.count(checksum);
+        self.bits.add(block, bits)
     }
 
     /// Copies a block as it is stored.
@@ -242,49 +250,28 @@ impl Runs {
     }
 }
 
-/// A compressed block, without anything around it.
-struct PackedBlock {
-    /// Its bits, from the first on.
-    bytes: Vec<u8>,
-    bits: u64,
-    checksum: u32,
+/// Has the library make a stream of the bytes of one block.
+fn compress(plain: &[u8], level: u8) -> Result<Vec<u8>> {
+    let failed = |cause| Error::io("compressing a bzip2 block", cause);
+    let mut encoder = BzEncoder::new(Vec::new(), Compression::new(level.into()));
+    encoder.write_all(plain).map_err(failed)?;
+    encoder.finish().map_err(failed)
 }
 
-impl PackedBlock {
-    /// Has the library make a stream of the bytes, and takes the block out of it.
-    fn new(plain: &[u8], level: u8) -> Result<Self> {
-        let failed = |cause| Error::io("compressing a bzip2 block", cause);
-        let mut encoder = BzEncoder::new(Vec::new(), Compression::new(level.into()));
-        encoder.write_all(plain).map_err(failed)?;
-        let stream = encoder.finish().map_err(failed)?;
-        Self::of_stream(stream).ok_or_else(|| {
-            Error::corrupt(Place::File, "bzip2: not one block, but one was expected")
-        })
-    }
-
-    /// The only block of a stream.
-    fn of_stream(mut stream: Vec<u8>) -> Option<Self> {
-        let checksum = u32::from_be_bytes(*stream.get(CHECKSUM_AT..)?.first_chunk()?);
-        let tail = u128::from_be_bytes(*stream.last_chunk()?);
-        // Of one block, the checksum of all is its own.
-        let end = end_of(checksum);
-        let spare = (0..u8::BITS).find(|&spare| {
-            let above = u128::BITS.saturating_sub(END_BITS).saturating_sub(spare);
-            tail.checked_shl(above).unwrap_or(0) >> above == end << spare
-        })?;
-        let before = HEADER_LEN.checked_mul(8)?;
-        let behind = u64::from(END_BITS.checked_add(spare)?);
-        let bits = len_u64(stream.len())
-            .checked_mul(8)?
-            .checked_sub(before)?
-            .checked_sub(behind)?;
-        stream.drain(..usize::try_from(HEADER_LEN).ok()?);
-        Some(Self {
-            bytes: stream,
-            bits,
-            checksum,
-        })
-    }
+/// The only block of a stream: the bytes that its bits begin in, the number of bits, and its checksum.
+fn only_block(stream: &[u8]) -> Option<(&[u8], u64, u32)> {
+    let checksum = u32::from_be_bytes(*stream.get(CHECKSUM_AT..)?.first_chunk()?);
+    let tail = u128::from_be_bytes(*stream.last_chunk()?);
+    // Of one block, the checksum of all is its own.
+    let end = end_of(checksum);
+    let spare = (0..u8::BITS).find(|&spare| {
+        let above = u128::BITS.saturating_sub(END_BITS).saturating_sub(spare);
+        tail.checked_shl(above).unwrap_or(0) >> above == end << spare
+    })?;
+    let block = stream.get(usize::try_from(HEADER_LEN).ok()?..)?;
+    let behind = u64::from(END_BITS.checked_add(spare)?);
+    let bits = len_u64(block.len()).checked_mul(8)?.checked_sub(behind)?;
+    Some((block, bits, checksum))
 }
 
 /// What ends a stream with this checksum of all its blocks.

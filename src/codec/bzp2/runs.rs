@@ -18,35 +18,17 @@ const CRC_POLYNOMIAL: u32 = 0x04C1_1DB7;
 /// By byte, and by how many more bytes follow it in a word: what it does to the checksum.
 static CRC_TABLES: LazyLock<[[u32; 256]; 8]> = LazyLock::new(crc_tables);
 
-/// A part of a block: some of its bytes as they are, then the last of these several times more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
-    /// Bytes of the block as they are.
-    pub(super) literal: usize,
-    /// Times that the last is repeated; the count takes one byte of the block, if there is one.
-    pub(super) repeat: u8,
-    /// Bytes of the block that the span takes.
-    pub(super) taken: usize,
-}
-
-/// The span at the start of `bytes`: all up to the first count.
-pub(super) fn span(bytes: &[u8]) -> Span {
+/// Splits a part off the start of a block: bytes as they are, how often the last of these comes again, and what is behind. The part ends
+/// with the first count; without one it is all of the block.
+pub(super) fn split_span(bytes: &[u8]) -> (&[u8], u8, &[u8]) {
     let run = bytes
         .windows(RUN)
         .position(|run| matches!(run, [a, b, c, d] if a == b && b == c && c == d));
-    let Some(start) = run else {
-        return Span {
-            literal: bytes.len(),
-            repeat: 0,
-            taken: bytes.len(),
-        };
-    };
-    let literal = start.saturating_add(RUN);
-    let count = bytes.get(literal).copied();
-    Span {
-        literal,
-        repeat: count.unwrap_or(0),
-        taken: literal.saturating_add(usize::from(count.is_some())),
+    let end = run.map_or(bytes.len(), |start| start.saturating_add(RUN));
+    let (literal, rest) = bytes.split_at_checked(end).unwrap_or((bytes, &[]));
+    match rest.split_first() {
+        Some((&count, behind)) => (literal, count, behind),
+        None => (literal, 0, rest),
     }
 }
 
@@ -56,17 +38,16 @@ pub(super) fn measure(bytes: &[u8]) -> (u64, u32) {
     let mut len = 0_u64;
     let mut rest = bytes;
     while !rest.is_empty() {
-        let span = span(rest);
-        let literal = rest.get(..span.literal).unwrap_or_default();
+        let (literal, repeat, behind) = split_span(rest);
         crc = crc_of(crc, literal);
         if let Some(&byte) = literal.last() {
             let more = [byte; MAX_REPEAT];
-            crc = crc_of(crc, more.get(..span.repeat.into()).unwrap_or_default());
+            crc = crc_of(crc, more.get(..repeat.into()).unwrap_or_default());
         }
         len = len
-            .saturating_add(len_u64(span.literal))
-            .saturating_add(span.repeat.into());
-        rest = rest.get(span.taken..).unwrap_or_default();
+            .saturating_add(len_u64(literal.len()))
+            .saturating_add(repeat.into());
+        rest = behind;
     }
     (len, !crc)
 }
@@ -145,17 +126,15 @@ mod tests {
 
     #[test]
     fn four_equal_bytes_have_a_count_behind_them() {
-        let whole = |literal, repeat, taken| Span {
-            literal,
-            repeat,
-            taken,
-        };
-        assert_eq!(span(b"abcde"), whole(5, 0, 5));
-        assert_eq!(span(b"xaaaa\x05yy"), whole(5, 5, 6));
-        assert_eq!(span(b"aaaa\x00aaaa\x02"), whole(4, 0, 5));
+        assert_eq!(split_span(b"abcde"), (&b"abcde"[..], 0, &b""[..]));
+        assert_eq!(split_span(b"xaaaa\x05yy"), (&b"xaaaa"[..], 5, &b"yy"[..]));
         assert_eq!(
-            span(b"zzaaaa"),
-            whole(6, 0, 6),
+            split_span(b"aaaa\x00aaaa\x02"),
+            (&b"aaaa"[..], 0, &b"aaaa\x02"[..])
+        );
+        assert_eq!(
+            split_span(b"zzaaaa"),
+            (&b"zzaaaa"[..], 0, &b""[..]),
             "a count that is missing is none"
         );
         assert_eq!(measure(b"aaaa\xFFaaaa\xFF").0, 518);

@@ -2,7 +2,7 @@
 //! [`Jobs`](super::super::jobs::Jobs).
 //!
 //! Bytes are decoded before a reader asks for them in three ways: by the jobs here; when a reader's own decoder has segments decoded
-//! that only need to be copied ([`Decoder::run`](super::decode::Decoder::run)); and inside a decoder that decodes several pieces at once
+//! that only need to be copied (`Decoder::copy_ready`); and inside a decoder that decodes several pieces at once
 //! ([`Cursor::will_decode_to`](crate::codec::Cursor::will_decode_to)). The first two go to the cache, which bounds them for all blocks
 //! together (`Cache::has_room_ahead`); the jobs of one reader have a bound of their own (`sequential::MAX_AHEAD`). The third is the
 //! decoder's memory, which the codec bounds.

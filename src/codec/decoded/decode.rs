@@ -1,6 +1,7 @@
 //! The decoders that run: how a thread takes one through the segments, and what other threads see of it. A thread that wants the
 //! same segment waits for its decode.
 
+use std::ops::Range;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
@@ -18,10 +19,8 @@ const SKIP: usize = 64 << 10;
 pub(super) struct Decode {
     /// The segment it is decoding; `None` while it is being opened.
     pub(super) segment: Option<u64>,
-    /// Its position.
-    pub(super) from: u64,
-    /// The decoded offset that its present step will reach.
-    pub(super) will_decode_to: u64,
+    /// From its position to the decoded offset that its next call of [`Cursor::read`] will reach.
+    pub(super) reach: Range<u64>,
     /// What it decodes.
     pub(super) stream: Arc<dyn Stream>,
     /// The segment or the error, set once, for the threads that wait for it: they wake when the decoder moves on or is dropped. If
@@ -30,14 +29,21 @@ pub(super) struct Decode {
 }
 
 impl Decode {
-    /// A decoder that decodes the segment that it stands in or before; without a `cursor`, one that is being opened at the decoded
-    /// offset `entry`.
-    pub(super) fn new(stream: &Arc<dyn Stream>, cursor: Option<&dyn Cursor>, entry: u64) -> Self {
-        let from = cursor.map_or(entry, Cursor::position);
+    /// What `cursor` is about to decode: the first segment that begins at its position or behind it.
+    pub(super) fn of(cursor: &dyn Cursor, stream: &Arc<dyn Stream>) -> Self {
+        let reach = cursor.position()..cursor.will_decode_to();
+        Self::new(stream, Some(next_segment(cursor)), reach)
+    }
+
+    /// A decoder that is being opened at the decoded offset `entry`.
+    pub(super) fn opening(entry: u64, stream: &Arc<dyn Stream>) -> Self {
+        Self::new(stream, None, entry..entry)
+    }
+
+    fn new(stream: &Arc<dyn Stream>, segment: Option<u64>, reach: Range<u64>) -> Self {
         Self {
-            segment: cursor.map(|_| from.div_ceil(len_u64(SEGMENT))),
-            from,
-            will_decode_to: cursor.map_or(entry, Cursor::will_decode_to),
+            segment,
+            reach,
             stream: Arc::clone(stream),
             outcome: OnceLock::new(),
         }
@@ -68,11 +74,10 @@ pub(super) struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    /// Decodes all segments up to `wanted`, and parks the decoder behind it. If the read is sequential, segments that the decoder has
-    /// decoded already go to the cache first: what fails there is not this reader's.
+    /// Decodes all segments up to `wanted`, copies those behind it that are ready if the read is sequential, and parks the decoder.
     ///
-    /// `None` if the block is to be looked at again: the loaded index was wrong and is dropped now, or memory ran short. Then the
-    /// decoder is parked on the way, and `grant` has the memory by now.
+    /// `None` if the thread is to look at the block again: the loaded index was wrong and is dropped now, or memory ran short. Then
+    /// the decoder is parked on the way, and `grant` has the memory by now.
     pub(super) fn run(
         mut self,
         wanted: u64,
@@ -87,58 +92,30 @@ impl Decoder<'_> {
             Ok(cursor) => cursor,
             Err(error) => return self.fail(wanted, error),
         };
-        let mut found = None;
         loop {
-            let segment = cursor.position().div_ceil(len_u64(SEGMENT));
-            if found.is_none() && segment > wanted {
+            let segment = next_segment(&*cursor);
+            if segment > wanted {
                 return self.fail(wanted, misplaced(start_of(wanted)));
             }
-            if found.is_some() && !(demand.is_sequential() && self.is_ready(&*cursor, segment)) {
-                self.park(cursor, demand, grant);
-                return Ok(found);
-            }
-            self.move_on(segment, &*cursor);
             let demand = if segment < wanted {
                 demand.on_the_way()
             } else {
                 demand
             };
-            let unread = demand.is_background() || segment > wanted;
-            let buffer = self.step(&mut *cursor, segment, demand, grant);
-            grant.pause();
-            let keep = |buffer| {
-                self.block
-                    .keep(&self.shown, segment, buffer, unread, demand)
-            };
-            match buffer.and_then(|buffer| buffer.map(keep).transpose()) {
-                Ok(Some(bytes)) => {
-                    let _ = self.shown.outcome.set(Ok(Arc::clone(&bytes)));
-                    if segment == wanted {
-                        found = Some(bytes);
-                    }
+            let unread = demand.is_background();
+            match self.decode(&mut *cursor, segment, demand, unread, grant) {
+                Ok(Some(bytes)) if segment == wanted => {
+                    self.copy_ready(cursor, demand, grant);
+                    return Ok(Some(bytes));
                 }
+                Ok(Some(_)) => {}
                 Ok(None) => {
-                    let need = cursor.needed();
-                    if cursor.position() <= start_of(segment) {
-                        self.park(cursor, demand, grant);
-                    } else {
-                        drop(cursor);
-                    }
-                    if found.is_some() {
-                        return Ok(found);
-                    }
-                    if demand.is_background() {
-                        return Err(no_memory());
-                    }
-                    // other threads may have to decode first, even with this decoder
-                    drop(self);
-                    grant.wait_for(need)?;
+                    self.wait_for_memory(cursor, segment, demand, grant)?;
                     return Ok(None);
                 }
                 Err(error) => {
                     drop(cursor);
-                    let failed = self.fail(segment, error);
-                    return if found.is_some() { Ok(found) } else { failed };
+                    return self.fail(segment, error);
                 }
             }
         }
@@ -152,12 +129,74 @@ impl Decoder<'_> {
         opened
     }
 
-    /// Goes on to the next segment, and wakes the threads that wait for the one before.
+    /// Copies to the cache, for a sequential read, the segments behind the wanted one that the decoder has decoded already, and parks
+    /// it. The reader does not get an error of those segments: a thread that reads one of them does.
+    fn copy_ready(&mut self, mut cursor: Box<dyn Cursor>, demand: Demand, grant: &mut Grant<'_>) {
+        loop {
+            let segment = next_segment(&*cursor);
+            if !demand.is_sequential() || !self.is_ready(&*cursor, segment) {
+                return self.park(cursor, demand, grant);
+            }
+            match self.decode(&mut *cursor, segment, demand, true, grant) {
+                Ok(Some(_)) => {}
+                Ok(None) => return self.park_before(segment, cursor, demand, grant),
+                Err(error) => {
+                    drop(cursor);
+                    let _ = self.fail(segment, error);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Parks the decoder, whose next step takes more memory than is free, and waits for that memory. It is shown no more meanwhile:
+    /// other threads may have to decode first, even with this decoder.
+    ///
+    /// # Errors
+    /// If no reader waits for the segment, at once; else as of [`Grant::wait_for`].
+    fn wait_for_memory(
+        self,
+        cursor: Box<dyn Cursor>,
+        segment: u64,
+        demand: Demand,
+        grant: &mut Grant<'_>,
+    ) -> Result<()> {
+        let needed = cursor.needed();
+        self.park_before(segment, cursor, demand, grant);
+        if demand.is_background() {
+            return Err(no_memory());
+        }
+        drop(self);
+        grant.wait_for(needed)
+    }
+
+    /// Decodes the segment that `cursor` stands before, and puts it into the cache; `None` if memory runs short.
+    fn decode(
+        &mut self,
+        cursor: &mut dyn Cursor,
+        segment: u64,
+        demand: Demand,
+        unread: bool,
+        grant: &mut Grant<'_>,
+    ) -> Result<Option<Arc<CountedBuf>>> {
+        self.move_on(segment, cursor);
+        let buffer = self.fill(cursor, segment, demand, grant);
+        grant.pause();
+        let Some(buffer) = buffer? else {
+            return Ok(None);
+        };
+        let block = self.block;
+        let bytes = block.keep(&self.shown, segment, buffer, unread, demand)?;
+        let _ = self.shown.outcome.set(Ok(Arc::clone(&bytes)));
+        Ok(Some(bytes))
+    }
+
+    /// Shows that it goes on to the next segment, and wakes the threads that wait for the one before.
     fn move_on(&mut self, segment: u64, cursor: &dyn Cursor) {
         if self.shown.segment == Some(segment) {
             return;
         }
-        let next = Arc::new(Decode::new(&self.shown.stream, Some(cursor), 0));
+        let next = Arc::new(Decode::of(cursor, &self.shown.stream));
         let mut state = self.block.lock();
         state
             .decodes
@@ -168,8 +207,8 @@ impl Decoder<'_> {
         self.block.moved.notify_all();
     }
 
-    /// Decodes one segment with a decoder that stands at most one segment before it; `None` if memory runs short.
-    fn step(
+    /// The bytes of a segment, from a decoder that stands at most one segment before it; `None` if memory runs short.
+    fn fill(
         &self,
         cursor: &mut dyn Cursor,
         segment: u64,
@@ -181,8 +220,8 @@ impl Decoder<'_> {
         let start = start_of(segment);
         let mut filled = 0;
         while filled < buffer.len() {
-            let need = cursor.needed();
-            if !grant.admit(need, demand)? {
+            let needed = cursor.needed();
+            if !grant.admit(needed, demand)? {
                 return Ok(None);
             }
             let before = cursor.position();
@@ -195,7 +234,7 @@ impl Decoder<'_> {
             } else {
                 return Err(misplaced(start));
             }
-            if cursor.position() == before && cursor.needed() <= need {
+            if cursor.position() == before && cursor.needed() <= needed {
                 return Err(misplaced(before));
             }
         }
@@ -220,6 +259,20 @@ impl Decoder<'_> {
         }
     }
 
+    /// Parks a decoder that memory ran short for while it decoded the segment. One that has begun it is dropped instead: it can't give
+    /// the bytes of the segment again.
+    fn park_before(
+        &self,
+        segment: u64,
+        cursor: Box<dyn Cursor>,
+        demand: Demand,
+        grant: &mut Grant<'_>,
+    ) {
+        if cursor.position() <= start_of(segment) {
+            self.park(cursor, demand, grant);
+        }
+    }
+
     /// Ends with an error at a segment, which is remembered if it is damage; with `None` if the index was to blame.
     fn fail(&self, segment: u64, error: Error) -> Result<Option<Arc<CountedBuf>>> {
         if self.block.blames_index(&self.shown, segment, &error) {
@@ -239,6 +292,11 @@ impl Drop for Decoder<'_> {
         drop(state);
         self.block.moved.notify_all();
     }
+}
+
+/// The segment that a decoder decodes next: the first one that begins at its position or behind it.
+fn next_segment(cursor: &dyn Cursor) -> u64 {
+    cursor.position().div_ceil(len_u64(SEGMENT))
 }
 
 fn no_memory() -> Error {

@@ -29,7 +29,7 @@ use crate::source::{Fields, len_u64};
 const LEAST_SEGMENTS: u64 = 4;
 
 /// Bytes of memory for each byte of an index while it is loaded: its own, and what [`Stream::import`] makes of it.
-const LOAD_NEED: u64 = 6;
+const LOAD_FACTOR: u64 = 6;
 
 /// What is known of the segments, and of the index that is made of it.
 #[derive(Default)]
@@ -105,9 +105,9 @@ impl Decoded {
     /// Loads the index of this key. `None` if there is none that fits the block, or no memory for it.
     fn load_index_from(&self, slot: &IndexSlot, key: &[u8]) -> Option<()> {
         let found = slot.find(key)?;
-        let need = found.len().saturating_mul(LOAD_NEED);
+        let total = found.len().saturating_mul(LOAD_FACTOR);
         let mut grant = Grant::new(&self.cache);
-        admit(&mut grant, need, Demand::Sequential(self.key))?;
+        admit(&mut grant, total, Demand::Sequential(self.key))?;
         let bytes = found.read(key)?;
         let Some((stream, sums)) = self.parse(&bytes) else {
             log::warn!("a stored index does not fit its block, and is not used");
@@ -180,10 +180,10 @@ impl Decoded {
         let slot = self.slot.as_ref()?;
         let count = segments(self.len);
         let held = self.lock().stream.held();
-        let need = sums_len(usize::try_from(count).ok()?).saturating_add(held);
+        let total = sums_len(usize::try_from(count).ok()?).saturating_add(held);
         let mut grant = Grant::new(&self.cache);
-        admit(&mut grant, need, Demand::Background(self.key))?;
-        let mut index = Vec::with_capacity(usize::try_from(need).ok()?.checked_add(16)?);
+        admit(&mut grant, total, Demand::Background(self.key))?;
+        let mut index = Vec::with_capacity(usize::try_from(total).ok()?.checked_add(16)?);
         let (stream, key) = {
             let state = &*self.lock();
             let sums = &state.sums;
@@ -210,10 +210,10 @@ impl Decoded {
     }
 }
 
-/// Waits until `need` bytes of memory may be used for an index.
-fn admit(grant: &mut Grant<'_>, need: u64, demand: Demand) -> Option<()> {
-    grant.wait_for(need).ok()?;
-    grant.admit(need, demand).ok()?.then_some(())
+/// Waits until `total` bytes of memory may be used for an index.
+fn admit(grant: &mut Grant<'_>, total: u64, demand: Demand) -> Option<()> {
+    grant.wait_for(total).ok()?;
+    grant.admit(total, demand).ok()?.then_some(())
 }
 
 /// Whether an index of this stream, of so many decoded bytes, is worth storing.

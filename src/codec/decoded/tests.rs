@@ -42,15 +42,8 @@ struct Fake {
     /// Decoders that have begun, and the most of them at once.
     begun: AtomicUsize,
     most: AtomicUsize,
-    pause: Option<(Barrier, Barrier)>,
-    gate: Option<Gate>,
-}
-
-/// Whoever decodes from this position on says where, and waits until the lock is free.
-struct Gate {
-    from: u64,
-    reached: Mutex<mpsc::Sender<u64>>,
-    shut: RwLock<()>,
+    /// Called with the position before bytes are decoded.
+    before: Box<dyn Fn(u64) + Send + Sync>,
 }
 
 struct FakeCursor {
@@ -73,9 +66,21 @@ impl Fake {
             live: Arc::default(),
             begun: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
-            pause: None,
-            gate: None,
+            before: Box::new(|_| ()),
         }
+    }
+}
+
+impl Fake {
+    /// Has each decoder wait at the first barrier before it decodes bytes, and then at the second.
+    fn pause(&mut self) -> Arc<(Barrier, Barrier)> {
+        let barriers = Arc::new((Barrier::new(2), Barrier::new(2)));
+        let waits_at = Arc::clone(&barriers);
+        self.before = Box::new(move |_| {
+            waits_at.0.wait();
+            waits_at.1.wait();
+        });
+        barriers
     }
 }
 
@@ -110,16 +115,7 @@ impl Cursor for FakeCursor {
             let begun = self.stream.begun.fetch_add(1, Ordering::SeqCst) + 1;
             self.stream.most.fetch_max(begun, Ordering::SeqCst);
         }
-        if let Some((reached, go)) = &self.stream.pause {
-            reached.wait();
-            go.wait();
-        }
-        if let Some(gate) = &self.stream.gate
-            && self.position >= gate.from
-        {
-            let _ = gate.reached.lock().unwrap().send(self.position); // the test may be over
-            drop(gate.shut.read().unwrap());
-        }
+        (self.stream.before)(self.position);
         if self.stream.refuse.load(Ordering::SeqCst) {
             return Err(Error::io("reading", std::io::Error::other("not now")));
         }
@@ -198,11 +194,10 @@ fn many_threads_read_what_a_slice_would_give_within_the_budget() {
 #[test]
 fn a_segment_is_decoded_once_however_many_wait() {
     let mut fake = Fake::new(MIB);
-    fake.pause = Some((Barrier::new(2), Barrier::new(2)));
+    let (reached, go) = &*fake.pause();
     let fake = Arc::new(fake);
     let cache = Cache::new(16 * MIB);
     let decoded = Decoded::new(fake.clone(), 4 * MIB, &cache, None);
-    let (reached, go) = fake.pause.as_ref().unwrap();
     let asked = Barrier::new(9);
     thread::scope(|scope| {
         for reader in 0..8 {
@@ -244,11 +239,10 @@ fn reading_on_never_starts_over() {
 fn what_a_reader_waited_for_is_no_longer_ahead_of_him() {
     let mut fake = Fake::new(u64::MAX);
     fake.parallel = false;
-    fake.pause = Some((Barrier::new(2), Barrier::new(2)));
+    let (reached, go) = &*fake.pause();
     let fake = Arc::new(fake);
     let cache = Cache::new(8 * MIB); // One segment may be ahead.
     let decoded = Decoded::new(fake.clone(), 3 * MIB, &cache, None);
-    let (reached, go) = fake.pause.as_ref().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             for index in 0..3 {
@@ -270,15 +264,18 @@ fn what_a_reader_waited_for_is_no_longer_ahead_of_him() {
 #[test]
 fn a_second_decoder_runs_ahead_from_the_next_entry() {
     let (reached, places) = mpsc::channel();
+    let gate = Arc::new(RwLock::new(()));
     let mut fake = Fake::new(4 * MIB);
-    fake.gate = Some(Gate {
-        from: 8 * MIB,
-        reached: Mutex::new(reached),
-        shut: RwLock::default(),
+    let waits_at = Arc::clone(&gate);
+    fake.before = Box::new(move |position| {
+        if position >= 8 * MIB {
+            let _ = reached.send(position); // the test may be over
+            drop(waits_at.read().unwrap());
+        }
     });
     let fake = Arc::new(fake);
     let decoded = Decoded::new(fake.clone(), 64 * MIB, &Cache::new(64 * MIB), None);
-    let shut = fake.gate.as_ref().unwrap().shut.write().unwrap();
+    let shut = gate.write().unwrap();
     for index in 0..8 {
         read(&decoded, index * MIB, 1 << 20).unwrap();
     }

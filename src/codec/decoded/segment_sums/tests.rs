@@ -2,7 +2,7 @@ use super::super::decode::{Decode, Decoder};
 use super::*;
 use crate::codec::bzp2::Bzp2;
 use crate::codec::deflate::{crc32, ordinary_stream};
-use crate::codec::testing::{encoded, image, numbers, read_all};
+use crate::codec::testing::{Counted, encoded, image, numbers, read_all};
 use crate::codec::zlib::Zlib;
 use crate::codec::{Cache, Codec, Decoded};
 use crate::source::{Memory, Source};
@@ -15,23 +15,6 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const KEY: &[u8] = b"key";
-
-/// Stored bytes, counted as they are read.
-struct Counting {
-    bytes: Memory,
-    read: AtomicU64,
-}
-
-impl Source for Counting {
-    fn len(&self) -> u64 {
-        self.bytes.len()
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
-        self.bytes.read_exact_at(buf, offset)
-    }
-}
 
 /// A block: its codec, its stored bytes and what they decode to.
 struct Block {
@@ -57,11 +40,9 @@ static BLOCKS: LazyLock<[Block; 3]> = LazyLock::new(|| {
 
 impl Block {
     /// The block as a mount has it that keeps indexes in `dir`.
-    fn open(&self, dir: &Path, key: &'static [u8]) -> (Arc<Decoded>, Arc<Counting>) {
-        let stored = Arc::new(Counting {
-            bytes: Memory::new(self.stored.clone()),
-            read: AtomicU64::new(0),
-        });
+    fn open(&self, dir: &Path, key: &'static [u8]) -> (Arc<Decoded>, Arc<Counted<Memory>>) {
+        let stored = Memory::new(self.stored.clone());
+        let stored = Arc::new(Counted(stored, AtomicU64::new(0)));
         let len = self.plain.len() as u64;
         let stream = self.codec.open(stored.clone(), len).unwrap().stream;
         let slot = IndexSlot::new(dir, move || Some(key.to_vec()));
@@ -120,7 +101,7 @@ fn after_a_pass_another_mount_reads_the_end_without_what_is_before_it() {
         let dir = TempDir::new().unwrap();
         let (first, stored) = block.open(dir.path(), KEY);
         assert!(read_all(&*first).unwrap() == block.plain);
-        let whole_slot = stored.read.load(Ordering::Relaxed);
+        let whole_slot = stored.1.load(Ordering::Relaxed);
         let index = kept(dir.path());
         drop(first);
 
@@ -129,7 +110,7 @@ fn after_a_pass_another_mount_reads_the_end_without_what_is_before_it() {
         let at = block.plain.len() - end.len();
         second.read_exact_at(&mut end, at as u64).unwrap();
         assert!(end == block.plain[at..]);
-        let read = stored.read.load(Ordering::Relaxed);
+        let read = stored.1.load(Ordering::Relaxed);
         assert!(read < whole_slot / 3, "{read} of {whole_slot} bytes read");
         let held = second.lock().stream.held();
         assert!(held > 0 && second.cache.used() > held);
@@ -150,7 +131,7 @@ fn the_index_of_another_state_of_the_file_is_not_used() {
     decoded
         .read_exact_at(&mut [0], block.plain.len() as u64 - 1)
         .unwrap();
-    assert!(stored.read.load(Ordering::Relaxed) >= block.stored.len() as u64);
+    assert!(stored.1.load(Ordering::Relaxed) >= block.stored.len() as u64);
     assert!(!decoded.is_indexed(&decoded.lock().stream));
 }
 
@@ -265,7 +246,7 @@ fn a_decoder_that_outlives_its_index_is_neither_believed_nor_used_again() {
     let (other, _) = block.open(dir.path(), KEY);
     for (stream, is_outdated) in [(&other.first, true), (&shared.first, false)] {
         let cursor = Arc::clone(stream).cursor(0).unwrap();
-        let shown = Arc::new(Decode::new(stream, Some(&*cursor), 0));
+        let shown = Arc::new(Decode::of(&*cursor, stream));
         let mut state = shared.lock();
         let noted = shared.note_sum(&mut state, &shown, 0, 1);
         assert_eq!(noted.is_err(), is_outdated);
@@ -336,7 +317,7 @@ fn after_a_save_the_index_is_kept_for_the_file_as_it_is_then() {
     assert!(!kept(dir.path()).is_empty());
     let (again, stored) = block.open(dir.path(), KEY);
     again.read_exact_at(&mut [0], len - 1).unwrap();
-    assert!(stored.read.load(Ordering::Relaxed) < block.stored.len() as u64 / 3);
+    assert!(stored.1.load(Ordering::Relaxed) < block.stored.len() as u64 / 3);
 }
 
 #[test]
