@@ -353,16 +353,15 @@ impl<S: Store> Writer<S> {
             Some(file) => file.clone(),
             None => self.open_writable()?,
         };
-        let only_beside = self.open_ended();
-        if only_beside || record.new_len < record.old_len {
-            record.id = self.baseline.stat.id;
-            match self.journaled(&file, &record).with_sidecar() {
-                Err(SaveFailure::Impossible(_)) if !only_beside => record.id = (0, 0),
-                done => return self.outcome(done, record, true, save),
-            }
+        let tail_will_do = !self.open_ended();
+        let beside = !tail_will_do || record.new_len < record.old_len;
+        record.sidecar_of = beside.then_some(self.baseline.stat.id);
+        let mut done = self.journaled(&file, &record).run();
+        if beside && tail_will_do && matches!(done, Err(SaveFailure::Impossible(_))) {
+            record.sidecar_of = None;
+            done = self.journaled(&file, &record).run();
         }
-        let done = self.journaled(&file, &record).with_tail();
-        self.outcome(done, record, false, save)
+        self.outcome(done, record, save)
     }
 
     fn journaled<'a>(&'a self, file: &'a S::File, record: &'a Record) -> InPlace<'a, S> {
