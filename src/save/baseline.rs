@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use super::digest::{Digest, Sha256, Update};
+use super::digest::{Digest, Sha256};
 use super::store::{Store, is_gone};
 use super::view::StoreSource;
 use crate::asdf::layout::Layout;
@@ -28,7 +28,7 @@ const STEP: usize = 1 << 20;
 pub(super) struct Baseline {
     pub(super) stat: Stat,
     pub(super) text: Arc<Vec<u8>>,
-    rest: Digest,
+    rest: [u8; 32],
     /// The byte that fills the space between the text and the first block; zero if that is empty or holds several values.
     pub(super) padding: u8,
     /// Whether FILE was changed while it was scanned, so that scan and digest may be of different bytes.
@@ -202,7 +202,7 @@ pub(super) fn scanned<S: Store>(store: &Arc<S>, file: &S::File) -> Result<(Stat,
 
 /// The SHA-256 of what stands between the text and the first block, and of all block headers; and the byte that the space between
 /// is filled with.
-fn rest(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
+fn rest(file: &dyn Source, layout: &Layout) -> Result<([u8; 32], u8)> {
     let end = layout.head().end.min(file.len());
     let mut hasher = Sha256::default();
     let (mut byte, mut mixed) = (None, false);
@@ -215,9 +215,12 @@ fn rest(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
     for block in &layout.blocks {
         let mut header = [0; 54];
         file.read_exact_at(&mut header, block.offset)?;
-        hasher.update(&header);
+        hasher.update(header);
     }
-    Ok((hasher.into(), byte.filter(|_| !mixed).unwrap_or(0)))
+    Ok((
+        hasher.finalize().into(),
+        byte.filter(|_| !mixed).unwrap_or(0),
+    ))
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@
 //! The witness is for a record that is not whole. Either it was never completed, and FILE is old; or it was being removed, which
 //! some filesystems do in several steps, and FILE is new. The witness is the first sector that differs, so it tells.
 
-use super::digest::{Digest, Sha256, Update};
+use super::digest::{Digest, Sha256, sha256};
 use super::sector::{FOOTER_LEN, SECTOR, TAG_LEN, Tag, framed, framer, padding, unframed};
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
@@ -125,7 +125,7 @@ pub struct Witness {
     /// Length in bytes, at most [`SECTOR`].
     pub len: u64,
     /// The SHA-256 of the new bytes.
-    pub digest: Digest,
+    pub digest: [u8; 32],
 }
 
 impl Witness {
@@ -139,7 +139,7 @@ impl Witness {
         Self {
             offset: first.map_or(0, |range| range.offset),
             len: len_u64(seen.len()),
-            digest: Digest::of(seen),
+            digest: sha256(seen),
         }
     }
 
@@ -147,7 +147,7 @@ impl Witness {
         Some(Self {
             offset: fields.u64_be()?,
             len: fields.u64_be().filter(|&len| len <= SECTOR)?,
-            digest: Digest(fields.array()?),
+            digest: fields.array()?,
         })
     }
 
@@ -162,7 +162,7 @@ impl Witness {
         }
         let mut found = vec![0; usize::try_from(self.len).unwrap_or(0)];
         file.read_exact_at(&mut found, self.offset)?;
-        Ok(Digest::of(&found) == self.digest)
+        Ok(sha256(&found) == self.digest)
     }
 }
 
@@ -225,7 +225,7 @@ impl Record {
     /// Those of `out`.
     pub fn write(&self, out: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut hasher = Sha256::default();
-        hasher.update(&self.tag().bytes());
+        hasher.update(self.tag().bytes());
         let mut put_framed = framer(self.tag().bytes(), out);
         let body_len = self.body_len();
         let mut put = |bytes: &[u8]| {
@@ -243,7 +243,7 @@ impl Record {
         for number in [body_len, device, inode, witness.offset, witness.len] {
             head.extend(number.to_be_bytes());
         }
-        head.extend(witness.digest.0);
+        head.extend(witness.digest);
         put(&head)?;
         for range in &self.ranges {
             let mut head = Vec::with_capacity(24);
@@ -260,7 +260,7 @@ impl Record {
         }
         let mut footer = FOOTER_MAGIC.to_vec();
         footer.extend(body_len.to_be_bytes());
-        footer.extend(Digest::from(hasher).0);
+        footer.extend(hasher.finalize());
         put_framed(&padding(body_len))?;
         put_framed(&footer)
     }
@@ -298,9 +298,9 @@ impl Record {
                 .min(body.len()),
         );
         let mut hasher = Sha256::default();
-        hasher.update(&tag.bytes());
+        hasher.update(tag.bytes());
         hasher.update(&body);
-        if Digest::from(hasher) != digest || !rest.starts_with(&padding(body_len)) {
+        if hasher.finalize()[..] != digest || !rest.starts_with(&padding(body_len)) {
             return Ok(None);
         }
         Ok(Self::parse(tag, &body).map(|record| (record, base)))
@@ -339,12 +339,12 @@ impl Record {
     }
 }
 
-fn parse_footer(footer: &[u8]) -> Option<(u64, Digest)> {
+fn parse_footer(footer: &[u8]) -> Option<(u64, [u8; 32])> {
     let mut fields = Fields(footer);
     if fields.array()? != FOOTER_MAGIC {
         return None;
     }
-    Some((fields.u64_be()?, Digest(fields.array()?)))
+    Some((fields.u64_be()?, fields.array()?))
 }
 
 impl Range {
