@@ -32,6 +32,17 @@ pub(super) enum SaveFailure {
     Unfinished(Error),
 }
 
+impl SaveFailure {
+    /// That a system call of the save of `name` has failed before anything of FILE was changed.
+    pub(super) fn of(name: &OsStr, what: &str, cause: io::Error) -> Self {
+        if impossible(&cause) {
+            Self::Impossible(format!("{}: {what}: {cause}", name.display()))
+        } else {
+            Error::io(format!("{}: {what}", name.display()), cause).into()
+        }
+    }
+}
+
 impl From<Error> for SaveFailure {
     fn from(error: Error) -> Self {
         Self::Refused(error)
@@ -121,12 +132,16 @@ fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> 
 }
 
 impl<S: Store> InPlace<'_, S> {
-    /// The whole save.
+    /// The whole save: J1 to J5.
     pub(super) fn run(&self) -> Result<(), SaveFailure> {
         match self.record.sidecar_of {
-            Some(_) => self.commit_sidecar()?,
-            None => self.commit_tail()?,
+            Some(_) => self.place_sidecar()?,
+            None => self.place_tail()?,
         }
+        self.commit().map_err(|error| match self.withdraw() {
+            Ok(()) if error.is_no_room() => SaveFailure::Refused(error),
+            _ => SaveFailure::Unsure(error),
+        })?;
         self.write_durably()
             .map_err(|error| self.taken_back(error))?;
         self.close(self.record.new_len)
@@ -153,20 +168,28 @@ impl<S: Store> InPlace<'_, S> {
         self.durable(|| self.cut(len), || self.store.sync_all(self.file))
     }
 
-    /// J1 and J2 with the record in FILE's tail.
-    fn commit_tail(&self) -> Result<(), SaveFailure> {
-        self.prepare_tail().map_err(|error| {
+    /// J1 with the record in FILE's tail.
+    fn place_tail(&self) -> Result<(), SaveFailure> {
+        let place = || {
+            self.reserve(self.record.tail()?)?;
+            self.reserve_ranges()?;
+            self.write_tail()
+        };
+        place().map_err(|error| {
             // no footer has been written, so that the tail means nothing
             match self.cut(self.record.old_len) {
                 Ok(()) => SaveFailure::Refused(error),
                 Err(_) => SaveFailure::Unsure(error),
             }
-        })?;
-        self.durable(|| self.write_tail(), || self.store.sync_data(self.file))
-            .map_err(|error| match self.withdraw() {
-                Ok(()) if error.is_no_room() => SaveFailure::Refused(error),
-                _ => SaveFailure::Unsure(error),
-            })
+        })
+    }
+
+    /// J2. What it makes durable is the record in FILE's tail, or the name of a sidecar that is durable itself.
+    fn commit(&self) -> Result<()> {
+        match self.record.sidecar_of {
+            Some(_) => self.durable(|| Ok(()), || self.store.sync_dir()),
+            None => self.durable(|| self.write_tail(), || self.store.sync_data(self.file)),
+        }
     }
 
     /// Ends a committed save whose bytes can't be written because of `error`. If the disk was full, the save is taken back: the old bytes
@@ -194,13 +217,6 @@ impl<S: Store> InPlace<'_, S> {
         };
         write()?;
         self.durable(write, || self.store.sync_all(self.file))
-    }
-
-    /// J1.
-    fn prepare_tail(&self) -> Result<()> {
-        self.reserve(self.record.tail()?)?;
-        self.reserve_ranges()?;
-        self.write_tail()
     }
 
     /// Writes the record behind the bytes of FILE.
@@ -248,8 +264,8 @@ impl<S: Store> InPlace<'_, S> {
         }
     }
 
-    /// J1 and J2 with the record in a sidecar.
-    fn commit_sidecar(&self) -> Result<(), SaveFailure> {
+    /// J1 with the record in a sidecar: it is durable, but not yet its name.
+    fn place_sidecar(&self) -> Result<(), SaveFailure> {
         let temporary = name::temporary(self.name);
         let sidecar = name::sidecar(self.name);
         let renamed = self.prepare_sidecar(&temporary).and_then(|()| {
@@ -259,12 +275,7 @@ impl<S: Store> InPlace<'_, S> {
         renamed.inspect_err(|_| {
             // it may never have been made; a leftover goes at the next mount
             let _ = self.store.unlink(&temporary);
-        })?;
-        self.durable(|| Ok(()), || self.store.sync_dir())
-            .map_err(|error| match self.withdraw() {
-                Ok(()) if error.is_no_room() => SaveFailure::Refused(error),
-                _ => SaveFailure::Unsure(error),
-            })
+        })
     }
 
     /// Removes the sidecar, durably.
@@ -349,11 +360,7 @@ impl<S: Store> InPlace<'_, S> {
     }
 
     fn refusal(&self, what: &str, cause: io::Error) -> SaveFailure {
-        if impossible(&cause) {
-            SaveFailure::Impossible(format!("{}: {what}: {cause}", self.name.display()))
-        } else {
-            self.error(what, cause).into()
-        }
+        SaveFailure::of(self.name, what, cause)
     }
 
     fn error(&self, what: &str, cause: io::Error) -> Error {

@@ -348,11 +348,7 @@ impl<S: Store> Replace<'_, S> {
     }
 
     fn refusal(&self, what: &str, cause: io::Error) -> SaveFailure {
-        if impossible(&cause) {
-            SaveFailure::Impossible(format!("{}: {what}: {cause}", self.name.display()))
-        } else {
-            self.failed(what, cause).into()
-        }
+        SaveFailure::of(self.name, what, cause)
     }
 }
 
