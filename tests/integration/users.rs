@@ -355,11 +355,14 @@ fn a_mount_for_writing_wants_the_file_for_itself_and_a_save_nobody_else_who_writ
         assert_eq!(file.sync_all().unwrap_err().raw_os_error(), EBUSY, "{name}");
     }
     drop(other);
-    eventually("the tree is saved once FILE is open for writing nowhere else", || {
-        let mut tree = File::create(mount.path("tree.yaml")).unwrap();
-        tree.write_all(text.as_bytes()).unwrap();
-        tree.sync_all().is_ok()
-    });
+    eventually(
+        "the tree is saved once FILE is open for writing nowhere else",
+        || {
+            let mut tree = File::create(mount.path("tree.yaml")).unwrap();
+            tree.write_all(text.as_bytes()).unwrap();
+            tree.sync_all().is_ok()
+        },
+    );
     assert_eq!(mount.text("tree.yaml"), text);
 }
 
@@ -378,8 +381,9 @@ fn a_save_that_is_refused_while_a_program_is_executed_does_not_wait_for_that() {
     assert!(Command::new("true").status().unwrap().success());
     drop(writer);
     // a program that another test starts has our `writer` too, until the kernel has closed `tree` in it
-    eventually("the tree is saved once FILE is open for writing nowhere else", || {
-        tree.sync_all().is_ok()
-    });
+    eventually(
+        "the tree is saved once FILE is open for writing nowhere else",
+        || tree.sync_all().is_ok(),
+    );
     assert_eq!(mount.text("tree.yaml"), text);
 }
