@@ -41,6 +41,7 @@ mod pieces;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::future::Future;
 use std::path::PathBuf;
@@ -53,7 +54,6 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::codec::Cache;
 use client::{Clients, StoredObject};
-use credentials::Variables;
 use disk::PieceStore;
 use location::Address;
 use object::ObjectBytes;
@@ -128,7 +128,7 @@ impl Remote {
     fn with_variables(
         options: RemoteOptions,
         cache: &Arc<Cache>,
-        variables: Variables,
+        variables: HashMap<String, String>,
     ) -> crate::error::Result<Self> {
         let disk = options.disk.as_ref();
         let disk = disk

@@ -104,7 +104,7 @@
 //! does saves on real files.
 
 mod baseline;
-pub mod digest;
+mod digest;
 pub mod edit;
 mod file_path;
 mod holder;

@@ -134,16 +134,16 @@ impl Allowance {
 
 /// The properties of an ndarray node, or of a field of its datatype.
 #[derive(Default)]
-struct Properties<'t> {
+pub(super) struct Properties<'t> {
     legacy: bool,
     name: Option<Node<'t>>,
     data: Option<Node<'t>>,
     source: Option<Node<'t>>,
-    datatype: Option<Node<'t>>,
-    byteorder: Option<Node<'t>>,
-    shape: Option<Node<'t>>,
+    pub(super) datatype: Option<Node<'t>>,
+    pub(super) byteorder: Option<Node<'t>>,
+    pub(super) shape: Option<Node<'t>>,
     offset: Option<Node<'t>>,
-    strides: Option<Node<'t>>,
+    pub(super) strides: Option<Node<'t>>,
 }
 
 impl<'t> Properties<'t> {

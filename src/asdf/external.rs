@@ -296,15 +296,11 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::source::read_all;
 
-    struct Place {
-        _directory: tempfile::TempDir,
-        root: PathBuf,
-    }
-
     /// `root/secret.asdf`, `root/in/main.asdf`, `root/in/x.asdf`, `root/in/sub/y z.asdf`, links and a FIFO.
-    fn place() -> Place {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().canonicalize().unwrap();
+    fn place() -> tempfile::TempDir {
+        let above = std::env::temp_dir().canonicalize().unwrap();
+        let place = tempfile::tempdir_in(above).unwrap();
+        let root = place.path();
         std::fs::create_dir_all(root.join("in/sub")).unwrap();
         for (name, data) in [
             ("secret.asdf", "secret"),
@@ -321,16 +317,13 @@ mod tests {
         std::fs::write(root.join("in/passwd"), "root:x:0:0").unwrap();
         std::os::unix::fs::symlink("../secret.asdf", root.join("in/link.asdf")).unwrap();
         std::os::unix::fs::symlink("x.asdf", root.join("in/inner.asdf")).unwrap();
-        Place {
-            _directory: directory,
-            root,
-        }
+        place
     }
 
     #[test]
     fn a_file_is_located_without_being_opened() {
         let place = place();
-        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), None).unwrap();
+        let sandbox = Sandbox::new(&place.path().join("in/main.asdf"), None).unwrap();
         for (uri, want) in [
             ("x.asdf#/a", Some("in/x.asdf")),
             ("./sub/.././x.asdf", Some("in/x.asdf")),
@@ -341,7 +334,7 @@ mod tests {
             ("http://example.org/x.asdf", None),
         ] {
             let found = sandbox.located(uri).ok();
-            assert_eq!(found, want.map(|want| place.root.join(want)), "{uri}");
+            assert_eq!(found, want.map(|want| place.path().join(want)), "{uri}");
         }
     }
 
@@ -352,8 +345,8 @@ mod tests {
     #[test]
     fn files_beside_the_file_are_read() {
         let place = place();
-        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), None).unwrap();
-        let absolute = format!("file://{}/in/x.asdf", place.root.display());
+        let sandbox = Sandbox::new(&place.path().join("in/main.asdf"), None).unwrap();
+        let absolute = format!("file://{}/in/x.asdf", place.path().display());
         for (uri, want) in [
             ("x.asdf", "x"),
             ("x.asdf#", "x"),
@@ -370,7 +363,7 @@ mod tests {
     #[test]
     fn the_length_of_another_file_is_read_once_for_each_state_of_it() {
         let place = place();
-        let main = place.root.join("in/main.asdf");
+        let main = place.path().join("in/main.asdf");
         std::fs::write(&main, Sample::new().bytes()).unwrap();
         let options = OpenOptions {
             sandbox: Some(Arc::new(Sandbox::new(&main, None).unwrap())),
@@ -379,7 +372,7 @@ mod tests {
         let main = Arc::new(File::open(&main).unwrap());
         let snapshot = Snapshot::open(main, Cache::new(1 << 20), options).unwrap();
         let len = |uri: &str| snapshot.external_len(uri);
-        let path = place.root.join("in/x.asdf");
+        let path = place.path().join("in/x.asdf");
         assert_eq!(len("x.asdf").unwrap(), 1);
         // what is known is believed as long as the file is the same, whatever it is called
         let mark = |len: Result<u64>| {
@@ -388,7 +381,7 @@ mod tests {
         };
         mark(Ok(77));
         assert_eq!(len("./sub/../x.asdf#1").unwrap(), 77);
-        mark(Err(Error::corrupt(super::Place::File, "marked")));
+        mark(Err(Error::corrupt(Place::File, "marked")));
         assert!(len("x.asdf").unwrap_err().to_string().contains("marked"));
         std::fs::write(&path, Sample::new().block(b"longer").bytes()).unwrap();
         assert_eq!(len("x.asdf").unwrap(), 6);
@@ -400,8 +393,8 @@ mod tests {
     #[test]
     fn nothing_outside_is_opened() {
         let place = place();
-        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), None).unwrap();
-        let absolute = format!("{}/secret.asdf", place.root.display());
+        let sandbox = Sandbox::new(&place.path().join("in/main.asdf"), None).unwrap();
+        let absolute = format!("{}/secret.asdf", place.path().display());
         for uri in [
             "../secret.asdf",
             "%2e%2e/secret.asdf",
@@ -428,7 +421,7 @@ mod tests {
     #[test]
     fn another_directory_may_be_allowed() {
         let place = place();
-        let sandbox = Sandbox::new(&place.root.join("in/main.asdf"), Some(&place.root)).unwrap();
+        let sandbox = Sandbox::new(&place.path().join("in/main.asdf"), Some(place.path())).unwrap();
         assert_eq!(read(&sandbox, "../secret.asdf").unwrap(), b"secret");
         assert_eq!(read(&sandbox, "x.asdf").unwrap(), b"x");
         assert!(read(&sandbox, "link.asdf").is_err());

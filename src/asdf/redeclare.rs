@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::Snapshot;
 use super::array::{Array, Origin};
 use super::datatype::{Datatype, Orders};
+use super::decl::Properties;
 use super::gather::Strided;
 use super::npy::Header;
 use super::scalar::Type;
@@ -17,15 +18,6 @@ use super::strided::View;
 use super::tree::{Node, NodeKind};
 use crate::error::{Error, Place, Result, corrupt};
 use crate::source::Source;
-
-/// The properties of an ndarray that say how its elements lie in its block.
-#[derive(Default)]
-struct Values<'t> {
-    datatype: Option<Node<'t>>,
-    byteorder: Option<Node<'t>>,
-    shape: Option<Node<'t>>,
-    strides: Option<Node<'t>>,
-}
 
 impl Snapshot {
     /// Why array `i` can't get another datatype or shape together with all bytes of its block, if that is so.
@@ -48,7 +40,7 @@ impl Snapshot {
         if array.offset() != 0 || !is_empty && !array.view(len).is_ok_and(covers) {
             return Some("it is a view of a part of its block");
         }
-        Values::of(array, self.text()).err()
+        layout_of(array, self.text()).err()
     }
 
     /// The elements of an NPY file in C order.
@@ -79,8 +71,8 @@ impl Snapshot {
             return Err(refused(why));
         }
         let mut text = self.text().to_vec();
-        let values = Values::of(array, &text).map_err(refused)?;
-        let changes = values.changes(array, new)?;
+        let layout = layout_of(array, &text).map_err(refused)?;
+        let changes = changes(&layout, array, new)?;
         // from the end on, so that the places of those before stay what they are
         for (at, value) in changes.into_iter().rev() {
             let old = text.get(at.clone()).unwrap_or_default();
@@ -96,89 +88,89 @@ impl Snapshot {
     }
 }
 
-impl<'t> Values<'t> {
-    /// Those of an array, each of which stands in its declaration itself.
-    fn of(array: &'t Array, text: &[u8]) -> Result<Self, &'static str> {
-        let node = array.node().filter(|node| node.kind() == NodeKind::Mapping);
-        let node = node.ok_or("its declaration is an alias")?;
-        let mut found = Self::default();
-        for (key, value) in node.entries() {
-            let slot = match key.text() {
-                Some("datatype") => &mut found.datatype,
-                Some("byteorder") => &mut found.byteorder,
-                Some("shape") => &mut found.shape,
-                Some("strides") => &mut found.strides,
-                Some("mask") if value.follow().kind() != NodeKind::Scalar => {
-                    return Err("it has a mask, which would no longer fit");
-                }
-                _ if key.is_merge() => return Err("its declaration merges another mapping"),
-                _ => continue,
-            };
-            if slot.replace(value).is_some() {
-                return Err("its declaration has a key twice");
+/// The properties of an array that say how its elements lie in its block, each of which stands in its declaration itlayout.
+fn layout_of<'t>(array: &'t Array, text: &[u8]) -> Result<Properties<'t>, &'static str> {
+    let node = array.node().filter(|node| node.kind() == NodeKind::Mapping);
+    let node = node.ok_or("its declaration is an alias")?;
+    let mut found = Properties::default();
+    for (key, value) in node.entries() {
+        let slot = match key.text() {
+            Some("datatype") => &mut found.datatype,
+            Some("byteorder") => &mut found.byteorder,
+            Some("shape") => &mut found.shape,
+            Some("strides") => &mut found.strides,
+            Some("mask") if value.follow().kind() != NodeKind::Scalar => {
+                return Err("it has a mask, which would no longer fit");
             }
-        }
-        let all = [found.datatype, found.byteorder, found.shape, found.strides];
-        let marked =
-            |value: Node<'_>| matches!(text.get(value.span().start), Some(b'&' | b'!' | b'*'));
-        if all.into_iter().flatten().any(marked) {
-            return Err("a value of its declaration has a tag or an anchor, or is an alias");
-        }
-        match found {
-            Self {
-                datatype: Some(_),
-                byteorder: Some(_),
-                shape: Some(_),
-                ..
-            } => Ok(found),
-            _ => Err("its declaration lacks datatype, byteorder or shape"),
+            _ if key.is_merge() => return Err("its declaration merges another mapping"),
+            _ => continue,
+        };
+        if slot.replace(value).is_some() {
+            return Err("its declaration has a key twice");
         }
     }
-
-    /// What is to stand where, in the order of the text.
-    fn changes(&self, array: &Array, new: &Header) -> Result<Vec<(Range<usize>, String)>> {
-        let mut out = Vec::new();
-        let mut change = |node: Option<Node<'_>>, value: String| {
-            out.extend(node.map(|node| (node.span(), value)));
-        };
-        let same_type = array
-            .datatype()
-            .is_some_and(|old| new.is_of(old, &new.shape));
-        if !same_type {
-            // the byte order of a plain type stands beside it, and those of fields with them
-            let order = match (&new.datatype, new.datatype.orders()) {
-                (Datatype::Struct(_), _) | (_, Orders::None | Orders::Mixed) => None,
-                (_, Orders::All(order)) => Some(order),
-            };
-            let declared = array.byteorder();
-            if let Some(order) = order.filter(|order| declared != Some(*order)) {
-                change(self.byteorder, order.to_string());
-            }
-            let old = array
-                .datatype()
-                .filter(|old| !matches!(old, Datatype::Struct(_)));
-            let datatype = declared_type(&new.datatype);
-            if old.map(declared_type).as_ref() != Some(&datatype) {
-                change(self.datatype, datatype);
-            }
-        }
-        let shape = array.shape().unwrap_or_default();
-        let rows_only = array.goes_to_the_end()
-            && same_type
-            && !shape.is_empty()
-            && shape.get(1..) == new.shape.get(1..);
-        if shape != new.shape && !rows_only {
-            change(self.shape, format!("{:?}", new.shape));
-        }
-        let strides = new.c_strides()?;
-        if array.strides() != Some(&*strides) {
-            change(self.strides, format!("{strides:?}"));
-        }
-        out.sort_by_key(|(at, _)| at.start);
-        Ok(out)
+    let all = [found.datatype, found.byteorder, found.shape, found.strides];
+    let marked = |value: Node<'_>| matches!(text.get(value.span().start), Some(b'&' | b'!' | b'*'));
+    if all.into_iter().flatten().any(marked) {
+        return Err("a value of its declaration has a tag or an anchor, or is an alias");
+    }
+    match found {
+        Properties {
+            datatype: Some(_),
+            byteorder: Some(_),
+            shape: Some(_),
+            ..
+        } => Ok(found),
+        _ => Err("its declaration lacks datatype, byteorder or shape"),
     }
 }
 
+/// What is to stand where, in the order of the text.
+fn changes(
+    layout: &Properties<'_>,
+    array: &Array,
+    new: &Header,
+) -> Result<Vec<(Range<usize>, String)>> {
+    let mut out = Vec::new();
+    let mut change = |node: Option<Node<'_>>, value: String| {
+        out.extend(node.map(|node| (node.span(), value)));
+    };
+    let same_type = array
+        .datatype()
+        .is_some_and(|old| new.is_of(old, &new.shape));
+    if !same_type {
+        // the byte order of a plain type stands beside it, and those of fields with them
+        let order = match (&new.datatype, new.datatype.orders()) {
+            (Datatype::Struct(_), _) | (_, Orders::None | Orders::Mixed) => None,
+            (_, Orders::All(order)) => Some(order),
+        };
+        let declared = array.byteorder();
+        if let Some(order) = order.filter(|order| declared != Some(*order)) {
+            change(layout.byteorder, order.to_string());
+        }
+        let old = array
+            .datatype()
+            .filter(|old| !matches!(old, Datatype::Struct(_)));
+        let datatype = declared_type(&new.datatype);
+        if old.map(declared_type).as_ref() != Some(&datatype) {
+            change(layout.datatype, datatype);
+        }
+    }
+    let shape = array.shape().unwrap_or_default();
+    let rows_only = array.goes_to_the_end()
+        && same_type
+        && !shape.is_empty()
+        && shape.get(1..) == new.shape.get(1..);
+    if shape != new.shape && !rows_only {
+        change(layout.shape, format!("{:?}", new.shape));
+    }
+    let strides = new.c_strides()?;
+    if array.strides() != Some(&*strides) {
+        change(layout.strides, format!("{strides:?}"));
+    }
+    out.sort_by_key(|(at, _)| at.start);
+    Ok(out)
+}
 /// A datatype as the tree has it, with the byte order at each field.
 fn declared_type(datatype: &Datatype) -> String {
     let mut out = String::new();

@@ -26,12 +26,12 @@ use signal_hook::iterator::Signals;
 
 use super::Args;
 use super::exit::{Exit, Failure, unwritten};
+use super::far::{self, Sources};
 use super::log::Sink;
 use super::mountpoint::{Mountpoint, unusable};
 use super::opening;
 use super::options::{Action, Options};
-use super::sources::{self, Sources};
-use super::{complain, far, idle, limits, on_terminal, unmount};
+use super::{complain, idle, limits, on_terminal, sources, unmount};
 use crate::codec::Cache;
 use crate::collection::Collection;
 use crate::fuse::{Mount, MountOptions};

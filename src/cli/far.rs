@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::exit::{Exit, Failure};
 use super::options::Options;
 use crate::codec::Cache;
-use crate::collection::Listing;
+use crate::collection::{Contents, Listing};
 use crate::error::Error;
 use crate::save::FilePath;
 use servers::{Location, Remote};
@@ -105,16 +105,16 @@ pub(super) struct UrlOpener<'a> {
     remote: OnceCell<Remote>,
 }
 
-/// What a URL names.
+/// What arguments name: in a mount it is what is mounted.
 #[cfg_attr(
     not(feature = "fuse"),
     expect(dead_code, reason = "names and lists are those of mounts only")
 )]
-pub(super) enum Named {
+pub(super) enum Sources {
     /// A file, and its name if it has one.
-    File(FilePath, Option<OsString>),
-    /// All files whose URLs begin with it.
-    Many(Listing),
+    One(FilePath, Option<OsString>),
+    /// Many, and what they are called together.
+    Many(Contents, PathBuf),
 }
 
 impl<'a> UrlOpener<'a> {
@@ -128,14 +128,14 @@ impl<'a> UrlOpener<'a> {
     }
 
     /// What `path` names in `urls`; `None` if it is not what a URL is called.
-    pub(super) fn find(&self, path: &Path, urls: &Urls) -> Result<Option<Named>, Failure> {
+    pub(super) fn find(&self, path: &Path, urls: &Urls) -> Result<Option<Sources>, Failure> {
         let Some(at) = urls.0.get(path) else {
             return Ok(None);
         };
         let remote = self.remote(path)?;
         if !at.is_prefix() {
             let name = at.name().map(OsString::from);
-            return Ok(Some(Named::File(servers::file(remote, at, path), name)));
+            return Ok(Some(Sources::One(servers::file(remote, at, path), name)));
         }
         if !at.can_list() {
             let why = "a directory, which http has no lists of; name its files, in --files-from";
@@ -143,14 +143,15 @@ impl<'a> UrlOpener<'a> {
         }
         let listing = Listing::new(servers::bucket(remote, at), self.options.matching.clone());
         let listing = listing.map_err(|error| failed(path, &error))?;
-        Ok(Some(Named::Many(listing)))
+        let contents = Contents::Listing(listing);
+        Ok(Some(Sources::Many(contents, path.to_owned())))
     }
 
     /// The file that `path` names, by its URL or as a path of this machine.
     pub(super) fn file(&self, path: &Path) -> Result<Option<FilePath>, Failure> {
         match self.find(path, &self.options.urls)? {
-            Some(Named::File(file, _)) => Ok(Some(file)),
-            Some(Named::Many(_)) => {
+            Some(Sources::One(file, _)) => Ok(Some(file)),
+            Some(Sources::Many(..)) => {
                 let why = "not a file; mount it, or name a file below it";
                 Err(Failure::of(Exit::Usage, path, why))
             }

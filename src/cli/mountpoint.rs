@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::exit::{Exit, Failure};
+use super::far::Sources;
 use super::options::Options;
-use super::sources::Sources;
 use super::unmount::{self, Daemon, find};
 use crate::vfs::Mounted;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::exit::{Exit, Failure};
-use super::far::{self, UrlOpener, Urls};
+use super::far::{Sources, UrlOpener, Urls};
 use super::options::Options;
 use super::options::effect::Reads;
 use super::{Args, resolve};
@@ -16,14 +16,6 @@ use crate::codec::Cache;
 use crate::collection::Contents;
 use crate::error::Error;
 use crate::save::{Beneath, FilePath};
-
-/// What is mounted.
-pub(super) enum Sources {
-    /// A file, and its name.
-    One(FilePath, Option<OsString>),
-    /// Many, and what they are called together.
-    Many(Contents, PathBuf),
-}
 
 impl Sources {
     /// What it is called: the path of the file or of the directory.
@@ -100,10 +92,7 @@ pub(super) fn find(
     let mut urls = options.urls.clone();
     match (paths, &args.files_from) {
         ([path], None) => match far.find(path, &urls)? {
-            Some(far::Named::File(file, name)) => Ok(Sources::One(file, name)),
-            Some(far::Named::Many(listing)) => {
-                Ok(Sources::Many(Contents::Listing(listing), path.clone()))
-            }
+            Some(sources) => Ok(sources),
             None if path.is_dir() => mirror(path, options),
             None => {
                 let whole = resolve(path)?;
@@ -172,8 +161,8 @@ fn list(paths: &[PathBuf], far: &UrlOpener<'_>, urls: &Urls) -> Result<Sources, 
     for path in paths {
         let refuse = |exit, why: &str| Err(Failure::of(exit, path, why));
         let (name, file) = match far.find(path, urls)? {
-            Some(far::Named::File(file, name)) => (name, file),
-            Some(far::Named::Many(_)) => {
+            Some(Sources::One(file, name)) => (name, file),
+            Some(Sources::Many(..)) => {
                 return refuse(Exit::Usage, AMONG_FILES);
             }
             None if path.is_dir() => {

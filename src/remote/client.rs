@@ -28,7 +28,7 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, RANGE};
 
 use super::RemoteOptions;
-use super::credentials::{Profile, Variables};
+use super::credentials::Profile;
 use super::error::RemoteError;
 use super::listing::LeftOut;
 use super::location::{Address, Cloud, Location, Login};
@@ -66,7 +66,7 @@ pub(super) struct StoredObject {
 pub(super) struct Clients {
     sign: bool,
     /// The variables of the environment.
-    variables: Variables,
+    variables: HashMap<String, String>,
     connect: Duration,
     /// By scheme and login.
     web: Mutex<HashMap<(String, Option<Login>), reqwest::Client>>,
@@ -94,7 +94,7 @@ impl StoredObject {
 }
 
 impl Clients {
-    pub(super) fn new(options: &RemoteOptions, variables: Variables) -> Self {
+    pub(super) fn new(options: &RemoteOptions, variables: HashMap<String, String>) -> Self {
         Self {
             sign: options.sign,
             variables,

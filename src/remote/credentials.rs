@@ -10,16 +10,13 @@ use std::path::PathBuf;
 /// The longest file that is read.
 const FILE_LIMIT: u64 = 1 << 20;
 
-/// Environment variables.
-pub(super) type Variables = HashMap<String, String>;
-
 /// A profile; empty where there is none.
 #[derive(Default)]
 pub(super) struct Profile(HashMap<String, String>);
 
 impl Profile {
     /// The profile of `AWS_PROFILE`, or the default one.
-    pub(super) fn find(variables: &Variables) -> Self {
+    pub(super) fn find(variables: &HashMap<String, String>) -> Self {
         let name = variables
             .get("AWS_PROFILE")
             .map_or("default", String::as_str);
@@ -85,7 +82,7 @@ fn section(text: &str, found: &mut HashMap<String, String>, wanted: impl Fn(&str
 }
 
 /// The file that a variable names, or the one of this name in `~/.aws`; empty if it can't be read.
-fn read(variables: &Variables, variable: &str, name: &str) -> String {
+fn read(variables: &HashMap<String, String>, variable: &str, name: &str) -> String {
     let path = variables.get(variable).map(PathBuf::from);
     let path = path.or_else(|| {
         let home = variables.get("HOME")?;

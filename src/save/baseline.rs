@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use super::digest::{Digest, Sha256, Update};
+use super::digest::{Digest, Sha256};
 use super::store::{Store, is_gone};
 use super::view::StoreSource;
 use crate::asdf::layout::Layout;
@@ -17,18 +17,23 @@ use crate::source::{Source, Stat, each_piece, len_u64};
 /// How much is compared at a time.
 const STEP: usize = 1 << 20;
 
-/// Identity, length and times of FILE, its text, and the SHA-256 of whatever else its layout hangs on.
+/// Identity, length and times of FILE, its text and layout, and the SHA-256 of whatever else the layout hangs on.
 ///
 /// Its times, owner and mode are those of the last look, not those of the mount: what must hold since the mount began is a field of
 /// [`Writer`](super::Writer).
 ///
+/// A save takes that digest twice: of FILE as it is, for the comparison before anything is written, and of the next file, with which the
+/// save after it compares. The second one is of the planned bytes: taken from the disk later, it could be of bytes that another program
+/// has written since.
+///
 /// The text is shared with the mount that shows it, so that it takes no memory of its own, and is compared byte for byte. Block data
 /// are not read: they may be too long to be read at each save, and no save depends on them.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Baseline {
     pub(super) stat: Stat,
     pub(super) text: Arc<Vec<u8>>,
-    rest: Digest,
+    pub(super) layout: Layout,
+    rest: [u8; 32],
     /// The byte that fills the space between the text and the first block; zero if that is empty or holds several values.
     pub(super) padding: u8,
     /// Whether FILE was changed while it was scanned, so that scan and digest may be of different bytes.
@@ -51,6 +56,7 @@ impl Baseline {
         let mut now = Self {
             stat,
             text: Arc::clone(&scan.text),
+            layout: scan.layout.clone(),
             rest,
             padding,
             torn: false,
@@ -76,6 +82,7 @@ impl Baseline {
                 ..self.stat
             },
             text: Arc::clone(&next.text),
+            layout: next.layout.clone(),
             rest,
             padding,
             torn: self.torn,
@@ -100,7 +107,7 @@ impl Baseline {
     }
 
     /// Compares with FILE as it is now, by its name and by its content, which is `view`. The content is read even if the times are
-    /// the same. The new baseline has the times of now.
+    /// the same. Gives the `stat` of FILE now, with the length that a save which is not finished will give it.
     ///
     /// # Errors
     /// [`Error::Stale`] that says how, if it is another file or has other bytes; [`Error::Io`] of looking.
@@ -110,8 +117,7 @@ impl Baseline {
         name: &OsStr,
         file: &S::File,
         view: &dyn Source,
-        layout: &Layout,
-    ) -> Result<Self> {
+    ) -> Result<Stat> {
         let changed = |why: &str| {
             let why = format!("{} {why}", name.display());
             Err(Error::Stale { why })
@@ -128,18 +134,11 @@ impl Baseline {
         if is != was {
             return changed(&format!("has {is} bytes, it had {was} when it was read"));
         }
-        let stat = Stat {
-            size: was,
-            ..stat(store, file)?
-        };
-        if !self.has_text(view)? || rest(view, layout)?.0 != self.rest {
+        let stat = stat(store, file)?;
+        if !self.has_text(view)? || rest(view, &self.layout)?.0 != self.rest {
             return changed("has been changed by another program since it was read");
         }
-        Ok(Self {
-            stat,
-            timed: true,
-            ..self.clone()
-        })
+        Ok(Stat { size: was, ..stat })
     }
 
     /// Whether FILE, which is as long as it was, begins with the text.
@@ -202,7 +201,7 @@ pub(super) fn scanned<S: Store>(store: &Arc<S>, file: &S::File) -> Result<(Stat,
 
 /// The SHA-256 of what stands between the text and the first block, and of all block headers; and the byte that the space between
 /// is filled with.
-fn rest(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
+fn rest(file: &dyn Source, layout: &Layout) -> Result<([u8; 32], u8)> {
     let end = layout.head().end.min(file.len());
     let mut hasher = Sha256::default();
     let (mut byte, mut mixed) = (None, false);
@@ -215,9 +214,12 @@ fn rest(file: &dyn Source, layout: &Layout) -> Result<(Digest, u8)> {
     for block in &layout.blocks {
         let mut header = [0; 54];
         file.read_exact_at(&mut header, block.offset)?;
-        hasher.update(&header);
+        hasher.update(header);
     }
-    Ok((hasher.into(), byte.filter(|_| !mixed).unwrap_or(0)))
+    Ok((
+        hasher.finalize().into(),
+        byte.filter(|_| !mixed).unwrap_or(0),
+    ))
 }
 
 #[cfg(test)]

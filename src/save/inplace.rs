@@ -14,7 +14,7 @@ use super::name;
 use super::rope::Segment;
 use super::sector::SECTOR;
 use super::store::{Store, impossible};
-use super::view::{Appender, write_all};
+use super::view::write_all;
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Result};
 use crate::source::{Source, Stat, len_u64};
@@ -30,6 +30,17 @@ pub(super) enum SaveFailure {
     Unsure(Error),
     /// The save is committed, but not all of it has been written: its journal makes FILE new.
     Unfinished(Error),
+}
+
+impl SaveFailure {
+    /// That a system call of the save of `name` has failed before anything of FILE was changed.
+    pub(super) fn of(name: &OsStr, what: &str, cause: io::Error) -> Self {
+        if impossible(&cause) {
+            Self::Impossible(format!("{}: {what}: {cause}", name.display()))
+        } else {
+            Error::io(format!("{}: {what}", name.display()), cause).into()
+        }
+    }
 }
 
 impl From<Error> for SaveFailure {
@@ -81,7 +92,7 @@ pub(super) fn record<'a>(
     let record = Record {
         old_len: old.len(),
         new_len,
-        id: (0, 0),
+        sidecar_of: None,
         ranges,
     };
     Ok(record.len().is_some().then_some(record))
@@ -121,101 +132,140 @@ fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> 
 }
 
 impl<S: Store> InPlace<'_, S> {
-    /// The save with its record in FILE's tail.
-    pub(super) fn with_tail(&self) -> Result<(), SaveFailure> {
-        self.prepare_tail().map_err(|error| {
+    /// The whole save: J1 to J5.
+    pub(super) fn run(&self) -> Result<(), SaveFailure> {
+        match self.record.sidecar_of {
+            Some(_) => self.place_sidecar()?,
+            None => self.place_tail()?,
+        }
+        self.commit().map_err(|error| match self.withdraw() {
+            Ok(()) if error.is_no_room() => SaveFailure::Refused(error),
+            _ => SaveFailure::Unsure(error),
+        })?;
+        self.write_durably()
+            .map_err(|error| self.taken_back(error))?;
+        self.close(self.record.new_len)
+            .map_err(SaveFailure::Unfinished)
+    }
+
+    /// J3 to J5, of which any part may have been done before.
+    pub(super) fn finish(&self) -> Result<()> {
+        self.write_durably()?;
+        self.close(self.record.new_len)
+    }
+
+    /// Takes the record away so that no crash brings it back. FILE must have its old bytes.
+    pub(super) fn withdraw(&self) -> Result<()> {
+        self.close(self.record.old_len)
+    }
+
+    /// Takes the record away durably; FILE is `len` bytes long without it.
+    fn close(&self, len: u64) -> Result<()> {
+        if self.record.sidecar_of.is_some() {
+            return self.remove_sidecar();
+        }
+        self.cut(len)?;
+        self.durable(|| self.cut(len), || self.store.sync_all(self.file))
+    }
+
+    /// J1 with the record in FILE's tail.
+    fn place_tail(&self) -> Result<(), SaveFailure> {
+        let place = || {
+            self.reserve(self.record.tail()?)?;
+            self.reserve_ranges()?;
+            self.write_tail()
+        };
+        place().map_err(|error| {
             // no footer has been written, so that the tail means nothing
-            match self.cut_tail() {
+            match self.cut(self.record.old_len) {
                 Ok(()) => SaveFailure::Refused(error),
                 Err(_) => SaveFailure::Unsure(error),
             }
-        })?;
-        self.durable(|| self.write_tail(), || self.store.sync_data(self.file))
-            .map_err(|error| match self.withdraw_tail() {
-                Ok(()) if error.is_no_room() => SaveFailure::Refused(error),
-                _ => SaveFailure::Unsure(error),
-            })?;
-        self.write_durably()
-            .map_err(|error| self.taken_back(error, false))?;
-        self.close_tail().map_err(SaveFailure::Unfinished)
+        })
+    }
+
+    /// J2. What it makes durable is the record in FILE's tail, or the name of a sidecar that is durable itself.
+    fn commit(&self) -> Result<()> {
+        match self.record.sidecar_of {
+            Some(_) => self.durable(|| Ok(()), || self.store.sync_dir()),
+            None => self.durable(|| self.write_tail(), || self.store.sync_data(self.file)),
+        }
     }
 
     /// Ends a committed save whose bytes can't be written because of `error`. If the disk was full, the save is taken back: the old bytes
     /// are made durable, and then the record goes. Until they are durable, the record makes FILE new.
-    fn taken_back(&self, error: Error, sidecar: bool) -> SaveFailure {
+    fn taken_back(&self, error: Error) -> SaveFailure {
         // what a shorter file has lost is not in the record
         let whole = self.record.new_len >= self.record.old_len;
-        if !error.is_no_room() || !whole || self.restore(sidecar).is_err() {
+        if !error.is_no_room() || !whole || self.restore().is_err() {
             return SaveFailure::Unfinished(error);
         }
-        let withdrawn = if sidecar {
-            self.withdraw_sidecar()
-        } else {
-            self.withdraw_tail()
-        };
-        match withdrawn {
+        match self.withdraw() {
             Ok(()) => SaveFailure::Refused(error),
             Err(_) => SaveFailure::Unsure(error),
         }
     }
 
     /// Makes FILE what it was, durably; a record in its tail stays.
-    fn restore(&self, sidecar: bool) -> Result<()> {
+    fn restore(&self) -> Result<()> {
         let write = || {
             self.write_ranges(|range| &range.old)?;
-            if sidecar { self.cut_tail() } else { Ok(()) }
+            match self.record.sidecar_of {
+                Some(_) => self.cut(self.record.old_len),
+                None => Ok(()),
+            }
         };
         write()?;
         self.durable(write, || self.store.sync_all(self.file))
     }
 
-    /// J1.
-    fn prepare_tail(&self) -> Result<()> {
-        self.reserve(self.record.tail()?)?;
-        self.reserve_ranges()?;
-        self.write_tail()
-    }
-
     /// Writes the record behind the bytes of FILE.
     fn write_tail(&self) -> Result<()> {
-        let mut out = Appender::new(&**self.store, self.file, self.record.tail()?.start);
-        self.record.write(&mut |part| out.put(part))?;
-        out.flush()
+        self.write_record(self.file, self.record.tail()?.start)
     }
 
-    /// Takes the tail away again.
-    fn cut_tail(&self) -> Result<()> {
-        self.store
-            .set_len(self.file, self.record.old_len)
-            .map_err(|cause| self.error("setting the length", cause))
+    /// Writes the record to its place in a file, in large pieces.
+    fn write_record(&self, to: &S::File, start: u64) -> Result<()> {
+        /// Bytes of a piece: a whole number of sectors, in which the record comes.
+        const PIECE: usize = 1 << 20;
+        let (mut at, mut piece) = (start, Vec::new());
+        let mut flush = |piece: &mut Vec<u8>| {
+            write_all(&**self.store, to, piece, at)?;
+            at = at.saturating_add(len_u64(piece.len()));
+            piece.clear();
+            Ok(())
+        };
+        self.record.write(&mut |sector| {
+            piece.extend_from_slice(sector);
+            if piece.len() >= PIECE {
+                flush(&mut piece)?;
+            }
+            Ok(())
+        })?;
+        flush(&mut piece)
     }
 
-    /// Takes the tail away so that no crash brings it back: FILE is then as it was before the save.
-    pub(super) fn withdraw_tail(&self) -> Result<()> {
-        self.cut_tail()?;
-        self.durable(|| self.cut_tail(), || self.store.sync_all(self.file))
-    }
-
-    /// J3 to J5.
-    pub(super) fn finish_tail(&self) -> Result<()> {
-        self.write_durably()?;
-        self.close_tail()
-    }
-
-    /// J3 and J4.
+    /// J3 and J4. A sidecar stays when FILE is cut to its new length, so that is done here; in FILE's tail the record would go with it.
     fn write_durably(&self) -> Result<()> {
-        self.apply()?;
-        self.durable(|| self.apply(), || self.store.sync_data(self.file))
+        let beside = self.record.sidecar_of.is_some();
+        let write = || {
+            self.apply()?;
+            if beside {
+                self.cut(self.record.new_len)
+            } else {
+                Ok(())
+            }
+        };
+        write()?;
+        if beside && self.record.new_len < self.record.old_len {
+            self.durable(write, || self.store.sync_all(self.file))
+        } else {
+            self.durable(write, || self.store.sync_data(self.file))
+        }
     }
 
-    /// J5.
-    fn close_tail(&self) -> Result<()> {
-        self.cut()?;
-        self.durable(|| self.cut(), || self.store.sync_all(self.file))
-    }
-
-    /// The save with its record in a sidecar.
-    pub(super) fn with_sidecar(&self) -> Result<(), SaveFailure> {
+    /// J1 with the record in a sidecar: it is durable, but not yet its name.
+    fn place_sidecar(&self) -> Result<(), SaveFailure> {
         let temporary = name::temporary(self.name);
         let sidecar = name::sidecar(self.name);
         let renamed = self.prepare_sidecar(&temporary).and_then(|()| {
@@ -225,19 +275,11 @@ impl<S: Store> InPlace<'_, S> {
         renamed.inspect_err(|_| {
             // it may never have been made; a leftover goes at the next mount
             let _ = self.store.unlink(&temporary);
-        })?;
-        self.durable(|| Ok(()), || self.store.sync_dir())
-            .map_err(|error| match self.withdraw_sidecar() {
-                Ok(()) if error.is_no_room() => SaveFailure::Refused(error),
-                _ => SaveFailure::Unsure(error),
-            })?;
-        self.write_beside_sidecar()
-            .map_err(|error| self.taken_back(error, true))?;
-        self.withdraw_sidecar().map_err(SaveFailure::Unfinished)
+        })
     }
 
-    /// Removes the sidecar so that no crash brings it back.
-    pub(super) fn withdraw_sidecar(&self) -> Result<()> {
+    /// Removes the sidecar, durably.
+    fn remove_sidecar(&self) -> Result<()> {
         match self.store.unlink(&name::sidecar(self.name)) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
                 return Err(self.error("removing the journal", cause));
@@ -266,33 +308,9 @@ impl<S: Store> InPlace<'_, S> {
             );
             return Err(SaveFailure::Impossible(why));
         }
-        let fill = || {
-            let mut out = Appender::new(&**self.store, &journal, 0);
-            self.record.write(&mut |part| out.put(part))?;
-            out.flush()
-        };
+        let fill = || self.write_record(&journal, 0);
         fill()?;
         Ok(self.durable(fill, || self.store.sync_all(&journal))?)
-    }
-
-    /// What follows the commit: the ranges, then the sidecar goes.
-    pub(super) fn finish_sidecar(&self) -> Result<()> {
-        self.write_beside_sidecar()?;
-        self.withdraw_sidecar()
-    }
-
-    /// J3 and J4 of a save whose record lies beside FILE, with the cut to its new length.
-    fn write_beside_sidecar(&self) -> Result<()> {
-        let write = || {
-            self.apply()?;
-            self.cut()
-        };
-        write()?;
-        if self.record.new_len < self.record.old_len {
-            self.durable(write, || self.store.sync_all(self.file))
-        } else {
-            self.durable(write, || self.store.sync_data(self.file))
-        }
     }
 
     /// Writes the ranges: a second time if the first one fails.
@@ -307,10 +325,10 @@ impl<S: Store> InPlace<'_, S> {
         ranges.try_for_each(|range| write_all(&**self.store, self.file, bytes(range), range.offset))
     }
 
-    /// Gives FILE its new length, which takes a record in its tail away.
-    fn cut(&self) -> Result<()> {
+    /// Gives FILE its old or new length, which takes a record in its tail away.
+    fn cut(&self, len: u64) -> Result<()> {
         self.store
-            .set_len(self.file, self.record.new_len)
+            .set_len(self.file, len)
             .map_err(|cause| self.error("setting the length", cause))
     }
 
@@ -342,11 +360,7 @@ impl<S: Store> InPlace<'_, S> {
     }
 
     fn refusal(&self, what: &str, cause: io::Error) -> SaveFailure {
-        if impossible(&cause) {
-            SaveFailure::Impossible(format!("{}: {what}: {cause}", self.name.display()))
-        } else {
-            self.error(what, cause).into()
-        }
+        SaveFailure::of(self.name, what, cause)
     }
 
     fn error(&self, what: &str, cause: io::Error) -> Error {

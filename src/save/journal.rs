@@ -31,8 +31,8 @@
 //! The witness is for a record that is not whole. Either it was never completed, and FILE is old; or it was being removed, which
 //! some filesystems do in several steps, and FILE is new. The witness is the first sector that differs, so it tells.
 
-use super::digest::{Digest, Sha256, Update};
-use super::sector::{FOOTER_LEN, Framer, SECTOR, TAG_LEN, Tag, framed, padding, unframed};
+use super::digest::{Digest, Sha256, sha256};
+use super::sector::{FOOTER_LEN, SECTOR, TAG_LEN, Tag, framed, framer, padding, unframed};
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
 use crate::source::{Fields, Source, len_u64};
@@ -75,8 +75,8 @@ pub struct Record {
     pub old_len: u64,
     /// Length of FILE after, in bytes.
     pub new_len: u64,
-    /// Device and inode of FILE, if the record is in a sidecar; else zero.
-    pub id: (u64, u64),
+    /// Device and inode of FILE, if the record is in a sidecar; `None` if it is in FILE's tail.
+    pub sidecar_of: Option<(u64, u64)>,
     /// The ranges, in the order of FILE and apart from each other.
     pub ranges: Vec<Range>,
 }
@@ -86,7 +86,7 @@ pub struct Record {
 pub struct Head {
     count: u32,
     body_len: u64,
-    id: (u64, u64),
+    sidecar_of: Option<(u64, u64)>,
     /// What is new in FILE once the record has been applied.
     pub witness: Witness,
 }
@@ -105,7 +105,7 @@ impl Head {
         Some(Self {
             count: fields.u32_be()?,
             body_len: fields.u64_be()?,
-            id: (fields.u64_be()?, fields.u64_be()?),
+            sidecar_of: Some((fields.u64_be()?, fields.u64_be()?)).filter(|id| *id != (0, 0)),
             witness: Witness::parse(fields)?,
         })
     }
@@ -125,7 +125,7 @@ pub struct Witness {
     /// Length in bytes, at most [`SECTOR`].
     pub len: u64,
     /// The SHA-256 of the new bytes.
-    pub digest: Digest,
+    pub digest: [u8; 32],
 }
 
 impl Witness {
@@ -139,7 +139,7 @@ impl Witness {
         Self {
             offset: first.map_or(0, |range| range.offset),
             len: len_u64(seen.len()),
-            digest: Digest::of(seen),
+            digest: sha256(seen),
         }
     }
 
@@ -147,7 +147,7 @@ impl Witness {
         Some(Self {
             offset: fields.u64_be()?,
             len: fields.u64_be().filter(|&len| len <= SECTOR)?,
-            digest: Digest(fields.array()?),
+            digest: fields.array()?,
         })
     }
 
@@ -162,7 +162,7 @@ impl Witness {
         }
         let mut found = vec![0; usize::try_from(self.len).unwrap_or(0)];
         file.read_exact_at(&mut found, self.offset)?;
-        Ok(Digest::of(&found) == self.digest)
+        Ok(sha256(&found) == self.digest)
     }
 }
 
@@ -219,22 +219,18 @@ impl Record {
         })
     }
 
-    /// Hands out the record, in pieces.
+    /// Hands out the record, sector by sector.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn write(&self, out: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut hasher = Sha256::default();
-        hasher.update(&self.tag().bytes());
-        let mut frames = Framer {
-            tag: self.tag().bytes(),
-            sector: Vec::new(),
-            out,
-        };
+        hasher.update(self.tag().bytes());
+        let mut put_framed = framer(self.tag().bytes(), out);
         let body_len = self.body_len();
         let mut put = |bytes: &[u8]| {
             hasher.update(bytes);
-            frames.put(bytes)
+            put_framed(bytes)
         };
         let mut head = VERSION.to_be_bytes().to_vec();
         head.extend(
@@ -243,10 +239,11 @@ impl Record {
                 .to_be_bytes(),
         );
         let witness = Witness::of(&self.ranges);
-        for number in [body_len, self.id.0, self.id.1, witness.offset, witness.len] {
+        let (device, inode) = self.sidecar_of.unwrap_or_default();
+        for number in [body_len, device, inode, witness.offset, witness.len] {
             head.extend(number.to_be_bytes());
         }
-        head.extend(witness.digest.0);
+        head.extend(witness.digest);
         put(&head)?;
         for range in &self.ranges {
             let mut head = Vec::with_capacity(24);
@@ -263,9 +260,9 @@ impl Record {
         }
         let mut footer = FOOTER_MAGIC.to_vec();
         footer.extend(body_len.to_be_bytes());
-        footer.extend(Digest::from(hasher).0);
-        frames.put(&padding(body_len))?;
-        frames.put(&footer)
+        footer.extend(hasher.finalize());
+        put_framed(&padding(body_len))?;
+        put_framed(&footer)
     }
 
     /// The record whose footer ends `source`, and its offset there; `None` if there is none, or not whole.
@@ -301,9 +298,9 @@ impl Record {
                 .min(body.len()),
         );
         let mut hasher = Sha256::default();
-        hasher.update(&tag.bytes());
+        hasher.update(tag.bytes());
         hasher.update(&body);
-        if Digest::from(hasher) != digest || !rest.starts_with(&padding(body_len)) {
+        if hasher.finalize()[..] != digest || !rest.starts_with(&padding(body_len)) {
             return Ok(None);
         }
         Ok(Self::parse(tag, &body).map(|record| (record, base)))
@@ -336,18 +333,18 @@ impl Record {
         whole.then_some(Self {
             old_len: tag.old_len,
             new_len: tag.new_len,
-            id: head.id,
+            sidecar_of: head.sidecar_of,
             ranges,
         })
     }
 }
 
-fn parse_footer(footer: &[u8]) -> Option<(u64, Digest)> {
+fn parse_footer(footer: &[u8]) -> Option<(u64, [u8; 32])> {
     let mut fields = Fields(footer);
     if fields.array()? != FOOTER_MAGIC {
         return None;
     }
-    Some((fields.u64_be()?, Digest(fields.array()?)))
+    Some((fields.u64_be()?, fields.array()?))
 }
 
 impl Range {
@@ -421,7 +418,7 @@ mod tests {
             Record {
                 old_len,
                 new_len: at.max(100),
-                id: (1, 2),
+                sidecar_of: Some((1, 2)),
                 ranges,
             }
         })

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use super::digest::Digest;
+use super::digest::sha256;
 
 /// The longest name of a file, in bytes.
 const NAME_MAX: usize = 255;
@@ -64,7 +64,7 @@ fn stem(file: &OsStr, room: usize) -> Vec<u8> {
     if whole.len() <= room {
         return whole.to_vec();
     }
-    let Digest([a, b, c, d, ..]) = Digest::of(whole);
+    let [a, b, c, d, ..] = sha256(whole);
     let hash = format!("~{a:02x}{b:02x}{c:02x}{d:02x}");
     let starts = |at: &usize| whole.get(*at).is_none_or(|byte| byte & 0xC0 != 0x80);
     let most = room.saturating_sub(hash.len());

@@ -39,7 +39,7 @@ enum Traces {
     /// No trace of a save. FILE was scanned to be sure of that: the outcome of the scan.
     Clean(Result<Scan>),
     /// A whole record that explains FILE as it is; or one that does not, while FILE does not parse.
-    Pending { record: Record, sidecar: bool },
+    Pending(Record),
     /// A tail that was never completed, or not wholly removed: FILE ends here.
     Unfinished(u64),
     /// A whole record that does not explain FILE, which parses, or does not belong to it: the reason, and the bytes of a record in
@@ -63,7 +63,16 @@ fn find<S: Store>(
                 start: base,
                 end: bytes.len(),
             };
-            judge(&**bytes, record, false, Some(tail))
+            // where it lies counts, not what it says of that
+            let sidecar_of = None;
+            judge(
+                &**bytes,
+                Record {
+                    sidecar_of,
+                    ..record
+                },
+                Some(tail),
+            )
         }
         _ => find_unfinished(bytes),
     }
@@ -108,7 +117,7 @@ fn find_sidecar<S: Store>(
         return ignore("not a journal");
     };
     // device numbers may change from boot to boot, inode numbers do not
-    let replaced = record.id.1 != its.id.1;
+    let replaced = record.sidecar_of.is_none_or(|of| of.1 != its.id.1);
     let (short, long) = (
         record.old_len.min(record.new_len),
         record.old_len.max(record.new_len),
@@ -128,20 +137,20 @@ fn find_sidecar<S: Store>(
     if changed {
         return foreign("the file's length has been changed since");
     }
-    judge(bytes, record, true, None).map(Some)
+    judge(bytes, record, None).map(Some)
 }
 
 /// What to do with `record`: it is pending if FILE is what that save can have left. If FILE is anything else, the record is
 /// foreign to it, unless FILE can't be read as it is: then nothing is lost by making it what the record says.
-fn judge(file: &dyn Source, record: Record, sidecar: bool, tail: Option<Extent>) -> Result<Traces> {
+fn judge(file: &dyn Source, record: Record, tail: Option<Extent>) -> Result<Traces> {
     if explains(file, &record)? {
-        return Ok(Traces::Pending { record, sidecar });
+        return Ok(Traces::Pending(record));
     }
     if scan(file, false).is_ok() {
         let why = "an interrupted save is pending, but the file has been changed since";
         return Ok(Traces::Foreign(why.to_owned(), tail));
     }
-    Ok(Traces::Pending { record, sidecar })
+    Ok(Traces::Pending(record))
 }
 
 /// Whether the save of that record can have left FILE as it is.
@@ -254,18 +263,14 @@ pub(super) fn settle<S: Store>(
             remove_temporaries(&**store, name);
             return Ok((Recovery::Clean, before, scan));
         }
-        Traces::Pending { record, sidecar } => {
+        Traces::Pending(record) => {
             let save = InPlace {
                 store,
                 file: &writable()?,
                 name,
                 record: &record,
             };
-            if sidecar {
-                save.finish_sidecar()?;
-            } else {
-                save.finish_tail()?;
-            }
+            save.finish()?;
             Recovery::Redone
         }
         Traces::Unfinished(len) => {
@@ -345,7 +350,7 @@ pub(super) fn shown<S: Store>(
     let (segments, recovery) = match find(store, name, file, bytes)? {
         Traces::Clean(scan) => return Ok((Recovery::Clean, scan.ok())),
         Traces::Foreign(why, _) => return Ok((Recovery::Foreign(why), None)),
-        Traces::Pending { record, .. } => (redone(bytes.len(), &record)?, Recovery::Redone),
+        Traces::Pending(record) => (redone(bytes.len(), &record)?, Recovery::Redone),
         Traces::Unfinished(len) => {
             let mut segments = Segments::default();
             segments.push(Segment::Keep(Extent { start: 0, end: len }))?;

@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::rope::Segment;
 use super::store::{Access, Store, impossible};
 use super::view::{StoreSource, write_all};
-use crate::asdf::layout::{Extent, Layout};
+use crate::asdf::layout::Extent;
 use crate::asdf::scan::scan;
 use crate::error::{Error, Place, Result};
 use crate::source::{Joined, Memory, Source, Stat, Window, at_most, each_piece, len_u64};
@@ -32,8 +32,6 @@ pub(super) struct Replace<'a, S: Store> {
     /// The name of FILE.
     pub(super) name: &'a OsStr,
     pub(super) baseline: &'a Baseline,
-    /// The layout that the baseline is of.
-    pub(super) layout: &'a Layout,
     pub(super) plan: &'a Plan,
     /// The filesystem's block, if it can share bytes between files.
     pub(super) grain: Option<u64>,
@@ -90,10 +88,8 @@ impl<S: Store> Replace<'_, S> {
     /// FILE as it is, if it is still what the plan was made for.
     fn unchanged(&self) -> Result<Stat> {
         let view = StoreSource::open(self.store, self.file)?;
-        let now = self
-            .baseline
-            .compared(self.store, self.name, self.file, &view, self.layout)?;
-        Ok(now.stat)
+        self.baseline
+            .compared(self.store, self.name, self.file, &view)
     }
 
     /// R1 to R5: makes the new file under `name`, with its lock, bytes, owner and attributes, and reads it back.
@@ -352,11 +348,7 @@ impl<S: Store> Replace<'_, S> {
     }
 
     fn refusal(&self, what: &str, cause: io::Error) -> SaveFailure {
-        if impossible(&cause) {
-            SaveFailure::Impossible(format!("{}: {what}: {cause}", self.name.display()))
-        } else {
-            self.failed(what, cause).into()
-        }
+        SaveFailure::of(self.name, what, cause)
     }
 }
 

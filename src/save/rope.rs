@@ -49,14 +49,7 @@ impl Segment {
         match self {
             Self::Keep(extent) => old.read_exact_at(buf, sum(extent.start, offset)?),
             Self::Stream(source) => source.read_exact_at(buf, offset),
-            Self::Write(bytes) => {
-                let found = usize::try_from(offset)
-                    .ok()
-                    .and_then(|start| bytes.get(start..)?.get(..buf.len()))
-                    .ok_or_else(|| Error::corrupt(Place::Byte(offset), "beyond the end"))?;
-                buf.copy_from_slice(found);
-                Ok(())
-            }
+            Self::Write(bytes) => Memory::shared(Arc::clone(bytes)).read_exact_at(buf, offset),
             Self::Fill(byte, _) => {
                 buf.fill(*byte);
                 Ok(())

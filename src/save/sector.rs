@@ -88,28 +88,24 @@ pub(super) fn padding(body_len: u64) -> Vec<u8> {
     vec![0; usize::try_from(len).unwrap_or(0)]
 }
 
-/// Cuts a body into sectors.
-pub(super) struct Framer<'a> {
-    pub(super) tag: [u8; TAG_LEN],
-    pub(super) sector: Vec<u8>,
-    pub(super) out: &'a mut dyn FnMut(&[u8]) -> Result<()>,
-}
-
-impl Framer<'_> {
-    pub(super) fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
+/// Gives what takes a body in parts, and hands it on to `out` in sectors.
+pub(super) fn framer(
+    tag: [u8; TAG_LEN],
+    out: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> impl FnMut(&[u8]) -> Result<()> {
+    let mut sector = Vec::with_capacity(SECTOR_LEN);
+    move |mut bytes| {
         while !bytes.is_empty() {
-            if self.sector.is_empty() {
-                self.sector.extend_from_slice(&self.tag);
+            if sector.is_empty() {
+                sector.extend_from_slice(&tag);
             }
-            let room = SECTOR_LEN
-                .saturating_sub(self.sector.len())
-                .min(bytes.len());
+            let room = SECTOR_LEN.saturating_sub(sector.len()).min(bytes.len());
             let (now, later) = bytes.split_at(room);
-            self.sector.extend_from_slice(now);
+            sector.extend_from_slice(now);
             bytes = later;
-            if self.sector.len() == SECTOR_LEN {
-                (self.out)(&self.sector)?;
-                self.sector.clear();
+            if sector.len() == SECTOR_LEN {
+                out(&sector)?;
+                sector.clear();
             }
         }
         Ok(())

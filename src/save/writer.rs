@@ -117,7 +117,6 @@ pub struct Writer<S: Store = Disk> {
     name: OsString,
     /// FILE, open for reading; holds the lock. No lease could be had if it were open for writing.
     file: S::File,
-    layout: Layout,
     baseline: Baseline,
     options: SaveOptions,
     /// The filesystem's block, if files may share blocks. Empty until that has been tried.
@@ -161,7 +160,6 @@ impl<S: Store> Writer<S> {
             store,
             name: name.to_owned(),
             file,
-            layout: scan.layout.clone(),
             baseline,
             options,
             grain: OnceCell::new(),
@@ -186,7 +184,7 @@ impl<S: Store> Writer<S> {
     /// The layout of FILE as it was last read or saved.
     #[must_use]
     pub fn layout(&self) -> &Layout {
-        &self.layout
+        &self.baseline.layout
     }
 
     /// Why nothing may be written any more, if a save has gone wrong so badly.
@@ -200,7 +198,7 @@ impl<S: Store> Writer<S> {
     /// # Errors
     /// Those of [`Plan::new`].
     pub(super) fn plan(&self, edit: &Edit) -> Result<Plan> {
-        let plan = |padding, grain| Plan::new(&self.layout, edit, padding, grain);
+        let plan = |padding, grain| Plan::new(self.layout(), edit, padding, grain);
         let padding = match self.options.pad {
             Pad::Kept => Some(self.baseline.padding),
             Pad::Filled(byte) => Some(byte),
@@ -225,7 +223,7 @@ impl<S: Store> Writer<S> {
     /// [`Error::NoRoom`] if a save would fail with that whatever the bytes are; those of [`Plan::new`].
     pub fn growth(&self, edit: &Edit) -> Result<u64> {
         let plan = self.plan(edit)?;
-        let growth = plan.layout().len.saturating_sub(self.layout.len);
+        let growth = plan.layout().len.saturating_sub(self.layout().len);
         if plan.in_place().is_some() {
             return Ok(growth);
         }
@@ -248,11 +246,12 @@ impl<S: Store> Writer<S> {
     fn stays_without_padding(&self, edit: &Edit) -> bool {
         /// The longest file of which each save is allowed to be a copy for that. A journal could hold it.
         const CHEAP_COPY: u64 = JOURNAL_LIMIT / 2;
-        let first = self.layout.blocks.first();
+        let layout = self.layout();
+        let first = layout.blocks.first();
         self.options.pad == Pad::Kept
             && edit.text.is_some()
-            && first.is_some_and(|first| first.offset == self.layout.text_end)
-            && self.layout.len <= CHEAP_COPY
+            && first.is_some_and(|first| first.offset == layout.text_end)
+            && layout.len <= CHEAP_COPY
     }
 
     fn grain(&self) -> Option<u64> {
@@ -275,7 +274,7 @@ impl<S: Store> Writer<S> {
     ) -> Result<Committed<S::File>> {
         self.broken.clone().map_or(Ok(()), Err)?;
         // FILE is what was read, and what the last save has left is finished
-        self.baseline = self.compared()?;
+        self.compare()?;
         self.settle()?;
         let plan = &self.plan(edit)?;
         let old: Arc<dyn Source> = Arc::new(StoreSource::open(&self.store, &self.file)?);
@@ -346,23 +345,22 @@ impl<S: Store> Writer<S> {
         observer: &mut dyn FnMut(),
     ) -> Result<(), SaveFailure> {
         let mut extents = record.ranges.iter().map(Range::extent);
-        if plan.moves() || extents.any(|extent| self.layout.holds_data(extent)) {
+        if plan.moves() || extents.any(|extent| self.layout().holds_data(extent)) {
             observer();
         }
         let file = match &self.raw {
             Some(file) => file.clone(),
             None => self.open_writable()?,
         };
-        let only_beside = self.open_ended();
-        if only_beside || record.new_len < record.old_len {
-            record.id = self.baseline.stat.id;
-            match self.journaled(&file, &record).with_sidecar() {
-                Err(SaveFailure::Impossible(_)) if !only_beside => record.id = (0, 0),
-                done => return self.outcome(done, record, true, save),
-            }
+        let tail_will_do = !self.open_ended();
+        let beside = !tail_will_do || record.new_len < record.old_len;
+        record.sidecar_of = beside.then_some(self.baseline.stat.id);
+        let mut done = self.journaled(&file, &record).run();
+        if beside && tail_will_do && matches!(done, Err(SaveFailure::Impossible(_))) {
+            record.sidecar_of = None;
+            done = self.journaled(&file, &record).run();
         }
-        let done = self.journaled(&file, &record).with_tail();
-        self.outcome(done, record, false, save)
+        self.outcome(done, record, save)
     }
 
     fn journaled<'a>(&'a self, file: &'a S::File, record: &'a Record) -> InPlace<'a, S> {
@@ -376,11 +374,10 @@ impl<S: Store> Writer<S> {
 
     /// Whether bytes behind the last block would be data of it.
     fn open_ended(&self) -> bool {
-        let cut_short = |last: &BlockHeader| last.end().is_none_or(|end| end > self.layout.len);
-        self.layout
-            .blocks
-            .last()
-            .is_some_and(|last| last.streamed() || cut_short(last))
+        let layout = self.layout();
+        let cut_short = |last: &BlockHeader| last.end().is_none_or(|end| end > layout.len);
+        let last = layout.blocks.last();
+        last.is_some_and(|last| last.streamed() || cut_short(last))
     }
 
     /// The ways to save when blocks move, or more changes than a journal holds.
@@ -422,15 +419,13 @@ impl<S: Store> Writer<S> {
 
     /// R.
     fn replace(&mut self, plan: &Plan, save: &mut Committed<S::File>) -> Result<(), SaveFailure> {
-        let grain = self.grain();
         let replace = Replace {
             store: &self.store,
             file: &self.file,
             name: &self.name,
             baseline: &self.baseline,
-            layout: &self.layout,
             plan,
-            grain,
+            grain: self.grain(),
         };
         let (copy, unsynced) = replace.run()?;
         self.file = copy.file;
@@ -450,7 +445,6 @@ impl<S: Store> Writer<S> {
         baseline: Baseline,
         old: Arc<dyn Source>,
     ) -> Result<Committed<S::File>> {
-        self.layout = save.scan.layout.clone();
         self.baseline = baseline;
         self.baseline.renew(&self.store, &self.file);
         save.file = self.file.clone();

@@ -66,13 +66,11 @@ pub(crate) fn cases() -> impl Strategy<Value = Case> {
         0u64..9,
         0u64..9,
     )
-        .prop_map(build)
+        .prop_map(|(itemsize, axes, before, after)| build(itemsize, &axes, before, after))
 }
 
-/// A place in the order of packing, a count, a gap and a direction.
-type Drawn = (u64, u64, i64, i64);
-
-fn build((itemsize, axes, before, after): (u64, Vec<Drawn>, u64, u64)) -> Case {
+/// An axis is drawn as a place in the order of packing, a count, a gap and a direction.
+fn build(itemsize: u64, axes: &[(u64, u64, i64, i64)], before: u64, after: u64) -> Case {
     // Packed in the order of the first numbers; the third is a gap, or says that the axis repeats or overlaps.
     let mut order: Vec<_> = (0..axes.len()).collect();
     order.sort_by_key(|&i| axes[i].0);

@@ -26,17 +26,12 @@ struct OpenCollection {
     flow: bool,
 }
 
-/// What an anchor is the name of.
-struct Anchor {
-    node: u32,
-    weight: u64,
-}
-
 /// Makes nodes of events, one after the other.
 struct Composer<'a> {
     tree: &'a mut Tree,
     tag_numbers: HashMap<Box<str>, u16>,
-    anchors: HashMap<Box<str>, Anchor>,
+    /// The node that each anchor is the name of, and its weight.
+    anchors: HashMap<Box<str>, (u32, u64)>,
     open: Vec<OpenCollection>,
     flow_depth: usize,
 }
@@ -118,15 +113,11 @@ impl Composer<'_> {
         }
         self.tree.nodes.push(raw);
         if let Some(name) = event.anchor.filter(|_| raw.kind != NodeKind::Alias) {
-            let anchor = Anchor {
-                node: number,
-                weight,
-            };
             if self.anchors.len() >= MAX_ANCHORS {
                 let why = format!("more than {MAX_ANCHORS} anchors");
                 return Err(YamlFault::new(event.start, why));
             }
-            if self.anchors.insert(name.into(), anchor).is_some() {
+            if self.anchors.insert(name.into(), (number, weight)).is_some() {
                 return Err(YamlFault::new(
                     event.start,
                     format!("anchor &{name} occurs twice"),
@@ -216,11 +207,10 @@ impl Composer<'_> {
     /// Adds an alias of the node that its anchor names, with the weight of that node.
     fn alias(&mut self, event: &Event<'_>) -> Result<(), YamlFault> {
         let name = event.anchor.unwrap_or_default();
-        let Some(anchor) = self.anchors.get(name) else {
+        let Some(&(target, weight)) = self.anchors.get(name) else {
             let why = format!("alias *{name} without its anchor before it");
             return Err(YamlFault::new(event.start, why));
         };
-        let (target, weight) = (anchor.node, anchor.weight);
         let mut raw = self.raw(event, NodeKind::Alias)?;
         raw.at = target;
         let around =
@@ -245,9 +235,9 @@ impl Composer<'_> {
             open.end
         };
         if let Some(name) = open.anchor
-            && let Some(anchor) = self.anchors.get_mut(&name)
+            && let Some((_, weight)) = self.anchors.get_mut(&name)
         {
-            anchor.weight = open.weight;
+            *weight = open.weight;
         }
         let behind = offset(self.tree.nodes.len());
         if let Some(raw) = index(&mut self.tree.nodes, open.node) {

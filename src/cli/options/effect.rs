@@ -92,10 +92,8 @@ mod tests {
     };
 
     /// Options, what they are given for, and with what they have no effect then: of several, the one in front.
-    type Row = (&'static str, Reads, Option<&'static str>);
-
     #[track_caller]
-    fn assert_effects(action: Action<'_>, rows: &[Row]) {
+    fn assert_effects(action: Action<'_>, rows: &[(&str, Reads, Option<&str>)]) {
         for (list, reads, there) in rows {
             let options = Options::parse(&[(*list).to_owned()]).unwrap();
             let refused = options.check_effect(action, *reads).err();

@@ -113,8 +113,6 @@ impl Answer {
     }
 }
 
-type Respond = dyn Fn(&Request) -> Answer + Send + Sync;
-
 /// A server that runs until it is dropped.
 pub(super) struct Stub {
     shared: Arc<Shared>,
@@ -122,7 +120,7 @@ pub(super) struct Stub {
 }
 
 struct Shared {
-    respond: Box<Respond>,
+    respond: Box<dyn Fn(&Request) -> Answer + Send + Sync>,
     requests: Mutex<Vec<Request>>,
     came: Condvar,
     sent: AtomicUsize,

@@ -17,7 +17,6 @@ use crate::source::Stat;
 const SECTOR_LEN: usize = SECTOR as usize;
 /// The filesystem's block, in bytes.
 const BLOCK: usize = 4096;
-type Sector = [u8; SECTOR_LEN];
 
 /// What goes wrong at an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +56,7 @@ struct Inode {
     disk: Vec<u8>,
     disk_len: usize,
     /// Versions of sectors that may be on the medium instead.
-    versions: BTreeMap<usize, Vec<Sector>>,
+    versions: BTreeMap<usize, Vec<[u8; SECTOR_LEN]>>,
     /// Sectors that the next sync writes.
     dirty: BTreeSet<usize>,
     /// Lengths that may be on the medium instead.
@@ -114,7 +113,7 @@ fn not_found() -> io::Error {
 }
 
 impl Inode {
-    fn sector(&self, n: usize) -> Sector {
+    fn sector(&self, n: usize) -> [u8; SECTOR_LEN] {
         let mut out = [0; SECTOR_LEN];
         let start = (n * SECTOR_LEN).min(self.content.len());
         let end = (start + SECTOR_LEN).min(self.content.len());

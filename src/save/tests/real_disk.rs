@@ -423,7 +423,7 @@ fn a_journal_of_a_file_changed_since_is_set_aside() {
     let record = crate::save::journal::Record {
         old_len: padded().len() as u64,
         new_len: padded().len() as u64,
-        id: (0, 0),
+        sidecar_of: None,
         ranges: vec![crate::save::journal::Range {
             offset: 0,
             old: vec![1; 40],

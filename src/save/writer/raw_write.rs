@@ -54,12 +54,12 @@ impl<S: Store> Writer<S> {
     /// Finds space, and sets the checksum to "not verified".
     fn begin_raw(&mut self, write: &RawWrite<'_>) -> Result<Committed<S::File>> {
         let raw = |block: &&BlockHeader| block.compression == [0; 4];
-        let block = self.layout.blocks.get(write.n).filter(raw);
+        let block = self.layout().blocks.get(write.n).filter(raw);
         let block = block.ok_or_else(|| no_such_block(write.n, "no raw block"))?;
         self.broken.clone().map_or(Ok(()), Err)?;
         self.alone()?;
         let file = self.open_writable()?;
-        let there = self.layout.stored_len(write.n);
+        let there = self.layout().stored_len(write.n);
         for range in write.ranges {
             if range.end > there {
                 let why = format!("{} bytes to be written of {there} in the file", range.end);
@@ -106,10 +106,10 @@ impl<S: Store> Writer<S> {
     }
 
     fn write_data(&self, write: &RawWrite<'_>) -> Result<()> {
-        let (Some(file), Some(block)) = (&self.raw, self.layout.blocks.get(write.n)) else {
+        let (Some(file), Some(block)) = (&self.raw, self.layout().blocks.get(write.n)) else {
             return Err(no_such_block(write.n, "no raw block"));
         };
-        let there = self.layout.stored_len(write.n);
+        let there = self.layout().stored_len(write.n);
         let mut buf = vec![0; STEP];
         for range in write.ranges {
             let mut at = range.start;

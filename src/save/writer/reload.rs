@@ -21,11 +21,8 @@ impl<S: Store> Writer<S> {
         if named.is_some_and(|stat| self.baseline.same_moment(&stat)) {
             return Ok(None);
         }
-        match self.compared() {
-            Ok(now) => {
-                self.baseline = now;
-                Ok(None)
-            }
+        match self.compare() {
+            Ok(()) => Ok(None),
             Err(Error::Stale { why }) => {
                 let scan = self.reopen().map_err(|error| Error::Stale {
                     why: format!("{why}; it can't be read now: {error}"),
@@ -36,15 +33,16 @@ impl<S: Store> Writer<S> {
         }
     }
 
-    /// Compares FILE with its baseline.
+    /// Compares FILE with its baseline, and takes over its times.
     ///
     /// # Errors
     /// As [`Baseline::compared`].
-    pub(super) fn compared(&self) -> Result<Baseline> {
+    pub(super) fn compare(&mut self) -> Result<()> {
         let view = self.view()?;
         let (store, file) = (&self.store, &self.file);
-        self.baseline
-            .compared(store, &self.name, file, &*view, &self.layout)
+        self.baseline.stat = self.baseline.compared(store, &self.name, file, &*view)?;
+        self.baseline.timed = true;
+        Ok(())
     }
 
     /// Takes the text that is shown for the one that was read, where both are the same, so that there is one of them in memory.
@@ -90,7 +88,6 @@ impl<S: Store> Writer<S> {
         let mut baseline = Baseline::of(&self.store, &file, &before, &scan)?;
         baseline.share_text(&self.baseline.text);
         self.baseline = baseline;
-        self.layout = scan.layout.clone();
         self.file = file;
         if self.unsettled.take().is_some() && same && self.broken.is_none() {
             let why = format!(

@@ -17,9 +17,7 @@ pub(super) enum Unsettled {
     /// One in place was neither finished nor taken back.
     InPlace {
         record: Record,
-        /// Whether the record lies beside FILE, rather than in its tail.
-        sidecar: bool,
-        /// Whether it is durable, so that FILE is what it says; else FILE is what it was.
+        /// Whether the record is durable, so that FILE is what it says; else FILE is what it was.
         committed: bool,
     },
     /// A new file has taken FILE's name, or has given it back, but the directory could not be synced.
@@ -34,7 +32,6 @@ impl Unsettled {
             Self::InPlace {
                 record,
                 committed: true,
-                ..
             } => Ok(Arc::new(Rope::new(file, redone(len, record)?))),
             Self::InPlace { record, .. } => {
                 Ok(Arc::new(Window::new(file, 0, record.old_len.min(len))?))
@@ -50,7 +47,6 @@ impl<S: Store> Writer<S> {
         &mut self,
         done: Result<(), SaveFailure>,
         record: Record,
-        sidecar: bool,
         save: &mut Committed<S::File>,
     ) -> Result<(), SaveFailure> {
         (save.method, save.written) = (Method::InPlace, written(&record));
@@ -60,12 +56,7 @@ impl<S: Store> Writer<S> {
             Err(SaveFailure::Unfinished(error)) => (error, true),
             Err(refused) => return Err(refused),
         };
-        let left = Unsettled::InPlace {
-            record,
-            sidecar,
-            committed,
-        };
-        self.leave(left, &error);
+        self.leave(Unsettled::InPlace { record, committed }, &error);
         if !committed {
             return Err(SaveFailure::Refused(error));
         }
@@ -117,18 +108,13 @@ impl<S: Store> Writer<S> {
         let settled = match &self.unsettled {
             None => return Ok(()),
             Some(Unsettled::Name) => self.settle_name(),
-            Some(Unsettled::InPlace {
-                record,
-                sidecar,
-                committed,
-            }) => {
+            Some(Unsettled::InPlace { record, committed }) => {
                 let file = self.open_writable()?;
                 let save = self.journaled(&file, record);
-                match (*committed, *sidecar) {
-                    (true, true) => save.finish_sidecar(),
-                    (true, false) => save.finish_tail(),
-                    (false, true) => save.withdraw_sidecar(),
-                    (false, false) => save.withdraw_tail(),
+                if *committed {
+                    save.finish()
+                } else {
+                    save.withdraw()
                 }
             }
         };

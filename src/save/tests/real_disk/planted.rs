@@ -90,7 +90,7 @@ fn plant_record(folder: &Folder, mode: u32, change: impl FnOnce(&mut Record)) {
     let record = crate::save::inplace::record(&old, changes, plan.layout().len);
     let mut record = record.unwrap().unwrap();
     let meta = fs::metadata(folder.path()).unwrap();
-    record.id = (meta.dev(), meta.ino());
+    record.sidecar_of = Some((meta.dev(), meta.ino()));
     change(&mut record);
     let mut bytes = Vec::new();
     record
@@ -123,7 +123,7 @@ fn a_journal_is_finished_and_one_that_others_may_write_only_told_of() {
 
     // it does not, and is of no account
     let changes: [fn(&mut Record); 3] = [
-        |record| record.id.1 += 1,
+        |record| record.sidecar_of.as_mut().unwrap().1 += 1,
         |record| {
             record.old_len += 1;
             record.new_len += 1;
