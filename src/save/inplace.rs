@@ -176,7 +176,7 @@ impl<S: Store> InPlace<'_, S> {
             self.write_tail()
         };
         place().map_err(|error| {
-            // no footer has been written, so that the tail means nothing
+            // the end of the footer is written last, and was not, so that the tail means nothing
             match self.cut(self.record.old_len) {
                 Ok(()) => SaveFailure::Refused(error),
                 Err(_) => SaveFailure::Unsure(error),
