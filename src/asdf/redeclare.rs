@@ -88,7 +88,7 @@ impl Snapshot {
     }
 }
 
-/// The properties of an array that say how its elements lie in its block, each of which stands in its declaration itlayout.
+/// The properties of an array that say how its elements lie in its block, each of which stands in its declaration itself.
 fn layout_of<'t>(array: &'t Array, text: &[u8]) -> Result<Properties<'t>, &'static str> {
     let node = array.node().filter(|node| node.kind() == NodeKind::Mapping);
     let node = node.ok_or("its declaration is an alias")?;
@@ -171,6 +171,7 @@ fn changes(
     out.sort_by_key(|(at, _)| at.start);
     Ok(out)
 }
+
 /// A datatype as the tree has it, with the byte order at each field.
 fn declared_type(datatype: &Datatype) -> String {
     let mut out = String::new();

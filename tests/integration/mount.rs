@@ -104,7 +104,7 @@ fn readers_at_random_places_of_many_blocks_take_no_more_than_the_cache_and_64_mi
             let block = File::open(mount.path(&format!("blocks/{n}.bin"))).unwrap();
             let data = &data;
             scope.spawn(move || {
-                for step in 1..=3 {
+                for step in 1..=6 {
                     let at = (n * 1_234_567 + step * 7_654_321) % (LEN - 4096);
                     let mut buf = [0; 4096];
                     block.read_exact_at(&mut buf, at as u64).unwrap();

@@ -380,7 +380,7 @@ fn a_save_that_is_refused_while_a_program_is_executed_does_not_wait_for_that() {
     // the kernel closes our files in the new process, which is refused with the name of that process or without
     assert!(Command::new("true").status().unwrap().success());
     drop(writer);
-    // a program that another test starts has our `writer` too, until the kernel has closed `tree` in it
+    // if tests share a process, a program that another one starts has our `writer` too, until the kernel has closed `tree` in it
     eventually(
         "the tree is saved once FILE is open for writing nowhere else",
         || tree.sync_all().is_ok(),
