@@ -228,7 +228,7 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::save::edit::Edit;
     use crate::save::tests::disk::{Sim, Trouble};
-    use crate::save::writer::{SaveOptions, Writer};
+    use crate::save::writer::{Method, SaveOptions, Writer};
 
     const NAME: &str = "f.asdf";
 
@@ -255,7 +255,7 @@ mod tests {
             Some(Error::Io { cause, .. }) => cause.raw_os_error(),
             other => panic!("{other:?}"),
         };
-        blind(Some(EMFILE));
+        blind(Some((0, EMFILE)));
         assert_eq!(code(writer.reload().err()), Some(EMFILE));
         assert_eq!(code(writer.save(&edit).err()), Some(EMFILE));
         blind(None);
@@ -269,6 +269,39 @@ mod tests {
             .unwrap();
         sim.unlink(NAME.as_ref()).unwrap();
         assert!(matches!(writer.reload(), Err(Error::Stale { .. })));
+    }
+
+    /// Its writer then looked for the file that it had replaced, and was not to save again.
+    #[test]
+    fn a_new_file_that_can_not_be_looked_at_behind_the_save_is_known() {
+        let sample = Sample::new().block(b"abc");
+        let text = b"#ASDF 1.0.0\n---\nnote: 1\n...\n".to_vec();
+        let options = SaveOptions {
+            replace: true,
+            ..SaveOptions::default()
+        };
+        // a save, and how many operations it takes; nothing can be looked at behind so many of them
+        let save = |blind| {
+            let sim = Arc::new(Sim::new(NAME.as_ref(), &sample.bytes()));
+            let opened = Writer::open_in(Arc::clone(&sim), NAME.as_ref(), options);
+            let Ok(mut opened) = opened else {
+                panic!("it can be opened");
+            };
+            sim.arm(Trouble {
+                blind,
+                ..Trouble::default()
+            });
+            let saved = opened.writer.save(&Edit::text(Arc::new(text.clone())));
+            assert_eq!(saved.unwrap().method, Method::Replaced);
+            let operations = sim.ops().len();
+            sim.arm(Trouble::default());
+            (operations, opened.writer)
+        };
+        let (operations, _) = save(None);
+        let (_, mut writer) = save(Some((operations, 5)));
+        assert!(matches!(writer.reload(), Ok(None)));
+        let old = Edit::text(Arc::new(Sample::TREE.to_vec()));
+        assert_eq!(writer.save(&old).unwrap().method, Method::Replaced);
     }
 
     /// A file that is opened for writing after it was shown was in memory twice.

@@ -41,6 +41,8 @@ pub(super) struct Replace<'a, S: Store> {
 pub(super) struct Copy<F> {
     /// The name that it was made under.
     name: OsString,
+    /// Its device and inode.
+    pub(super) id: (u64, u64),
     /// The copy, open for reading and locked.
     pub(super) file: F,
     /// The same, open for writing.
@@ -111,6 +113,7 @@ impl<S: Store> Replace<'_, S> {
         self.verify(&file)?;
         Ok(Copy {
             name: name.to_owned(),
+            id: self.stat(&file)?.id,
             file,
             writer,
             written,

@@ -429,6 +429,7 @@ impl<S: Store> Writer<S> {
         };
         let (copy, unsynced) = replace.run()?;
         self.file = copy.file;
+        self.baseline.stat.id = copy.id;
         self.raw = self.raw.take().map(|_| copy.writer);
         if let Some(error) = &unsynced {
             self.leave(Unsettled::Name, error);
@@ -445,7 +446,10 @@ impl<S: Store> Writer<S> {
         baseline: Baseline,
         old: Arc<dyn Source>,
     ) -> Result<Committed<S::File>> {
+        // of the file that has FILE's name now, which `renew` may be unable to look at
+        let id = self.baseline.stat.id;
         self.baseline = baseline;
+        self.baseline.stat.id = id;
         self.baseline.renew(&self.store, &self.file);
         save.file = self.file.clone();
         if save.unfinished.is_some() && save.method == Method::InPlace {

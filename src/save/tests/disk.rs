@@ -38,8 +38,8 @@ pub(in crate::save) struct Trouble {
     pub(in crate::save) fault: Option<(usize, Fault)>,
     /// This one, a sync, does nothing and says it did: for negative controls.
     pub(in crate::save) lie: Option<usize>,
-    /// Looking at a name or a file fails, with this errno.
-    pub(in crate::save) blind: Option<i32>,
+    /// Behind so many operations, looking at a name or a file fails with this errno.
+    pub(in crate::save) blind: Option<(usize, i32)>,
     /// After the first read there or behind, another program writes these bytes to the start of the file.
     pub(in crate::save) meddler: Option<(u64, &'static [u8])>,
 }
@@ -486,7 +486,9 @@ impl Store for Sim {
 
     fn stat(&self, file: &Handle) -> io::Result<Stat> {
         let mut state = self.state.lock().unwrap();
-        if let Some(code) = state.trouble.blind {
+        if let Some((behind, code)) = state.trouble.blind
+            && state.ops.len() >= behind
+        {
             return Err(errno(code));
         }
         let inode = state.inode(*file);
