@@ -345,6 +345,7 @@ class Reference:
         file = self.lookup(old, w)
         if new == TREE and (want := self.save_file(file, errno.EINVAL)) != OK:
             return asked_again(want)
+        self.note_backup(file, new)
         file.names += 1
         self.give(new, file)
         return OK
