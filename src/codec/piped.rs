@@ -11,10 +11,10 @@ use super::cache::{Cache, Demand};
 use super::decoded::is_no_later_than_new;
 use super::{Cursor, Stream, misplaced};
 use crate::error::Result;
-use crate::source::{Source, checked_end, len_u64};
+use crate::source::{PooledBuf, Source, at_most, checked_end, len_u64};
 
 /// Size of the buffer used to skip from an entry to the wanted bytes.
-const SKIP: u64 = 64 << 10;
+const SKIP: usize = 64 << 10;
 
 /// A decoded block that another decoder reads.
 pub(super) struct Piped {
@@ -61,8 +61,8 @@ impl Source for Piped {
         let memory = self.cache.permit(cursor.held(), demand);
         while cursor.position() < offset {
             self.cache.check_wanted()?;
-            let left = offset.saturating_sub(cursor.position()).min(SKIP);
-            cursor.fill(&mut vec![0; usize::try_from(left).unwrap_or(0)])?;
+            let left = offset.saturating_sub(cursor.position());
+            cursor.fill(&mut PooledBuf::of(at_most(left, SKIP)))?;
         }
         if cursor.position() != offset {
             return Err(misplaced(offset));

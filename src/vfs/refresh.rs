@@ -69,7 +69,10 @@ impl Vfs {
         let state = self.state();
         match self.compare(&state, writer.as_deref_mut()) {
             FileNow::Same => self.saver.note_out_of_date(None),
-            FileNow::Touched(stat, writer) => self.show_touched(&state, stat, writer),
+            FileNow::Touched(stat, writer) => {
+                self.show_touched(&state, stat, writer);
+                self.saver.note_out_of_date(None);
+            }
             FileNow::Changed(stat) => self.show_unless_edited(&state, writer, stat),
             FileNow::Unreadable(why) => self.saver.note_out_of_date(Some(&why)),
             FileNow::Unknown => {}

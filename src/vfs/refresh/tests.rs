@@ -106,6 +106,21 @@ fn nothing_is_read_of_a_file_that_a_save_which_failed_finds_unreadable() {
     vfs.saver.check_up_to_date().unwrap_err();
 }
 
+/// It stayed out of date until the next look, and a save in between was refused.
+#[test]
+fn a_file_that_is_again_what_it_was_is_read_at_once() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let look = |start, seconds| {
+        overwrite(&dir.path().join("a.asdf"), start, seconds);
+        vfs.refresh_soon();
+        vfs.refresh();
+        vfs.saver.check_up_to_date().is_ok()
+    };
+    vfs.show_times(&vfs.state(), None);
+    assert!(!look(b"not that!!!", 1000));
+    assert!(look(b"#ASDF 1.0.0", 2000));
+}
+
 /// FILE was not looked at while a save encoded: for so long, arrays were read at places that meant nothing any more.
 #[test]
 fn nothing_is_read_of_a_file_that_is_changed_while_a_save_encodes() {
