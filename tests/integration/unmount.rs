@@ -179,17 +179,25 @@ fn a_bind_mount_is_not_waited_for_while_the_original_lives() {
             left.display()
         )
     };
-    // what would be waited for would be told
-    let said = unmount(&bound, "1000");
+    // what would be waited for would be told; that the daemon of a busy machine takes long to answer is told, too
+    let unmount = |mountpoint: &Path| {
+        let mut said = unmount(mountpoint, "1000");
+        let lines = said.stderr.split_inclusive('\n');
+        said.stderr = lines
+            .filter(|line| !line.contains(" does not answer, "))
+            .collect();
+        said
+    };
+    let said = unmount(&bound);
     let want = still(&bound, &place.mnt);
     assert_eq!((said.code, said.stderr), (0, want));
     assert!(place.mnt.join("tree.yaml").exists());
     bind(&place.mnt, &bound);
-    let said = unmount(&place.mnt, "1000");
+    let said = unmount(&place.mnt);
     let want = still(&place.mnt, &bound);
     assert_eq!((said.code, said.stderr), (0, want));
     assert!(bound.join("tree.yaml").exists());
-    let said = unmount(&bound, "1000");
+    let said = unmount(&bound);
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     assert!(daemons_of(&place.mnt).is_empty());
 }
