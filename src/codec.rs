@@ -33,7 +33,7 @@
 //! | `Decoded::index_loaded` | loading the index of a block, once | all below; waits for a run slot. Other readers of the block wait |
 //! | `Decoded::state` (in `decoded`) | the stream in use, running decodes, known damage, readers, queued jobs and checksums of a block | all below; asks streams for entries, never decodes a segment |
 //! | those of a stream | entries and what its decoders share | may read stored bytes |
-//! | `Cache::ledger` | segments, parked decoders, what streams hold, the `Gate` | `POOL`; calls `wanted`, which takes no lock |
+//! | `Cache::ledger` | segments, parked decoders, what streams hold, the `Gate` | `POOL`; reads `Cache::wanted`, and calls it: one poll(2) |
 //! | `Jobs::state` | queued jobs, the threads that run them | may start a thread |
 //! | `POOL` (in `source::pooled_buf`) | idle buffers | nothing else |
 //!
@@ -53,7 +53,8 @@
 //!   not wait here. One that has been granted memory waits for a run slot only. It wakes at least four times a second to see
 //!   whether the mount has ended. The rule is that of `Gate`, of which a test tries every order.
 //! - For a server, in the source of an object that lies far away (`Cache::while_waiting`): it has given back its run slot, not
-//!   its memory, and waits for no slot afterwards, as it may have the lock of a stream. It holds no other locks of this page.
+//!   its memory, and waits for no slot afterwards, as it may have the lock of a stream. It may also have `Decoded::state`, if it
+//!   asks the stream for an entry: all readers of that block wait with it.
 //! - For the lock of a stream, perhaps with a run slot: the thread that has that lock waits for a server, or for room for an array as
 //!   below, and never for a run slot or memory.
 //! - On `Jobs::called`, a thread `asdf-ahead` without a job, with nothing.
@@ -69,15 +70,16 @@
 //!
 //! # A new codec
 //!
-//! It is a module with a [`Codec`], a [`Stream`] and a [`Cursor`], and a line in `CODECS`. It also goes into
+//! It is a module with a [`Codec`], a [`Stream`] and a [`Cursor`], and a line in `CODECS`. Where each chunk tells its length, `walk` and
+//! `entries` find them. It also goes into
 //! - `Cargo.toml`, unless it is one of the standard: a feature, with the crate that it needs, among the default ones. Shared modules that
 //!   no other codec needs are gated by it; a build with `--no-default-features` tells;
 //! - `tests/integration/architecture.rs`, which confines its crate to its module;
 //! - `codec/tests.rs`: payloads that another program has written;
-//! - `tests/integration/edit.rs`, if it encodes: each code is written there and read back;
+//! - `tests/integration/edit.rs`, if it encodes: each code is written there and read back; and `interop.rs` there, if Python reads it;
 //! - `tests/fuzz`: a target, in `Cargo.toml` too, its code in `src/seed.rs`, and the checksums of its payloads, if they have any, in
-//!   `src/sums.rs`;
-//! - the manual and the README, which list the codes.
+//!   `src/sums.rs`; `src/kept.rs`, if its stream keeps an index;
+//! - the manual, the README and `CHANGELOG.md`, which list the codes.
 
 #[cfg(feature = "blosc")]
 mod blosc;

@@ -179,13 +179,16 @@ impl Filesystem for Shim {
         attr(reply, asked.done(done));
     }
 
-    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        let asked = self.asked(Call::Readlink, ino);
-        let (_, target) = self.on(ino, |vfs, inode| vfs.readlink(inode.node));
-        match asked.done(target) {
-            Ok(target) => reply.data(&target),
-            Err(errno) => reply.error(errno),
-        }
+    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
+        self.serve(req, (reply, ReplyData::error), move |shim, reply| {
+            let asked = shim.asked(Call::Readlink, ino);
+            let (_, target) = shim.on(ino, |vfs, inode| vfs.readlink(inode.node));
+            let target = asked.done(target);
+            reply.send(|reply| match target {
+                Ok(target) => reply.data(&target),
+                Err(errno) => reply.error(errno),
+            });
+        });
     }
 
     fn mknod(
@@ -409,24 +412,29 @@ impl Filesystem for Shim {
 
     fn readdir(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        reply: ReplyDirectory,
     ) {
-        let asked = self.asked(Call::Readdir, ino);
-        let handle = self.listed(ino, fh, offset);
-        let listed = handle.and_then(|handle| {
-            self.files
-                .list(&handle, offset, &mut |next, name, number, kind| {
-                    reply.add(INodeNo(number), next, file_type(kind), name)
-                })
+        // a server may have to be asked for the list, once more after rewinddir(3)
+        self.serve(req, (reply, ReplyDirectory::error), move |shim, reply| {
+            let asked = shim.asked(Call::Readdir, ino);
+            let listed = shim.listed(ino, fh, offset).and_then(|handle| {
+                shim.files
+                    .list(&handle, offset, &mut |next, name, number, kind| {
+                        let is_full = reply
+                            .add(|reply| reply.add(INodeNo(number), next, file_type(kind), name));
+                        is_full.unwrap_or(true)
+                    })
+            });
+            let listed = asked.done(listed);
+            reply.send(|reply| match listed {
+                Ok(()) => reply.ok(),
+                Err(errno) => reply.error(errno),
+            });
         });
-        match asked.done(listed) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
     }
 
     fn readdirplus(

@@ -56,7 +56,7 @@
 //! | `Rewriting::rewritten`, `DataHandle::source` | how far the file of an array is written anew; the source that a handle reads |
 //! | `Views::unreadable` | why FITS files could not be read; nothing is taken under it |
 //! | `Made::kept` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it |
-//! | `BlockEdits::by_block` | the drafts and how many handles write to each block; every lookup and read takes it, so it is held for moments, but for the reading of a FILE that another program has changed |
+//! | `BlockEdits::by_block` | the drafts and how many handles write to each block; lookups of blocks and arrays take it, and reads after a change, so it is held for moments, but for the reading of a FILE that another program has changed |
 //! | `BlockEdits::rewriting` | for each array's file that handles have open: what is written of it anew |
 //! | `Views::fits` and `Views::previews`, then `State::catalogue` | the files of a view, and the names under `arrays/`; made from the tree |
 //! | `Vfs::texts` | names and files of the root, the drafts of their handles, the text that was refused last |
@@ -80,7 +80,10 @@
 //!   a request holds waits until that has its reply; a request that takes a directory for which `invalidate` waits is answered at once.
 //! - `answers` (`vfs::kernel`) holds back the replies to saves until the kernel has been told.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
-//! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end.
+//! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end; `idle`, with `-o idle`, when
+//!   nothing has been asked for so long.
+//! - `processes` (`save`) looks for the programs that have a file open, for a request that waits for it one second at most.
+//! - `asdf-remote` (`remote`) asks servers, for all others.
 //! - `asdf-ahead` (`codec`) threads decode ahead of readers. They read stored bytes without `Saver::stored`, so that one may read bytes
 //!   while a save moves them. What it decodes then no reader gets: the state that follows has another decoder for each block that has
 //!   moved or was replaced, and the cache knows segments by their decoder. The other threads of the decoder are those of one call, see

@@ -26,7 +26,7 @@ use crate::source::len_u64;
 /// The largest read that the kernel sends, so that a reply is one segment without a copy.
 pub const SEGMENT: usize = 1 << 20;
 
-/// How many decoders stay parked for one block, whatever room there is.
+/// At most so many decoders are parked for one block.
 const PARKED_PER_BLOCK: usize = 4;
 
 /// What all streams hold together may take this part of the budget.
@@ -42,7 +42,7 @@ pub struct Cache {
     ledger: Mutex<Ledger>,
     /// Signalled when a decode ends or memory is given back, if a thread waits for that.
     pub(super) changed: Condvar,
-    /// Tells whether the mount still needs decoded bytes. Called with `ledger` locked.
+    /// Tells whether the mount still needs decoded bytes. May be called with `ledger` locked.
     pub(super) wanted: RwLock<Arc<dyn Fn() -> bool + Send + Sync>>,
     jobs: Arc<Jobs>,
 }

@@ -294,7 +294,7 @@ impl Decoded {
             self.tidy_later(&mut state, false);
         }
         let bytes = self.cache.insert(self.key, segment, buffer, unread);
-        self.recount(&state, demand);
+        self.recount(state, demand);
         Ok(bytes)
     }
 
@@ -326,9 +326,12 @@ impl Decoded {
         at_most(self.len.saturating_sub(start_of(segment)), SEGMENT)
     }
 
-    /// Counts what the stream holds now.
-    fn recount(&self, state: &DecodedState, demand: Demand) {
-        self.cache.recount(&state.stream, state.sums.held(), demand);
+    /// Counts what the stream holds now, with `state` unlocked: streams of other blocks may have to give up entries then, and a thread
+    /// that waits for a server may have the lock of one.
+    fn recount(&self, state: MutexGuard<'_, DecodedState>, demand: Demand) {
+        let (stream, sums) = (Arc::clone(&state.stream), state.sums.held());
+        drop(state);
+        self.cache.recount(&stream, sums, demand);
     }
 
     fn lock(&self) -> MutexGuard<'_, DecodedState> {

@@ -1,4 +1,7 @@
-//! Threads for requests that may wait for a server, so that fuser's threads, which serve the mount, never wait.
+//! Threads for requests that may wait for a server, so that fuser's threads, which serve the mount, do not.
+//!
+//! All requests but those that change something go through them: such a request is refused for a far file, which the lookup before it has
+//! opened as a rule. If the file has been closed since, a thread of fuser's asks the server.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -244,7 +244,7 @@ impl Vfs {
             }
             let state = self.state();
             check_encodable(&state.snapshot, block)?;
-            // Opening may sum the whole block, and every lookup and read takes the lock of the table: so it is not held meanwhile.
+            // Opening may sum the whole block, and lookups take the lock of the table: so it is not held meanwhile.
             let base = state.snapshot.block(block)?;
             let draft = self
                 .edits

@@ -112,8 +112,8 @@ impl Decoded {
                 stream.tidy();
                 grant.pause();
             }
+            self.recount(self.lock(), Demand::Background(self.key));
             let mut state = self.lock();
-            self.recount(&state, Demand::Background(self.key));
             if !self.has_index_to_store(&state) {
                 state.tidying = false;
                 return;

@@ -116,7 +116,7 @@ impl Decoded {
         let mut state = self.lock();
         state.sums = sums;
         state.stream = stream;
-        self.recount(&state, Demand::Background(self.key));
+        self.recount(state, Demand::Background(self.key));
         Some(())
     }
 
@@ -150,8 +150,8 @@ impl Decoded {
                 ..SegmentSums::default()
             };
             log::warn!("a stored index does not lead to the right bytes, and is not used");
+            // the next segment that is decoded counts what the stream holds
             self.cache.forget(self.key);
-            self.recount(state, Demand::Background(self.key));
         }
     }
 
