@@ -41,7 +41,9 @@ pub(super) struct Replace<'a, S: Store> {
 pub(super) struct Copy<F> {
     /// The name that it was made under.
     name: OsString,
-    /// Its device and inode.
+    /// FILE's attributes when it was copied.
+    of: Stat,
+    /// Device and inode of the copy.
     pub(super) id: (u64, u64),
     /// The copy, open for reading and locked.
     pub(super) file: F,
@@ -49,6 +51,13 @@ pub(super) struct Copy<F> {
     pub(super) writer: F,
     /// Bytes written, those that are shared not counted.
     pub(super) written: u64,
+}
+
+impl<F> Copy<F> {
+    /// Whether FILE, which has these attributes now, has not been written since it was copied.
+    fn is_of(&self, now: &Stat) -> bool {
+        (now.size, now.mtime) == (self.of.size, self.of.mtime)
+    }
 }
 
 impl<S: Store> Replace<'_, S> {
@@ -73,9 +82,10 @@ impl<S: Store> Replace<'_, S> {
         for _ in 0..ATTEMPTS {
             let before = self.unchanged()?;
             let name = name::temporary(self.name);
-            let copy = self.build(&name).inspect_err(|_| self.remove(&name))?;
-            let after = self.stat(self.file)?;
-            if (after.size, after.mtime) == (before.size, before.mtime) {
+            let copy = self.build(&name, before);
+            let after = copy.and_then(|copy| Ok((self.stat(self.file)?, copy)));
+            let (after, copy) = after.inspect_err(|_| self.remove(&name))?;
+            if copy.is_of(&after) {
                 return Ok(copy);
             }
             self.remove(&name);
@@ -95,7 +105,7 @@ impl<S: Store> Replace<'_, S> {
     }
 
     /// R1 to R5: makes the new file under `name`, with its lock, bytes, owner and attributes, and reads it back.
-    fn build(&self, name: &OsStr) -> Result<Copy<S::File>, SaveFailure> {
+    fn build(&self, name: &OsStr, of: Stat) -> Result<Copy<S::File>, SaveFailure> {
         let made = self.store.create(name, Some(self.file));
         let writer = made.map_err(|cause| self.refusal("making a file beside it", cause))?;
         let opened = self.store.open(name, Access::Read);
@@ -113,6 +123,7 @@ impl<S: Store> Replace<'_, S> {
         self.verify(&file)?;
         Ok(Copy {
             name: name.to_owned(),
+            of,
             id: self.stat(&file)?.id,
             file,
             writer,
@@ -273,21 +284,25 @@ impl<S: Store> Replace<'_, S> {
 
     /// R6 to R10. Gives the error if the copy has the name but the directory can't be synced.
     fn publish(&self, copy: &Copy<S::File>) -> Result<Option<Error>, SaveFailure> {
-        let before = self.unchanged()?;
+        let changed = || {
+            let why = format!("{} has been changed during the save", self.name.display());
+            Error::Stale { why }
+        };
+        // the attributes of before the copy: data that have been written since are not in it
+        if !copy.is_of(&self.unchanged()?) {
+            return Err(changed().into());
+        }
         let swapped = self
             .store
             .exchange(&copy.name, self.name)
             .map_err(|cause| self.refusal("taking its name", cause))?;
         if swapped {
-            let changed = match self.stat(self.file) {
-                Ok(old) if (old.size, old.mtime) == (before.size, before.mtime) => None,
-                Ok(_) => {
-                    let why = format!("{} has been changed during the save", self.name.display());
-                    Some(Error::Stale { why })
-                }
+            let failed = match self.stat(self.file) {
+                Ok(old) if copy.is_of(&old) => None,
+                Ok(_) => Some(changed()),
                 Err(error) => Some(error),
             };
-            if let Some(error) = changed {
+            if let Some(error) = failed {
                 // the copy must not go before its name is known to be the temporary one again
                 return Err(match self.swap_back(copy) {
                     Ok(true) => SaveFailure::Refused(error),
@@ -386,4 +401,60 @@ pub(super) fn bytes_to_copy<S: Store>(
 /// Whether bytes move by a multiple of the filesystem's block, so that it can share them.
 fn moves_by(grain: Option<u64>, extent: Extent, offset: u64) -> bool {
     grain.is_some_and(|grain| extent.start.abs_diff(offset).checked_rem(grain) == Some(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::save::edit::Edit;
+    use crate::save::tests::disk::{Sim, Trouble};
+    use crate::save::writer::{SaveOptions, Writer};
+
+    /// Data that another program wrote between the copy and the last look before the exchange went with the old file.
+    #[test]
+    fn what_another_program_writes_at_any_moment_before_the_exchange_stays() {
+        let name = OsStr::new("f.asdf");
+        let (mut refused, mut saved) = (0, 0);
+        for look in 1.. {
+            let old = Sample::new().block(b"abc").bytes();
+            let data = old.windows(3).position(|part| part == b"abc").unwrap();
+            let mut sim = Sim::new(name, &old);
+            sim.exchange = true;
+            let sim = Arc::new(sim);
+            let options = SaveOptions {
+                replace: true,
+                ..SaveOptions::default()
+            };
+            let Ok(mut opened) = Writer::open_in(Arc::clone(&sim), name, options) else {
+                panic!("it can be opened");
+            };
+            sim.arm(Trouble {
+                toucher: Some((look, data)),
+                ..Trouble::default()
+            });
+            let text = b"#ASDF 1.0.0\n---\nnote: 1\n...\n".to_vec();
+            let done = opened.writer.save(&Edit::text(Arc::new(text)));
+            let exchanged = sim.touched_behind("sync directory");
+            let content = sim.content(name).unwrap();
+            match (exchanged, done) {
+                // the save was over
+                (None | Some(true), done) => {
+                    done.unwrap();
+                    break;
+                }
+                (Some(false), done) => {
+                    let has_it = content.windows(3).any(|part| part == b"!bc");
+                    assert!(has_it, "look {look}: {}", done.is_ok());
+                    let count = if done.is_ok() {
+                        &mut saved
+                    } else {
+                        &mut refused
+                    };
+                    *count += 1;
+                }
+            }
+        }
+        assert!(refused > 0 && saved > 0, "{refused} {saved}");
+    }
 }

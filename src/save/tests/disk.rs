@@ -40,6 +40,8 @@ pub(in crate::save) struct Trouble {
     pub(in crate::save) lie: Option<usize>,
     /// Behind so many operations, looking at a name or a file fails with this errno.
     pub(in crate::save) blind: Option<(usize, i32)>,
+    /// As so many files have been looked at, another program that has the first one open writes a `!` there.
+    pub(in crate::save) toucher: Option<(usize, usize)>,
     /// After the first read there or behind, another program writes these bytes to the start of the file.
     pub(in crate::save) meddler: Option<(u64, &'static [u8])>,
 }
@@ -82,6 +84,9 @@ struct State {
     clock: i64,
     ops: Vec<&'static str>,
     bytes_read: usize,
+    /// How many files have been looked at, and how many operations there had been when another program changed one.
+    looks: usize,
+    touched: Option<usize>,
     trouble: Trouble,
 }
 
@@ -227,6 +232,15 @@ impl State {
         self.inodes.get_mut(&file.0).unwrap()
     }
 
+    /// The first file, changed by another program that has it open.
+    fn touch(&mut self, offset: usize) {
+        self.clock += 1;
+        let clock = self.clock;
+        let inode = self.inode(Handle(1));
+        inode.content[offset] = b'!';
+        inode.mtime = clock;
+    }
+
     fn names_op(&mut self, op: NameOp) {
         apply(&mut self.names, &op);
         self.name_ops.push(op);
@@ -284,12 +298,20 @@ impl Sim {
     pub(in crate::save) fn arm(&self, trouble: Trouble) {
         let mut state = self.state.lock().unwrap();
         state.ops.clear();
+        state.looks = 0;
         state.trouble = trouble;
     }
 
     /// The operations so far that change something, by name.
     pub(in crate::save) fn ops(&self) -> Vec<&'static str> {
         self.state.lock().unwrap().ops.clone()
+    }
+
+    /// Whether another program has changed the first file behind an operation of that kind; `None` if it has not.
+    pub(in crate::save) fn touched_behind(&self, kind: &str) -> Option<bool> {
+        let state = self.state.lock().unwrap();
+        let before = state.ops.get(..state.touched?)?;
+        Some(before.contains(&kind))
     }
 
     /// How many bytes have been read so far.
@@ -490,6 +512,13 @@ impl Store for Sim {
             && state.ops.len() >= behind
         {
             return Err(errno(code));
+        }
+        state.looks += 1;
+        if let Some((look, offset)) = state.trouble.toucher
+            && look == state.looks
+        {
+            state.touch(offset);
+            state.touched = Some(state.ops.len());
         }
         let inode = state.inode(*file);
         Ok(Stat {
