@@ -80,7 +80,7 @@
 //! - After the commit, the save has happened. FILE is read through the record ([`Committed::bytes`]) until J3 to J5 are done, or by the
 //!   next mount.
 //! - After the exchange of names in R, they are exchanged back. Where that can't be done, FILE is new, but a crash may bring the
-//!   old one back.
+//!   old one back; what another program has written to that one since it was copied goes with it.
 //!
 //! Where it failed for want of room (`ENOSPC`, `EDQUOT`), which a file system that copies on write may say at any step, a save
 //! that is committed is taken back: the old bytes are written and synced, then the record goes. What is left to do, if that fails

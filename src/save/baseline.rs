@@ -1,7 +1,7 @@
 //! What FILE was when it was read. Compared with what it is, it tells whether another program has changed FILE.
 //!
 //! Bytes decide, not times: some filesystems have clocks too coarse to tell two writes apart, and a change of times alone must
-//! not cost the user a save.
+//! not cost the user the save of a text. (Edits of a block end with it: the bytes of blocks are not compared.)
 
 use std::ffi::OsStr;
 use std::sync::Arc;

@@ -26,7 +26,8 @@ pub(super) enum SaveFailure {
     Impossible(String),
     /// FILE is as it was.
     Refused(Error),
-    /// FILE has its old bytes, but what was to be its journal may be in it still, so that a crash may make it new.
+    /// FILE has its old bytes, but what was to be its journal may be in it still, so that a crash may make it new. Or FILE is the copy of
+    /// R, as the names could not be exchanged back, and a crash may bring the old one back.
     Unsure(Error),
     /// The save is committed, but not all of it has been written: its journal makes FILE new.
     Unfinished(Error),

@@ -21,7 +21,10 @@ impl State {
             Node::Array(number, format) => {
                 let data = self.array_data(number)?;
                 let header = data.npy_len().saturating_sub(data.bin_len());
-                let header = (format == Format::Npy).then_some(header);
+                let header = match format {
+                    Format::Npy => Some(header),
+                    Format::Bin => None,
+                };
                 Some(hash_of((header, data.form())))
             }
             Node::View(view, number) => self.form_of_view(view, number),

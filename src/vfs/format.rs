@@ -14,7 +14,10 @@
 //!   changes;
 //! - in `elements` how a write changes elements in place, and what in front of them may not be written over;
 //! - in `rewrite` how a file that was emptied is written anew: what has to be there before the elements, and what of it changes the tree;
+//! - in `texts::editors` the endings of temporary files, and in `cli::report` the files that `--list` names;
 //! - `tests/integration/rewrite.rs`, the manual and the README.
+//!
+//! The compiler does not tell of `rewrite`: a format that is not named there is written as elements.
 
 use std::sync::Arc;
 

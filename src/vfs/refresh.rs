@@ -69,10 +69,7 @@ impl Vfs {
         let state = self.state();
         match self.compare(&state, writer.as_deref_mut()) {
             FileNow::Same => self.saver.note_out_of_date(None),
-            FileNow::Touched(stat, writer) => {
-                self.show_touched(&state, stat, writer);
-                self.saver.note_out_of_date(None);
-            }
+            FileNow::Touched(stat, writer) => self.show_touched(&state, stat, writer),
             FileNow::Changed(stat) => self.show_unless_edited(&state, writer, stat),
             FileNow::Unreadable(why) => self.saver.note_out_of_date(Some(&why)),
             FileNow::Unknown => {}
@@ -90,7 +87,9 @@ impl Vfs {
         let Some(writer) = writer.filter(|_| !state.timed) else {
             return FileNow::Changed(stat);
         };
-        match writer.reload() {
+        let reloaded = writer.reload();
+        self.saver.note(writer);
+        match reloaded {
             Ok(None) => FileNow::Touched(stat, writer),
             Ok(Some(_)) => {
                 // `show_changed` reads FILE once more, now or when no block is being edited any more
@@ -166,7 +165,7 @@ impl Vfs {
             unlock(named.unwrap_or_else(|_| self.stat()));
             opened = open();
         }
-        let mut writer = match opened {
+        let writer = match opened {
             Ok(opened) => opened.writer,
             Err(NotOpened::Locked { .. }) => {
                 return Err(Error::Busy(
@@ -175,11 +174,18 @@ impl Vfs {
             }
             Err(NotOpened::Unwritable(error)) => return Err(error.into()),
         };
+        self.writer_of_state(writer)
+    }
+
+    /// A writer that has just read FILE, and FILE shown as the writer has read it.
+    fn writer_of_state(&self, mut writer: Writer) -> Result<Writer> {
         self.catch_up(None);
         let meta = writer.file().metadata();
         let meta = meta.map_err(|cause| Library::io("reading the file's attributes", cause))?;
         let state = self.state();
-        if is_of(&state, &Stat::from(&meta)) {
+        // another program may have changed FILE after the writer has read it, and before it was shown
+        let is_as_read = writer.reload()?.is_none();
+        if is_as_read && is_of(&state, &Stat::from(&meta)) {
             writer.share_text(state.snapshot.text());
             return Ok(writer);
         }
@@ -280,6 +286,7 @@ impl Vfs {
     /// Shows the same tree with the attributes that FILE has now. If FILE's times have changed, its data may have, too: by a save of ours
     /// that has failed, or by another program.
     fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
+        self.saver.note_out_of_date(None);
         if is_of(old, &stat) {
             return self.show_times(old, Some(stat));
         }

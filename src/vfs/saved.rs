@@ -87,6 +87,8 @@ impl Vfs {
         before: &BeforeWriting<'_>,
     ) -> Option<Error> {
         self.saver.note(writer);
+        // the save has compared FILE with the state
+        self.saver.note_out_of_date(None);
         let old = self.state();
         let (how, follows) = match committed.method {
             Method::Nothing => return None,

@@ -10,9 +10,13 @@ use super::*;
 use crate::asdf::OpenOptions as Reading;
 use crate::asdf::sample::Sample;
 use crate::codec::Cache;
-use crate::save::{FarFile, FilePath, OpenFile, open_read_only};
+use crate::save::edit::Edit;
+use crate::save::{
+    FarFile, FilePath, OpenFile, SaveOptions, Writer, open_read_only, open_unlocked,
+};
 use crate::source::{Loan, Memory};
 use crate::vfs::kernel::Answers;
+use crate::vfs::saved::Precomputed;
 use crate::vfs::testing::writable;
 use crate::vfs::{Access, Bytes, Call, Caller, Handle, VfsOptions};
 
@@ -22,6 +26,21 @@ fn overwrite(path: &Path, bytes: &[u8], seconds: u64) {
     file.write_all_at(bytes, 0).unwrap();
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     file.set_modified(time).unwrap();
+}
+
+/// The file system of a file that is not open for writing.
+fn read_only(path: &Path) -> Vfs {
+    let opened = open_unlocked(&path.into()).unwrap();
+    let stat = opened.file.stat;
+    let snapshot = opened.snapshot(Cache::new(1 << 20), Reading::default());
+    Vfs::new(
+        path,
+        snapshot.unwrap(),
+        stat,
+        Err("a test".to_owned()),
+        VfsOptions::default(),
+        Arc::default(),
+    )
 }
 
 fn shown(vfs: &Vfs) -> String {
@@ -36,19 +55,8 @@ fn what_changes_after_it_was_read_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.asdf");
     std::fs::write(&path, Sample::new().bytes()).unwrap();
-    let opened = open_read_only(&path).unwrap();
-    let stat = opened.file.stat;
-    let snapshot = opened.snapshot(Cache::new(1 << 20), Reading::default());
-    let snapshot = snapshot.unwrap();
+    let vfs = read_only(&path);
     overwrite(&path, b"#ASDF 1.0.1", 1000);
-    let vfs = Vfs::new(
-        &path,
-        snapshot,
-        stat,
-        Err("a test".to_owned()),
-        VfsOptions::default(),
-        Arc::default(),
-    );
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
 }
 
@@ -119,6 +127,37 @@ fn a_file_that_is_again_what_it_was_is_read_at_once() {
     vfs.show_times(&vfs.state(), None);
     assert!(!look(b"not that!!!", 1000));
     assert!(look(b"#ASDF 1.0.0", 2000));
+}
+
+/// It stayed out of date until the next look.
+#[test]
+fn a_file_that_a_save_has_just_written_is_read_at_once() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let mut writer = vfs.saver.writer().unwrap();
+    let why = "a save is under way, which will find that out";
+    vfs.saver.note_out_of_date(Some(why));
+    let text = b"#ASDF 1.0.0\n---\nnote: 1\n...\n".to_vec();
+    let edit = Edit::text(Arc::new(text));
+    let saved = vfs.commit(&mut writer, &edit, "tree", Precomputed::Nothing);
+    saved.unwrap().finished().unwrap();
+    vfs.saver.check_up_to_date().unwrap();
+}
+
+/// It was shown as it is, and each save refused, as its writer knew it as it had been.
+#[test]
+fn a_file_that_is_changed_while_it_is_opened_for_writing_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.asdf");
+    std::fs::write(&path, Sample::new().bytes()).unwrap();
+    let vfs = read_only(&path);
+    let opened = Writer::open(vfs.saver.file.clone(), SaveOptions::default()).unwrap();
+    overwrite(&path, b"#ASDF 1.0.1", 1000);
+    assert!(matches!(
+        vfs.writer_of_state(opened.writer),
+        Err(Error::Library(Library::Stale { .. }))
+    ));
+    let opened = Writer::open(vfs.saver.file.clone(), SaveOptions::default()).unwrap();
+    vfs.writer_of_state(opened.writer).unwrap();
 }
 
 /// FILE was not looked at while a save encoded: for so long, arrays were read at places that meant nothing any more.
