@@ -37,7 +37,7 @@ use convert::{
     access, beside, caller, file_attr, file_type, generation, inode, open_flags, opendir_flags,
 };
 use handles::Handles;
-use reply::{attr, data, empty, entry, when_settled, xattr};
+use reply::{attr, data, empty, entry, link, when_settled, xattr};
 use waiters::Waiters;
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
@@ -184,10 +184,7 @@ impl Filesystem for Shim {
             let asked = shim.asked(Call::Readlink, ino);
             let (_, target) = shim.on(ino, |vfs, inode| vfs.readlink(inode.node));
             let target = asked.done(target);
-            reply.send(|reply| match target {
-                Ok(target) => reply.data(&target),
-                Err(errno) => reply.error(errno),
-            });
+            reply.send(|reply| link(reply, target));
         });
     }
 

@@ -35,6 +35,13 @@ pub(super) fn data(reply: ReplyData, read: Result<Bytes, Errno>) {
     }
 }
 
+pub(super) fn link(reply: ReplyData, target: Result<Vec<u8>, Errno>) {
+    match target {
+        Ok(target) => reply.data(&target),
+        Err(errno) => reply.error(errno),
+    }
+}
+
 pub(super) fn empty(reply: ReplyEmpty, done: Result<(), Errno>) {
     match done {
         Ok(()) => reply.ok(),
