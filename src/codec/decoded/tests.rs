@@ -453,8 +453,8 @@ fn decoders_on_their_way_take_no_more_memory_than_there_may_be() {
             }
         });
     }
-    // Two of 20 MiB are what 16 MiB and those beyond are enough for. A thread that has just taken a parked one asks for its memory next,
-    // and parks it again if there is none: one or two threads may be just there, of twelve.
+    // Two of 20 MiB are what 16 MiB and those beyond are enough for. Each of these two threads may still be freeing a parked decoder
+    // that it has evicted: that counts no more, and is freed without the lock of the ledger.
     assert!(fake.most.load(Ordering::SeqCst) <= 4);
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BLOCK, SECTOR_LEN};
 
+/// The bytes of a file, and which of them a crash may lose.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inode {
     /// What reads see.
