@@ -3,7 +3,7 @@
 //! Five kinds of memory count, each by a [`MemoryPermit`]: segments that may be asked for again, buffers that are being filled,
 //! decoders that are parked or running, what streams hold beside them (checkpoints, chunk tables), and gathered rows of arrays
 //! (see [`Cache::buffer`]). When room is needed the least recently used segment or parked decoder is dropped. No thread waits
-//! for room: the [`Gate`](super::gate::Gate) bounds what running decoders need. What streams hold is slow to make again, and may take a part
+//! for room: the [`Gate`](super::gate::Gate) bounds what all decoders hold. What streams hold is slow to make again, and may take a part
 //! of the budget; beyond that, streams drop entries.
 //!
 //! The cache knows blocks only by their key, and nothing of how segments are decoded; that is [`Decoded`](super::Decoded)'s.
@@ -13,8 +13,8 @@ mod ledger;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 
-pub(super) use self::ledger::Ledger;
-use self::ledger::{CachedSegment, Holder, Parked, SEQUENTIAL_WINDOW, cost};
+use self::ledger::{CachedSegment, Holder, SEQUENTIAL_WINDOW, cost};
+pub(super) use self::ledger::{Ledger, Parked};
 use super::jobs::Jobs;
 use super::memory_permit::{CountedBuf, MemoryPermit};
 use super::{Cursor, Stream};
@@ -141,7 +141,7 @@ impl Cache {
             ledger.holders.remove(&key);
             gone
         };
-        drop(gone);
+        self.free(gone);
     }
 
     /// The queue of jobs that decode ahead.
@@ -237,37 +237,60 @@ impl Cache {
         bytes
     }
 
-    /// Keeps a decoder at its position, with `memory` for what it holds.
-    pub(super) fn park(&self, cursor: Box<dyn Cursor>, mut memory: MemoryPermit, demand: Demand) {
+    /// Keeps a decoder at its position, with `memory` for what it holds. `is_granted`: whether the gate has granted that memory. It stays
+    /// granted as long as the decoder exists; a thread that waits for memory has decoders dropped.
+    pub(super) fn park(
+        &self,
+        cursor: Box<dyn Cursor>,
+        mut memory: MemoryPermit,
+        is_granted: bool,
+        demand: Demand,
+    ) {
         let key = demand.key();
-        let gone = {
-            let ledger = &mut *self.lock();
-            let mut gone = ledger.resize(self, &mut memory, cursor.held(), demand);
-            let siblings = ledger.parked.iter().filter(|parked| parked.key == key);
-            let most = siblings.count() >= PARKED_PER_BLOCK;
-            let oldest = ledger.parked.iter().position(|parked| parked.key == key);
-            let oldest = oldest.filter(|_| most);
-            gone.extend(oldest.map(|at| ledger.parked.remove(at).cursor));
-            let used_at = ledger.tick();
-            ledger.parked.push(Parked {
-                key,
-                cursor,
-                used_at,
-                _memory: memory,
-            });
-            gone
+        let (owned, held) = (memory.bytes(), cursor.held());
+        let mut ledger = self.lock();
+        let mut gone = ledger.resize(self, &mut memory, held, demand);
+        let siblings = ledger.parked.iter().filter(|parked| parked.key == key);
+        let most = siblings.count() >= PARKED_PER_BLOCK;
+        let oldest = ledger.parked.iter().position(|parked| parked.key == key);
+        let oldest = oldest.filter(|_| most);
+        gone.extend(oldest.map(|at| ledger.drop_parked(at)));
+        if is_granted {
+            ledger.gate.rest(owned, held);
+        }
+        let parked = Parked {
+            key,
+            cursor,
+            used_at: ledger.tick(),
+            memory,
+            granted: if is_granted { held } else { 0 },
         };
-        drop(gone);
+        ledger.parked.push(parked);
+        self.signal(ledger);
+        self.free(gone);
     }
 
-    /// Takes the parked decoder of block `key` nearest before `start`, of those that `fits` accepts. `fits` is called with the ledger
-    /// locked, and must take no lock.
+    /// Frees decoders that were dropped, without the lock of the ledger: only then the gate may grant their memory to other threads.
+    pub(super) fn free(&self, gone: Vec<Parked>) {
+        let granted: Vec<u64> = gone.iter().map(|parked| parked.granted).collect();
+        drop(gone);
+        if granted.iter().any(|&bytes| bytes > 0) {
+            let mut ledger = self.lock();
+            for bytes in granted {
+                ledger.gate.give_back(bytes);
+            }
+            self.signal(ledger);
+        }
+    }
+
+    /// Takes the parked decoder of block `key` nearest before `start`, of those that `fits` accepts, with its memory. `fits` is called
+    /// with the ledger locked, and must take no lock.
     pub(super) fn unpark(
         &self,
         key: u64,
         start: u64,
         fits: impl Fn(&dyn Cursor) -> bool,
-    ) -> Option<Box<dyn Cursor>> {
+    ) -> Option<Parked> {
         let ledger = &mut *self.lock();
         let (best, _) = ledger
             .parked
@@ -276,7 +299,7 @@ impl Cache {
             .filter(|(_, parked)| parked.key == key && parked.cursor.position() <= start)
             .filter(|(_, parked)| fits(parked.cursor.as_ref()))
             .max_by_key(|(_, parked)| parked.cursor.position())?;
-        Some(ledger.parked.remove(best).cursor)
+        Some(ledger.parked.remove(best))
     }
 
     /// A permit that counts `bytes`, for which room is made.
@@ -285,7 +308,7 @@ impl Cache {
         // each read begins with one of no bytes, also that of a segment that is here
         if bytes > 0 {
             let gone = self.lock().resize(self, &mut permit, bytes, demand);
-            drop(gone);
+            self.free(gone);
         }
         permit
     }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use self::decode::{Decode, Decoder};
 use self::segment_sums::SegmentSums;
-use super::cache::{Demand, SEGMENT};
+use super::cache::{Demand, Parked, SEGMENT};
 use super::deflate::crc32;
 use super::grant::Grant;
 use super::index_store::IndexSlot;
@@ -239,7 +239,7 @@ impl Decoded {
                 }
                 return outcome;
             }
-            let Some(decoder) = self.begin(&mut state, segment) else {
+            let Some(decoder) = self.begin(&mut state, segment, &mut grant) else {
                 grant.give_back();
                 state = self.wait(state);
                 continue;
@@ -255,14 +255,24 @@ impl Decoded {
     /// Chooses the way to a segment that is neither cached nor being decoded, of those that begin nearest before it: a running decoder
     /// to wait for (then `None`), a parked one, or a new one. The decoder that this thread is to run is shown to other threads.
     ///
-    /// A running decoder goes before a parked or new one at the same place, and a parked one before a new one.
-    fn begin(&self, state: &mut DecodedState, segment: u64) -> Option<Decoder<'_>> {
+    /// A running decoder goes before a parked or new one at the same place, and a parked one before a new one. `grant` gets the memory of
+    /// a parked one.
+    fn begin(
+        &self,
+        state: &mut DecodedState,
+        segment: u64,
+        grant: &mut Grant<'_>,
+    ) -> Option<Decoder<'_>> {
         let start = start_of(segment);
         let entry = state.stream.entry(start);
         let running = state.nearest_running(start, entry);
         let parked = self.cache.unpark(self.key, start, |cursor| {
             is_no_later_than_new(&cursor.in_hand(), start, entry)
                 && running.is_none_or(|running| cursor.position() > running)
+        });
+        let parked = parked.map(|Parked { cursor, memory, .. }| {
+            grant.take_over(memory);
+            cursor
         });
         let shown = match &parked {
             Some(cursor) => Decode::of(cursor.as_ref(), &state.stream),

@@ -10,6 +10,9 @@
 //!
 //! A thread keeps one number: how many bytes it has been granted in all, `owned`. It asks for another number of bytes in all, `total`,
 //! never for a difference. A decoder of few bytes takes nothing of what the gate has to grant: one for each reader is bearable.
+//!
+//! What a decoder holds stays granted as long as it exists. While it rests no thread owns that memory, so a thread that is not granted
+//! what it asks for drops decoders at rest, the oldest first. It gives their memory back when it has freed them.
 
 /// What is admitted.
 #[derive(Debug, Clone, Default)]
@@ -22,7 +25,7 @@ pub(super) struct Gate {
     pub(super) small: u64,
     /// Decodes running.
     pub(super) running: usize,
-    /// Bytes of memory granted, to decoders between two steps too.
+    /// Bytes of memory granted: to decoders that run, are between two steps, rest, or are being freed.
     pub(super) granted: u64,
     /// Readers that wait for a run slot.
     pub(super) urgent: usize,
@@ -45,7 +48,7 @@ impl Gate {
     }
 
     /// What `bytes` of one decoder take of the memory that may be granted.
-    fn share(&self, bytes: u64) -> u64 {
+    pub(super) fn share(&self, bytes: u64) -> u64 {
         if bytes > self.small { bytes } else { 0 }
     }
 
@@ -63,6 +66,13 @@ impl Gate {
             self.queued = false;
         }
         free
+    }
+
+    /// Has the decoder of a thread that owns `owned` bytes rest. The `held` bytes that it holds stay granted until it is freed, or taken by
+    /// a thread, which owns them then.
+    pub(super) fn rest(&mut self, owned: u64, held: u64) {
+        self.give_back(owned);
+        self.granted = self.granted.saturating_add(self.share(held));
     }
 
     /// Takes back all `owned` bytes of a thread.
@@ -124,7 +134,8 @@ mod tests {
         totals: &'static [u64],
         /// Whether a reader waits for it.
         urgent: bool,
-        /// Whether it finds after its first step that the thread before it decodes what it wants, and waits for that.
+        /// Whether it finds after its first step that the thread before it decodes what it wants, and waits for that. If not, it begins with
+        /// a decoder at rest, if there is one, and its own rests in the end.
         follows: bool,
         /// Whether it takes the lock of the stream in each step, and waits for a server meanwhile.
         waits: bool,
@@ -159,6 +170,10 @@ mod tests {
         is_locked: bool,
         /// For each thread: where it stands, the step that it is at, and the bytes that it owns.
         threads: [(At, usize, u64); 3],
+        /// The bytes of the decoder at rest that each thread has left.
+        at_rest: [u64; 3],
+        /// The bytes of the dropped decoder that each thread is freeing.
+        freeing: [u64; 3],
     }
 
     impl World {
@@ -168,6 +183,26 @@ mod tests {
             let gate = &mut next.gate;
             let (at, step, owned) = &mut next.threads[n];
             let total = program.totals.get(*step).copied().unwrap_or_default();
+            let resting = next.at_rest.iter_mut().find(|held| **held > gate.small);
+            if next.freeing[n] > 0 {
+                gate.give_back(take(&mut next.freeing[n]));
+                return Some(next);
+            }
+            match (*at, resting) {
+                (At::Asking, Some(held)) if !program.follows && *step == 0 && *owned == 0 => {
+                    *owned = take(held);
+                    return Some(next);
+                }
+                (At::Asking, Some(held)) if !gate.queued && !gate.clone().grant(*owned, total) => {
+                    next.freeing[n] = take(held);
+                    return Some(next);
+                }
+                (At::Queued, Some(held)) if !gate.clone().grant_queued(total) => {
+                    next.freeing[n] = take(held);
+                    return Some(next);
+                }
+                _ => {}
+            }
             match *at {
                 At::Asking if gate.grant(*owned, total) => {
                     *owned = total.max(*owned);
@@ -220,7 +255,10 @@ mod tests {
                     gate.stop();
                     *step += 1;
                     *at = program.place_after(*step);
-                    if *at != At::Asking {
+                    if *at == At::Ended && !program.follows {
+                        gate.rest(*owned, *owned);
+                        next.at_rest[n] = take(owned);
+                    } else if *at != At::Asking {
                         gate.give_back(take(owned));
                     }
                 }
@@ -233,8 +271,10 @@ mod tests {
             Some(next)
         }
 
-        /// How far thread `n` is: a number below 64 that grows with each of its moves.
-        fn progress(&self, n: usize, program: &Program) -> usize {
+        /// How far thread `n` is, and how many decoders at rest are gone: the first number that changes grows with each of its moves.
+        fn progress(&self, n: usize, program: &Program) -> (usize, usize) {
+            let gone = self.at_rest.iter().filter(|&&held| held == 0).count();
+            let freed = self.freeing.iter().filter(|&&held| held == 0).count();
             let (at, step, owned) = self.threads[n];
             let total = program.totals.get(step).copied().unwrap_or_default();
             let place = match at {
@@ -245,7 +285,7 @@ mod tests {
                 At::Asking => 3,
                 _ => at as usize + 1,
             };
-            step * 16 + place
+            (step * 16 + place, 2 * gone + freed)
         }
 
         fn check(&self) {
@@ -253,7 +293,9 @@ mod tests {
             let begun = count(At::Running);
             let running = begun + count(At::Resumed);
             let counts = |owned: &u64| *owned > self.gate.small;
-            let owned: u64 = self.threads.iter().map(|t| t.2).filter(counts).sum();
+            let owned = self.threads.iter().map(|thread| &thread.2);
+            let left = self.at_rest.iter().chain(&self.freeing);
+            let owned: u64 = owned.chain(left).filter(|bytes| counts(bytes)).sum();
             assert!(running == self.gate.running && begun <= self.gate.slots);
             assert!(owned == self.gate.granted && owned <= self.gate.memory);
             assert_eq!(count(At::Queued), usize::from(self.gate.queued));
@@ -276,6 +318,9 @@ mod tests {
                 put(step as u64, 2);
                 put(owned, 3);
             }
+            for held in self.at_rest.into_iter().chain(self.freeing) {
+                put(held, 3);
+            }
             packed
         }
     }
@@ -283,8 +328,9 @@ mod tests {
     /// Goes through all orders in which the threads may move, and gives the number of worlds; else the world that nothing leads out of,
     /// though not all threads have ended.
     ///
-    /// A move brings the thread that moves further, and leaves the others where they are. So each order has an end, and that is the
-    /// end of all threads if no other world is without a move.
+    /// A move brings the thread that moves further, or frees one of the decoders at rest, of which each thread leaves one at most; it
+    /// leaves the other threads where they are. So each order has an end, and that is the end of all threads if no other world is without
+    /// a move.
     fn explore(
         slots: usize,
         small: u64,
@@ -300,6 +346,8 @@ mod tests {
             },
             is_locked: false,
             threads: [(At::Asking, 0, 0); 3],
+            at_rest: [0; 3],
+            freeing: [0; 3],
         };
         let mut seen = HashSet::from([start.packed()]);
         let mut open = vec![start];
@@ -321,7 +369,8 @@ mod tests {
                 if world.threads.iter().any(|thread| thread.0 != At::Ended) {
                     return Err(Box::new(world));
                 }
-                assert_eq!((world.gate.granted, world.gate.urgent), (0, 0));
+                let left = world.at_rest.iter().filter(|held| **held > small).sum();
+                assert_eq!((world.gate.granted, world.gate.urgent), (left, 0));
             }
         }
         Ok(seen.len())

@@ -8,11 +8,12 @@
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
-use std::mem::take;
+use std::mem::{replace, take};
 use std::ptr;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::Cursor;
 use super::cache::{Cache, Demand, Ledger};
 use super::gate::Gate;
 use super::jobs::cores;
@@ -46,7 +47,8 @@ pub(super) fn gate(budget: u64) -> Gate {
 }
 
 /// What the [`Gate`] has granted a thread, until dropped: the memory of the decoder that it runs, which counts in the cache as any
-/// other, and while it decodes a run slot, one of a few.
+/// other, and while it decodes a run slot, one of a few. The memory goes with the decoder when it is parked, and comes with one that is
+/// taken.
 ///
 /// A thread must give all of it back before it waits for another decoder, because that one may be waiting for this memory.
 pub(super) struct Grant<'a> {
@@ -74,7 +76,7 @@ impl<'a> Grant<'a> {
     }
 
     /// Waits for a run slot for a decoder that takes `total` bytes of memory in all, and makes room for them; `false` if that memory
-    /// is not free, and then it has no slot. One that has a slot and so much memory goes on.
+    /// is not free though parked decoders were dropped, and then it has no slot. One that has a slot and so much memory goes on.
     ///
     /// A thread that has a run slot must not wait for another one, nor for a thread that does. So the source that a decoder
     /// reads must not wait for one either: it is a [`Piped`](super::Piped) one if it is decoded.
@@ -90,8 +92,15 @@ impl<'a> Grant<'a> {
         let urgent = !demand.is_background();
         cache.check(total)?;
         let mut ledger = cache.lock();
-        if !ledger.gate.grant(self.memory.bytes(), total) {
-            return Ok(false);
+        while !ledger.gate.grant(self.memory.bytes(), total) {
+            // what is freed now is for the thread that waits, if there is one
+            let oldest = Some(&mut *ledger).filter(|ledger| !ledger.gate.queued);
+            let Some(oldest) = oldest.and_then(Ledger::drop_granted) else {
+                return Ok(false);
+            };
+            drop(ledger);
+            cache.free(vec![oldest]);
+            ledger = cache.lock();
         }
         let patience = if urgent { 0 } else { PATIENCE };
         let (mut ledger, runs) = cache.wait_to_run(ledger, urgent, patience);
@@ -103,7 +112,7 @@ impl<'a> Grant<'a> {
         } else {
             drop(ledger);
         }
-        drop(gone);
+        cache.free(gone);
         if !runs {
             return Err(unwanted());
         }
@@ -131,26 +140,46 @@ impl<'a> Grant<'a> {
         self.give_back();
         let cache = self.cache;
         cache.check(total)?;
-        let (mut ledger, mut granted) = cache.wait_until(cache.lock(), Gate::queue);
-        if granted {
-            (ledger, granted) = cache.wait_until(ledger, |gate| gate.grant_queued(total));
-            ledger.gate.queued = false;
+        let (mut ledger, is_next) = cache.wait_until(cache.lock(), Gate::queue);
+        if !is_next {
+            return Err(unwanted());
         }
-        if granted {
+        let mut is_wanted = true;
+        while is_wanted && !ledger.gate.grant_queued(total) {
+            if let Some(oldest) = ledger.drop_granted() {
+                drop(ledger);
+                cache.free(vec![oldest]);
+                ledger = cache.lock();
+            } else {
+                (ledger, is_wanted) = cache.wait(ledger);
+            }
+        }
+        ledger.gate.queued = false;
+        if is_wanted {
             self.memory.count(total);
         }
         cache.signal(ledger);
-        if granted { Ok(()) } else { Err(unwanted()) }
+        if is_wanted { Ok(()) } else { Err(unwanted()) }
     }
 
-    /// Has the decoder `park`ed with the permit for its memory, and then gives back what was granted. A thread that is admitted by that
-    /// finds the decoder parked, and drops it if it needs the room.
-    pub(super) fn rest(&mut self, park: impl FnOnce(MemoryPermit)) {
+    /// Takes over the memory that was granted for a decoder which this thread takes, and gives back what it had been granted before, or of
+    /// both the smaller.
+    pub(super) fn take_over(&mut self, memory: MemoryPermit) {
+        let smaller = if memory.bytes() > self.memory.bytes() {
+            replace(&mut self.memory, memory)
+        } else {
+            memory
+        };
+        let owned = smaller.bytes();
+        drop(smaller);
+        self.cache.return_memory(owned);
+    }
+
+    /// Gives back the run slot, and parks the decoder where it stands, with its memory.
+    pub(super) fn park(&mut self, cursor: Box<dyn Cursor>, demand: Demand) {
         self.pause();
         let memory = self.memory.take();
-        let owned = memory.bytes();
-        park(memory);
-        self.cache.return_memory(owned);
+        self.cache.park(cursor, memory, true, demand);
     }
 
     /// Gives back all.
@@ -244,20 +273,24 @@ impl Cache {
         mut ledger: MutexGuard<'a, Ledger>,
         mut admits: impl FnMut(&mut Gate) -> bool,
     ) -> (MutexGuard<'a, Ledger>, bool) {
-        while !admits(&mut ledger.gate) {
-            ledger.waiting = ledger.waiting.saturating_add(1);
-            let woken = self.changed.wait_timeout(ledger, LOOK_EVERY);
-            (ledger, _) = woken.unwrap_or_else(PoisonError::into_inner);
-            ledger.waiting = ledger.waiting.saturating_sub(1);
-            if !self.is_wanted() {
-                return (ledger, false);
-            }
+        let mut is_wanted = true;
+        while is_wanted && !admits(&mut ledger.gate) {
+            (ledger, is_wanted) = self.wait(ledger);
         }
-        (ledger, true)
+        (ledger, is_wanted)
+    }
+
+    /// Waits until something may have changed, and tells whether the mount has not ended meanwhile.
+    fn wait<'a>(&self, mut ledger: MutexGuard<'a, Ledger>) -> (MutexGuard<'a, Ledger>, bool) {
+        ledger.waiting = ledger.waiting.saturating_add(1);
+        let woken = self.changed.wait_timeout(ledger, LOOK_EVERY);
+        (ledger, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        ledger.waiting = ledger.waiting.saturating_sub(1);
+        (ledger, self.is_wanted())
     }
 
     /// Wakes the threads that wait to be admitted. There is none as a rule, and waking none costs a system call.
-    fn signal(&self, ledger: MutexGuard<'_, Ledger>) {
+    pub(super) fn signal(&self, ledger: MutexGuard<'_, Ledger>) {
         let waiting = ledger.waiting > 0;
         drop(ledger);
         if waiting {
@@ -301,7 +334,7 @@ fn unwanted() -> Error {
 mod tests {
     use super::*;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::sync::mpsc;
     use std::thread;
 
@@ -413,29 +446,62 @@ mod tests {
         assert_eq!((state(&cache), cache.used()), (NOTHING, 0));
     }
 
-    /// What is granted and what counts were two numbers of a permit once.
+    /// A decoder that only holds memory. Notes what is granted while it is freed.
+    struct Resting(u64, Arc<AtomicU64>, Arc<Cache>);
+
+    impl Cursor for Resting {
+        fn position(&self) -> u64 {
+            0
+        }
+
+        fn read(&mut self, _: &mut [u8]) -> Result<usize> {
+            Ok(0)
+        }
+
+        fn held(&self) -> u64 {
+            self.0
+        }
+    }
+
+    impl Drop for Resting {
+        fn drop(&mut self) {
+            self.1.store(self.2.lock().gate.granted, Ordering::Relaxed);
+        }
+    }
+
+    /// What is granted and what counts were two numbers of a permit once. A decoder that rested or was being freed was granted nothing,
+    /// and then more decoders were in memory than the gate allows.
     #[test]
-    fn what_is_granted_counts_until_it_is_given_back_and_longer_at_rest() {
+    fn what_is_granted_counts_until_the_decoder_is_freed() {
         let cache = Cache::new(64 << 20);
         let granted = || cache.lock().gate.granted;
+        let key = Demand::NONE.key();
+        let granted_last = Arc::<AtomicU64>::default();
+        let resting = |held| Box::new(Resting(held, granted_last.clone(), cache.clone()));
         let mut grant = Grant::new(&cache);
         for (total, held) in [(SMALL, 0), (9 << 20, 9 << 20), (1 << 20, 9 << 20)] {
             assert!(admit(&mut grant, total).unwrap());
             assert_eq!(granted(), held);
             assert_eq!(cache.used(), held.max(total), "the most that it needed");
         }
-        let mut rests = None;
-        grant.rest(|memory| {
-            assert_eq!(granted(), 9 << 20, "until it is parked");
-            rests = Some(memory);
-        });
-        assert_eq!((granted(), cache.used()), (0, 9 << 20));
+        grant.park(resting(7 << 20), Demand::NONE);
+        assert_eq!((granted(), cache.used()), (7 << 20, 7 << 20));
         grant.wait_for(5 << 20).unwrap();
-        assert_eq!((granted(), cache.used()), (5 << 20, 14 << 20));
-        grant.wait_for(3 << 20).unwrap();
-        drop(rests);
-        assert_eq!((granted(), cache.used()), (3 << 20, 3 << 20));
-        drop(grant);
+        assert_eq!((granted(), cache.used()), (12 << 20, 12 << 20));
+        let taken = cache.unpark(key, 0, |_| true).unwrap();
+        assert_eq!((granted(), cache.used()), (12 << 20, 12 << 20));
+        grant.take_over(taken.memory);
+        assert_eq!((granted(), cache.used()), (7 << 20, 7 << 20), "the larger");
+        grant.park(taken.cursor, Demand::NONE);
+        let most = cache.lock().gate.memory;
+        grant.wait_for(most).unwrap();
+        assert_eq!((granted(), cache.used()), (most, most));
+        assert_eq!(granted_last.load(Ordering::Relaxed), 7 << 20);
+        grant.park(resting(8 << 20), Demand::NONE);
+        let mut other = Grant::new(&cache);
+        assert!(admit(&mut other, most - 1).unwrap(), "nobody runs");
+        assert_eq!(granted_last.load(Ordering::Relaxed), 8 << 20);
+        drop(other);
         assert_eq!((granted(), cache.used()), (0, 0));
     }
 

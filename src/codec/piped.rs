@@ -7,8 +7,9 @@
 
 use std::sync::Arc;
 
-use super::cache::{Cache, Demand};
+use super::cache::{Cache, Demand, Parked};
 use super::decoded::is_no_later_than_new;
+use super::memory_permit::MemoryPermit;
 use super::{Cursor, Stream, misplaced};
 use crate::error::Result;
 use crate::source::{PooledBuf, Source, at_most, checked_end, len_u64};
@@ -36,16 +37,19 @@ impl Piped {
         }
     }
 
-    /// The parked decoder nearest before `offset`, or a new one if that gets there sooner.
-    fn cursor(&self, offset: u64) -> Result<Box<dyn Cursor>> {
+    /// The parked decoder nearest before `offset`, or a new one if that gets there sooner; and the permit for its memory. The gate does not
+    /// grant that: the thread would wait.
+    fn cursor(&self, offset: u64, demand: Demand) -> Result<(Box<dyn Cursor>, MemoryPermit)> {
         let entry = self.stream.entry(offset);
         let parked = self.cache.unpark(self.key, offset, |cursor| {
             is_no_later_than_new(&cursor.in_hand(), offset, entry)
         });
-        match parked {
-            Some(cursor) => Ok(cursor),
-            None => Arc::clone(&self.stream).cursor(offset),
+        if let Some(Parked { cursor, memory, .. }) = parked {
+            return Ok((cursor, memory));
         }
+        let cursor = Arc::clone(&self.stream).cursor(offset)?;
+        let memory = self.cache.permit(cursor.held(), demand);
+        Ok((cursor, memory))
     }
 }
 
@@ -57,8 +61,7 @@ impl Source for Piped {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         checked_end(offset, buf.len(), self.len)?;
         let demand = Demand::Random(self.key);
-        let mut cursor = self.cursor(offset)?;
-        let memory = self.cache.permit(cursor.held(), demand);
+        let (mut cursor, memory) = self.cursor(offset, demand)?;
         while cursor.position() < offset {
             self.cache.check_wanted()?;
             let left = offset.saturating_sub(cursor.position());
@@ -69,7 +72,7 @@ impl Source for Piped {
         }
         cursor.fill(buf)?;
         if offset.saturating_add(len_u64(buf.len())) < self.len {
-            self.cache.park(cursor, memory, demand);
+            self.cache.park(cursor, memory, false, demand);
         }
         self.cache.recount(&self.stream, 0, demand);
         Ok(())

@@ -1,6 +1,6 @@
 //! What the cache holds and counts, and which segment or decoder it drops when room is needed.
 //!
-//! Nothing here waits, decodes, frees a decoder or takes another lock.
+//! Nothing here waits, decodes, frees a decoder or takes another lock. Who drops decoders gives them to [`Cache::free`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -57,14 +57,16 @@ pub(super) struct CachedSegment {
 }
 
 /// A decoder at rest, for the next thread that reads on from its position.
-pub(super) struct Parked {
+pub(in crate::codec) struct Parked {
     /// The key of its block.
     pub(super) key: u64,
     /// Freed without the lock of the ledger, because that may take long.
-    pub(super) cursor: Box<dyn Cursor>,
+    pub(in crate::codec) cursor: Box<dyn Cursor>,
     pub(super) used_at: u64,
     /// For what it holds.
-    pub(super) _memory: MemoryPermit,
+    pub(in crate::codec) memory: MemoryPermit,
+    /// How many bytes the gate has granted for it: until it is freed, or the thread that takes it gives them back.
+    pub(super) granted: u64,
 }
 
 /// What is held for a block beside its segments and decoders.
@@ -150,14 +152,14 @@ impl Ledger {
     }
 
     /// Counts `bytes` for a permit in place of those before. Drops the oldest until they fit or nothing is left; gives the decoders
-    /// dropped, to be freed without the lock.
+    /// dropped, for [`Cache::free`].
     pub(in crate::codec) fn resize(
         &mut self,
         cache: &Cache,
         permit: &mut MemoryPermit,
         bytes: u64,
         demand: Demand,
-    ) -> Vec<Box<dyn Cursor>> {
+    ) -> Vec<Parked> {
         permit.count(permit.bytes().min(bytes));
         let more = bytes.saturating_sub(permit.bytes());
         let mut gone = Vec::new();
@@ -187,21 +189,33 @@ impl Ledger {
     }
 
     /// Drops the least recently used segment or decoder, if there is any. Dropping a segment in use would not make room.
-    fn evict(&mut self, gone: &mut Vec<Box<dyn Cursor>>) -> bool {
+    fn evict(&mut self, gone: &mut Vec<Parked>) -> bool {
         let mut oldest_first = self.segments.iter().rev();
         let segment = oldest_first
             .find(|(_, segment)| Arc::strong_count(&segment.bytes) == 1)
             .map(|(&found, segment)| (found, segment.used_at));
         let parked = self.parked.first().map(|parked| parked.used_at);
         match (segment, parked) {
-            (Some((_, at)), Some(parked_at)) if parked_at < at => {
-                gone.push(self.parked.remove(0).cursor);
-            }
+            (Some((_, at)), Some(parked_at)) if parked_at < at => gone.push(self.drop_parked(0)),
             (Some((found, _)), _) => self.remove(found),
-            (None, Some(_)) => gone.push(self.parked.remove(0).cursor),
+            (None, Some(_)) => gone.push(self.drop_parked(0)),
             (None, None) => return false,
         }
         true
+    }
+
+    /// Drops the decoder at that place of those at rest, and counts its memory no more.
+    pub(super) fn drop_parked(&mut self, at: usize) -> Parked {
+        let mut parked = self.parked.remove(at);
+        parked.memory.count(0);
+        parked
+    }
+
+    /// Drops the least recently parked decoder that the gate has granted memory to, if there is one.
+    pub(in crate::codec) fn drop_granted(&mut self) -> Option<Parked> {
+        let has_share = |parked: &Parked| self.gate.share(parked.granted) > 0;
+        let oldest = self.parked.iter().position(has_share)?;
+        Some(self.drop_parked(oldest))
     }
 
     /// Drops a segment and counts it no more, if it is here.

@@ -255,7 +255,7 @@ impl Decoder<'_> {
     pub(super) fn park(&self, cursor: Box<dyn Cursor>, demand: Demand, grant: &mut Grant<'_>) {
         let state = self.block.lock();
         if !self.shown.is_outdated(&state) {
-            grant.rest(|memory| self.block.cache.park(cursor, memory, demand));
+            grant.park(cursor, demand);
         }
     }
 
