@@ -297,24 +297,20 @@ impl Snapshot {
         }
     }
 
-    /// Reads this file, or the one that has taken its place, again.
-    ///
-    /// # Errors
-    /// As [`scan::scan`].
-    pub fn read_again(
-        &self,
-        file: Option<Arc<FileSource>>,
-        bytes: Arc<dyn Source>,
-    ) -> Result<Self> {
-        Self::read(file, bytes, Arc::clone(&self.cache), self.options.clone())
+    /// The cache and the options that it was opened with.
+    #[must_use]
+    pub fn opened_with(&self) -> (&Arc<Cache>, &OpenOptions) {
+        (&self.cache, &self.options)
     }
 
-    /// The same text and layout, without decoders and checksums: another program may have changed the data of blocks.
+    /// The same text and layout, without decoders and checksums: another program may have changed the data of blocks. `bytes` are those of
+    /// the file, if it does not have them all yet.
     ///
     /// # Errors
     /// [`Error::Io`] if the file's size can't be had.
-    pub fn with_data_anew(&self, file: Arc<File>) -> Result<Self> {
+    pub fn with_data_anew(&self, file: Arc<File>, bytes: Option<Arc<dyn Source>>) -> Result<Self> {
         let mut next = self.replaced_by(file, self.scan())?;
+        next.bytes = bytes.unwrap_or(next.bytes);
         next.tree = self.tree.clone();
         next.faults = self.faults.clone();
         Ok(next)

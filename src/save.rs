@@ -33,6 +33,8 @@
 //! - J2 `fdatasync`. This is the commit.
 //! - J3 The changes are written. J4 `fdatasync`. J5 FILE is cut to its new length, `fsync`.
 //!
+//! Just before J1 and J5 FILE must end where it is expected to: what another program has appended is neither written over nor cut off.
+//!
 //! A record in a sidecar, `.NAME.asdf-mount-journal`, where FILE's tail will not do: its last block is streamed or cut short
 //! and would have the record for data; or FILE gets shorter, which some filesystems do in several steps, so that a crash could
 //! take the record and leave some of what was to go. The sidecar is written under another name, synced, renamed, and its
@@ -54,8 +56,8 @@
 //!   change meanwhile: it is begun again up to three times. R3 It gets owner, ACL, attributes and permissions. R4 `fsync`.
 //!   R5 It is read back: text and every block header are where they were planned.
 //! - R6 Name and content of FILE are still what they were. R7 The two exchange their names; a plain rename where that can't be
-//!   had. R8 Was FILE written in that moment? Then they exchange them back. R9 The directory is synced. R10 The old file is
-//!   unlinked.
+//!   had. R8 What has the temporary name now must be the file that was copied, and not written since; if it is not, they exchange
+//!   names once more. Before a plain rename this is asked of FILE. R9 The directory is synced. R10 The old file is unlinked.
 //!
 //! For every process and at any moment, the name means the old file or a new one that is wholly durable.
 //!
@@ -95,7 +97,9 @@
 //! A [`Writer`] keeps FILE open for reading, and locked (`flock`) by that descriptor. A save that is to write asks for a lease, which tells
 //! whether any process has FILE open for writing (`EBUSY`): so a save opens FILE for writing only after that, and closes it when it has
 //! written. Each save first compares FILE with what was read: name, length, text, and SHA-256 of the space behind the text and of all
-//! block headers. Different times alone are no change; anything else is [`Stale`](Error::Stale).
+//! block headers. Different times alone are no change; anything else is [`Stale`](Error::Stale). So is a save in place whose FILE has
+//! lost its name meanwhile. Around each write of its own a save takes FILE's times, so that [`Committed::around`] tells whether another
+//! program has written FILE at the same time.
 //!
 //! # Evidence
 //!
@@ -111,6 +115,7 @@ mod holder;
 mod inplace;
 pub mod journal;
 mod name;
+mod own_writes;
 pub mod plan;
 pub mod processes;
 mod publish;
@@ -163,6 +168,15 @@ impl ReadOnly {
             Some(scan) => Ok(Snapshot::new(local, bytes, scan, cache, options)),
             None => Snapshot::read(local, bytes, cache, options),
         }
+    }
+
+    /// The file as a snapshot that has cache and options of an earlier one: of this file, or of the one whose place it has taken.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`].
+    pub fn snapshot_like(self, before: &Snapshot) -> Result<Snapshot> {
+        let (cache, options) = before.opened_with();
+        self.snapshot(Arc::clone(cache), options.clone())
     }
 }
 

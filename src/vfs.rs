@@ -21,7 +21,7 @@
 //! |---|---|
 //! | May anything be written? | each operation that opens a file for writing or changes something, first: `Vfs::open_for_writing` |
 //! | Has FILE the attributes of what is shown? | lookups, opens, reads and changes, once a second, and each save: `Vfs::compare`. A server is asked every 10 s at most |
-//! | The same, where `Vfs::compare` can't show what it finds? | while another thread saves: `Vfs::look_beside_a_save`; as a save begins to write: `Vfs::before_writing`; when FILE has been opened for writing: `Vfs::writer_of_state` |
+//! | The same, where `Vfs::compare` can't show what it finds? | while another thread saves: `Vfs::look_beside_a_save`; around each write of a save: `save`'s `OwnWrites`, of which `Vfs::show_saved` hears; when FILE has been opened for writing: `Vfs::writer_of_state` |
 //! | Has FILE the text and the headers of what is shown? | `Writer::reload`, if the attributes do not tell or are others; each save before it writes, by `Baseline::compared` |
 //! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |

@@ -92,18 +92,14 @@ impl Baseline {
         Ok(next)
     }
 
-    /// Takes over the identity and times of FILE after a save. If `fstat` fails, the next comparison goes by content alone.
-    pub(super) fn renew<S: Store>(&mut self, store: &Arc<S>, file: &S::File) {
-        self.timed = match store.stat(file) {
-            Ok(stat) => {
-                self.stat = Stat {
-                    size: self.stat.size,
-                    ..stat
-                };
-                true
-            }
-            Err(_) => false,
-        };
+    /// Takes over the identity and times of FILE after a save. Without any, as `fstat` failed or another program may have written FILE, the
+    /// next comparison goes by content alone.
+    pub(super) fn renew(&mut self, stat: Option<Stat>) {
+        self.timed = stat.is_some();
+        if let Some(stat) = stat {
+            let size = self.stat.size;
+            self.stat = Stat { size, ..stat };
+        }
     }
 
     /// Compares with FILE as it is now, by its name and by its content, which is `view`. The content is read even if the times are

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::journal::{JOURNAL_LIMIT, RANGE_LIMIT, Range, Record};
 use super::name;
+use super::own_writes::OwnWrites;
 use super::rope::Segment;
 use super::sector::SECTOR;
 use super::store::{Store, impossible};
@@ -58,6 +59,8 @@ pub(super) struct InPlace<'a, S: Store> {
     /// The name of FILE.
     pub(super) name: &'a OsStr,
     pub(super) record: &'a Record,
+    /// Takes note of each write to FILE.
+    pub(super) own: &'a OwnWrites,
 }
 
 /// The record of these changes to `old`; `None` if there are too many for one.
@@ -165,6 +168,7 @@ impl<S: Store> InPlace<'_, S> {
         if self.record.sidecar_of.is_some() {
             return self.remove_sidecar();
         }
+        self.check_len(len, self.record.tail()?.end)?;
         self.cut(len)?;
         self.durable(|| self.cut(len), || self.store.sync_all(self.file))
     }
@@ -174,9 +178,14 @@ impl<S: Store> InPlace<'_, S> {
         let place = || {
             self.reserve(self.record.tail()?)?;
             self.reserve_ranges()?;
+            self.check_len(self.record.old_len, self.record.old_len)?;
             self.write_tail()
         };
         place().map_err(|error| {
+            if matches!(error, Error::Stale { .. }) {
+                // what is behind the end is another program's
+                return SaveFailure::Refused(error);
+            }
             // the end of the footer is written last, and was not, so that the tail means nothing
             match self.cut(self.record.old_len) {
                 Ok(()) => SaveFailure::Refused(error),
@@ -211,10 +220,10 @@ impl<S: Store> InPlace<'_, S> {
     fn restore(&self) -> Result<()> {
         let write = || {
             self.write_ranges(|range| &range.old)?;
-            match self.record.sidecar_of {
-                Some(_) => self.cut(self.record.old_len),
-                None => Ok(()),
+            if self.record.sidecar_of.is_some() && self.changes_length() {
+                return self.cut(self.record.old_len);
             }
+            Ok(())
         };
         write()?;
         self.durable(write, || self.store.sync_all(self.file))
@@ -222,7 +231,8 @@ impl<S: Store> InPlace<'_, S> {
 
     /// Writes the record behind the bytes of FILE.
     fn write_tail(&self) -> Result<()> {
-        self.write_record(self.file, self.record.tail()?.start)
+        let start = self.record.tail()?.start;
+        self.write(|| self.write_record(self.file, start))
     }
 
     /// Writes the record to its place in a file, in large pieces.
@@ -251,7 +261,7 @@ impl<S: Store> InPlace<'_, S> {
         let beside = self.record.sidecar_of.is_some();
         let write = || {
             self.apply()?;
-            if beside {
+            if beside && self.changes_length() {
                 self.cut(self.record.new_len)
             } else {
                 Ok(())
@@ -263,6 +273,24 @@ impl<S: Store> InPlace<'_, S> {
         } else {
             self.durable(write, || self.store.sync_data(self.file))
         }
+    }
+
+    /// That FILE is no shorter and no longer than a save leaves it: another program may have written to its end. If that can't be found
+    /// out, nothing is known of another program.
+    fn check_len(&self, least: u64, most: u64) -> Result<()> {
+        match self.store.stat(self.file) {
+            Ok(found) if !(least..=most).contains(&found.size) => {
+                let name = self.name.display();
+                let why = format!("{name} has been made longer or shorter during the save");
+                Err(Error::Stale { why })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether FILE gets another length. If not, none is set: another program may append to a streamed block meanwhile.
+    fn changes_length(&self) -> bool {
+        self.record.new_len != self.record.old_len
     }
 
     /// J1 with the record in a sidecar: it is durable, but not yet its name.
@@ -323,13 +351,19 @@ impl<S: Store> InPlace<'_, S> {
     /// Writes the old or the new bytes of each range to its place.
     fn write_ranges(&self, bytes: impl Fn(&Range) -> &Vec<u8>) -> Result<()> {
         let mut ranges = self.record.ranges.iter();
-        ranges.try_for_each(|range| write_all(&**self.store, self.file, bytes(range), range.offset))
+        let mut write =
+            |range: &Range| write_all(&**self.store, self.file, bytes(range), range.offset);
+        self.write(|| ranges.try_for_each(&mut write))
+    }
+
+    /// Runs a write to FILE.
+    fn write<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.own.write(|| self.store.stat(self.file), write)
     }
 
     /// Gives FILE its old or new length, which takes a record in its tail away.
     fn cut(&self, len: u64) -> Result<()> {
-        self.store
-            .set_len(self.file, len)
+        self.write(|| self.store.set_len(self.file, len))
             .map_err(|cause| self.error("setting the length", cause))
     }
 
@@ -355,8 +389,7 @@ impl<S: Store> InPlace<'_, S> {
     }
 
     fn reserve(&self, extent: Extent) -> Result<()> {
-        self.store
-            .reserve(self.file, extent)
+        self.write(|| self.store.reserve(self.file, extent))
             .map_err(|cause| self.error("reserving space", cause))
     }
 

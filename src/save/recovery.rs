@@ -10,6 +10,7 @@ use super::baseline::{in_directory, scanned, stat};
 use super::inplace::{InPlace, is_ours};
 use super::journal::{Head, Record};
 use super::name;
+use super::own_writes::OwnWrites;
 use super::rope::{Rope, Segment, Segments};
 use super::sector::{RECORD_LIMIT, SECTOR, SECTOR_LEN, Tag};
 use super::store::{Access, Store, impossible};
@@ -154,7 +155,7 @@ fn judge(file: &dyn Source, record: Record, tail: Option<Extent>) -> Result<Trac
 }
 
 /// Whether the save of that record can have left FILE as it is.
-fn explains(file: &dyn Source, record: &Record) -> Result<bool> {
+pub(super) fn explains(file: &dyn Source, record: &Record) -> Result<bool> {
     for range in &record.ranges {
         let mut found = vec![0; range.new.len()];
         let there = file.len().saturating_sub(range.offset);
@@ -269,6 +270,7 @@ pub(super) fn settle<S: Store>(
                 file: &writable()?,
                 name,
                 record: &record,
+                own: &OwnWrites::default(),
             };
             save.finish()?;
             Recovery::Redone

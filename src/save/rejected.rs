@@ -216,7 +216,14 @@ fn write<S: Store>(
         })
         .and_then(|name| store.rename(&temporary, &name).map(|()| name));
     match filled {
-        Ok(name) => store.sync_dir().map(|()| name),
+        Ok(name) => {
+            if let Err(error) = store.sync_dir() {
+                // the file is there; in another directory there might be none
+                let name = name.display();
+                log::warn!("{name}: {error}: a crash may take the refused text that is in it");
+            }
+            Ok(name)
+        }
         Err(error) => {
             // the first error is returned; a leftover is removed at the next mount
             let _ = store.unlink(&temporary);
@@ -338,5 +345,25 @@ mod tests {
             .keep(&sim(true), (FILE.as_ref(), None), b"one")
             .unwrap();
         assert!(moved.join("state/asdf-mount").join(NAME).exists());
+    }
+
+    /// The text was kept elsewhere then, and the file beside FILE stayed for good.
+    #[test]
+    fn a_text_is_kept_once_though_the_directory_can_not_be_synced() {
+        use crate::save::tests::disk::{Fault, Trouble};
+        let place = tempfile::tempdir().unwrap();
+        let disk = sim(false);
+        let mut rejected = RejectedText::new(&[place.path().join("state")]);
+        disk.arm(Trouble {
+            fault: Some((4, Fault::Errno(5))),
+            ..Trouble::default()
+        });
+        let kept = rejected.keep(&disk, (FILE.as_ref(), None), b"one").unwrap();
+        assert_eq!(disk.ops().get(4), Some(&"sync directory"));
+        assert_eq!(kept, Path::new(NAME));
+        assert!(!place.path().join("state").exists());
+        disk.arm(Trouble::default());
+        rejected.clear(&disk).unwrap();
+        assert!(disk.stat_name(NAME.as_ref()).is_err());
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Arc;
 
-use super::baseline::Baseline;
+use super::baseline::{Baseline, in_directory};
 use super::inplace::SaveFailure;
 use super::name;
 use super::plan::Plan;
@@ -42,9 +42,9 @@ pub(super) struct Copy<F> {
     /// The name that it was made under.
     name: OsString,
     /// FILE's attributes when it was copied.
-    of: Stat,
-    /// Device and inode of the copy.
-    pub(super) id: (u64, u64),
+    pub(super) of: Stat,
+    /// The attributes of the copy when it was whole.
+    pub(super) stat: Stat,
     /// The copy, open for reading and locked.
     pub(super) file: F,
     /// The same, open for writing.
@@ -61,15 +61,19 @@ impl<F> Copy<F> {
 }
 
 impl<S: Store> Replace<'_, S> {
-    /// Makes a copy that takes FILE's name. Also gives the error if the directory can't be synced: a crash may then bring the old file
-    /// back.
-    pub(super) fn run(&self) -> Result<(Copy<S::File>, Option<Error>), SaveFailure> {
+    /// Makes a copy that takes FILE's name; `begins` is called just before it does. Also gives the error if the directory can't be synced: a
+    /// crash may then bring the old file back.
+    pub(super) fn run(
+        &self,
+        begins: impl FnOnce(),
+    ) -> Result<(Copy<S::File>, Option<Error>), SaveFailure> {
         let stat = self.stat(self.file)?;
         if stat.links > 1 {
             let why = format!("{} has {} names", self.name.display(), stat.links);
             return Err(SaveFailure::Impossible(why));
         }
         let copy = self.copy()?;
+        begins();
         let done = self.publish(&copy);
         if let Err(SaveFailure::Impossible(_) | SaveFailure::Refused(_)) = &done {
             self.remove(&copy.name);
@@ -124,7 +128,7 @@ impl<S: Store> Replace<'_, S> {
         Ok(Copy {
             name: name.to_owned(),
             of,
-            id: self.stat(&file)?.id,
+            stat: self.stat(&file)?,
             file,
             writer,
             written,
@@ -297,8 +301,9 @@ impl<S: Store> Replace<'_, S> {
             .exchange(&copy.name, self.name)
             .map_err(|cause| self.refusal("taking its name", cause))?;
         if swapped {
-            let failed = match self.stat(self.file) {
-                Ok(old) if copy.is_of(&old) => None,
+            // what has the temporary name now was FILE at the exchange
+            let failed = match in_directory(&**self.store, &copy.name) {
+                Ok(Some(old)) if self.is_copied(copy, &old) => None,
                 Ok(_) => Some(changed()),
                 Err(error) => Some(error),
             };
@@ -310,6 +315,11 @@ impl<S: Store> Replace<'_, S> {
                 });
             }
         } else {
+            // what this replaces can't be had back: so the last look is as late as can be
+            let last = in_directory(&**self.store, self.name)?;
+            if !last.is_some_and(|last| self.is_copied(copy, &last)) {
+                return Err(changed().into());
+            }
             let renamed = self.store.rename(&copy.name, self.name);
             renamed.map_err(|cause| self.refusal("taking its name", cause))?;
         }
@@ -327,6 +337,11 @@ impl<S: Store> Replace<'_, S> {
             self.remove(&copy.name);
         }
         Ok(None)
+    }
+
+    /// Whether a file that was found by its name is the one that was copied, not written since.
+    fn is_copied(&self, copy: &Copy<S::File>, found: &Stat) -> bool {
+        found.id == self.baseline.stat.id && copy.is_of(found)
     }
 
     /// Gives FILE its name back, and tells whether it has it. An error means that it has, but that a crash may undo this.

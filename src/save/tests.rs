@@ -4,6 +4,7 @@
 
 mod crash;
 pub(super) mod disk;
+mod others;
 mod real_disk;
 mod reference;
 mod scenarios;
@@ -24,6 +25,6 @@ fn source(bytes: &[u8]) -> Arc<dyn Source> {
 impl<S: Store> Writer<S> {
     /// A save with nothing to observe.
     pub(super) fn save(&mut self, edit: &Edit) -> Result<Committed<S::File>> {
-        self.commit(edit, &mut || ())
+        self.commit(edit, &mut |_| ())
     }
 }

@@ -2,6 +2,8 @@
 
 mod raw_write;
 mod reload;
+#[cfg(test)]
+mod testing;
 mod unsettled;
 
 use std::cell::OnceCell;
@@ -15,6 +17,7 @@ use super::edit::Edit;
 use super::file_path::FilePath;
 use super::inplace::{self, InPlace, SaveFailure};
 use super::journal::{JOURNAL_LIMIT, Range, Record};
+use super::own_writes::OwnWrites;
 use super::plan::{Pad, Plan};
 use super::recovery::{self, Recovery};
 use super::rejected::{self, RejectedText, other_directories};
@@ -25,7 +28,7 @@ use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{Layout, Severity};
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, Stat};
 
 use unsettled::Unsettled;
 
@@ -109,6 +112,8 @@ pub struct Committed<F> {
     pub unfinished: Option<Error>,
     /// The bytes of FILE as they will be, where the journal is yet to make them so.
     pub bytes: Option<Arc<dyn Source>>,
+    /// FILE's attributes before and behind the save; `None` if another program may have written it meanwhile.
+    pub around: Option<(Stat, Stat)>,
 }
 
 /// One file that is open for writing, locked for as long as this lives.
@@ -128,6 +133,8 @@ pub struct Writer<S: Store = Disk> {
     rejected: RejectedText,
     /// FILE, open for writing, while data of a raw block are written.
     raw: Option<S::File>,
+    /// What other programs write during a save.
+    own: OwnWrites,
 }
 
 impl Writer<Disk> {
@@ -152,7 +159,7 @@ impl<S: Store> Writer<S> {
         name: &OsStr,
         options: SaveOptions,
     ) -> Result<Writable<S>, NotOpened> {
-        let file = locked(&*store, name)?;
+        let file = locked(&*store, name, PATIENCE)?;
         let (recovery, before, scan) = recovery::settle(&store, name, &file)?;
         writable(&scan.layout)?;
         let baseline = Baseline::of(&store, &file, &before, &scan)?;
@@ -167,6 +174,7 @@ impl<S: Store> Writer<S> {
             unsettled: None,
             rejected: RejectedText::new(&other_directories()),
             raw: None,
+            own: OwnWrites::default(),
         };
         Ok(Writable {
             writer,
@@ -260,8 +268,9 @@ impl<S: Store> Writer<S> {
 
     /// Makes FILE what `edit` says. When this returns, that is durable, unless [`Committed::unfinished`] says what is missing.
     ///
-    /// `observer` is called before stored bytes of blocks change or move in the file that is open now, if they are going to. From
-    /// then on nothing may be read by the places of the old layout.
+    /// `observer` is called just before FILE is written, or its name is given to another file. From then on FILE's times tell nothing of
+    /// other programs. With `true` it says that stored bytes of blocks change or move in the file that is open now: then nothing may be
+    /// read by the places of the old layout from then on.
     ///
     /// # Errors
     /// [`Error::Stale`] if another program has changed FILE since it was read; those of [`Plan::new`]; [`Error::NoRoom`];
@@ -270,11 +279,15 @@ impl<S: Store> Writer<S> {
     pub fn commit(
         &mut self,
         edit: &Edit,
-        observer: &mut dyn FnMut(),
+        observer: &mut dyn FnMut(bool),
     ) -> Result<Committed<S::File>> {
         self.broken.clone().map_or(Ok(()), Err)?;
         // FILE is what was read, and what the last save has left is finished
         self.compare()?;
+        match self.raw {
+            Some(_) => self.own.look(Ok(self.baseline.stat)),
+            None => self.own.begin(self.baseline.stat),
+        }
         self.settle()?;
         let plan = &self.plan(edit)?;
         let old: Arc<dyn Source> = Arc::new(StoreSource::open(&self.store, &self.file)?);
@@ -292,6 +305,7 @@ impl<S: Store> Writer<S> {
             written: 0,
             unfinished: None,
             bytes: None,
+            around: None,
         };
         if record.as_ref().is_some_and(Record::is_empty) {
             return Ok(save);
@@ -300,18 +314,21 @@ impl<S: Store> Writer<S> {
         // known before the first byte changes, so that nothing has to be read behind the commit
         let baseline = self.baseline.succeeded_by(&bytes, &save.scan)?;
         let done = match record {
-            Some(record) if self.options.replace => match self.replace(plan, &mut save) {
+            Some(record) if self.options.replace => match self.replace(plan, &mut save, observer) {
                 Err(SaveFailure::Impossible(_)) => self.in_place(plan, record, &mut save, observer),
                 done => done,
             },
             Some(record) => match self.in_place(plan, record, &mut save, observer) {
-                Err(SaveFailure::Impossible(_)) => self.replace(plan, &mut save),
+                Err(SaveFailure::Impossible(_)) => self.replace(plan, &mut save, observer),
                 done => done,
             },
             None => self.make_room(plan, &*old, &mut save, observer),
         };
         match done {
-            Ok(()) => self.done(save, baseline, old),
+            Ok(()) => {
+                self.check_named(save.method)?;
+                self.done(save, baseline, old)
+            }
             Err(SaveFailure::Impossible(why)) => Err(Error::NoRoom { why, limit: false }),
             Err(SaveFailure::Refused(error)) => Err(error),
             Err(SaveFailure::Unsure(error) | SaveFailure::Unfinished(error)) => {
@@ -336,18 +353,28 @@ impl<S: Store> Writer<S> {
         Ok(())
     }
 
+    /// That FILE has not lost its name during a save in place. If that can't be found out, the next save finds it out.
+    fn check_named(&self, method: Method) -> Result<()> {
+        let id = self.baseline.stat.id;
+        let lost = |found: Option<Stat>| found.is_none_or(|found| found.id != id);
+        if method == Method::InPlace && named(&*self.store, &self.name).is_ok_and(lost) {
+            let why = format!("{} has been replaced by another file", self.name.display());
+            return Err(Error::Stale { why });
+        }
+        Ok(())
+    }
+
     /// J.
     fn in_place(
         &mut self,
         plan: &Plan,
         mut record: Record,
         save: &mut Committed<S::File>,
-        observer: &mut dyn FnMut(),
+        observer: &mut dyn FnMut(bool),
     ) -> Result<(), SaveFailure> {
         let mut extents = record.ranges.iter().map(Range::extent);
-        if plan.moves() || extents.any(|extent| self.layout().holds_data(extent)) {
-            observer();
-        }
+        let changes_data = plan.moves() || extents.any(|extent| self.layout().holds_data(extent));
+        observer(changes_data);
         let file = match &self.raw {
             Some(file) => file.clone(),
             None => self.open_writable()?,
@@ -369,6 +396,7 @@ impl<S: Store> Writer<S> {
             file,
             name: &self.name,
             record,
+            own: &self.own,
         }
     }
 
@@ -386,7 +414,7 @@ impl<S: Store> Writer<S> {
         plan: &Plan,
         old: &dyn Source,
         save: &mut Committed<S::File>,
-        observer: &mut dyn FnMut(),
+        observer: &mut dyn FnMut(bool),
     ) -> Result<(), SaveFailure> {
         if plan.in_place().is_none() && !self.options.grow {
             let why = "the edit moves blocks of the file, which -o grow=never forbids".to_owned();
@@ -394,7 +422,7 @@ impl<S: Store> Writer<S> {
         }
         let (why, limit) = match self.copy_limit(plan)? {
             Some(why) => (why, true),
-            None => match self.replace(plan, save) {
+            None => match self.replace(plan, save, observer) {
                 Err(SaveFailure::Impossible(why)) => (why, false),
                 done => return done,
             },
@@ -418,7 +446,12 @@ impl<S: Store> Writer<S> {
     }
 
     /// R.
-    fn replace(&mut self, plan: &Plan, save: &mut Committed<S::File>) -> Result<(), SaveFailure> {
+    fn replace(
+        &mut self,
+        plan: &Plan,
+        save: &mut Committed<S::File>,
+        observer: &mut dyn FnMut(bool),
+    ) -> Result<(), SaveFailure> {
         let replace = Replace {
             store: &self.store,
             file: &self.file,
@@ -427,9 +460,10 @@ impl<S: Store> Writer<S> {
             plan,
             grain: self.grain(),
         };
-        let (copy, unsynced) = replace.run()?;
+        let (copy, unsynced) = replace.run(|| observer(false))?;
+        self.own.replaced(copy.of, copy.stat);
         self.file = copy.file;
-        self.baseline.stat.id = copy.id;
+        self.baseline.stat.id = copy.stat.id;
         self.raw = self.raw.take().map(|_| copy.writer);
         if let Some(error) = &unsynced {
             self.leave(Unsettled::Name, error);
@@ -446,11 +480,12 @@ impl<S: Store> Writer<S> {
         baseline: Baseline,
         old: Arc<dyn Source>,
     ) -> Result<Committed<S::File>> {
-        // of the file that has FILE's name now, which `renew` may be unable to look at
+        // of the file that has FILE's name now, whose attributes may not be had
         let id = self.baseline.stat.id;
         self.baseline = baseline;
         self.baseline.stat.id = id;
-        self.baseline.renew(&self.store, &self.file);
+        save.around = self.own.end(self.store.stat(&self.file));
+        self.baseline.renew(save.around.map(|around| around.1));
         save.file = self.file.clone();
         if save.unfinished.is_some() && save.method == Method::InPlace {
             save.bytes = Some(self.seen(old)?);
@@ -499,16 +534,17 @@ impl<S: Store> Writer<S> {
     }
 }
 
+/// How long a lock is waited for: a mount that was unmounted or killed holds it until its process has ended.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Opens and locks the file of that name, which must be a regular one that may be written.
-fn locked<S: Store>(store: &S, name: &OsStr) -> Result<S::File, NotOpened> {
+fn locked<S: Store>(store: &S, name: &OsStr, patience: Duration) -> Result<S::File, NotOpened> {
     /// How often the name may come to mean another file while it is being locked.
     const ATTEMPTS: usize = 10;
-    /// How long a lock is waited for: a mount that was unmounted or killed holds it until its process has ended.
-    const PATIENCE: Duration = Duration::from_secs(1);
     /// Between two attempts at the lock.
     const PAUSE: Duration = Duration::from_millis(5);
     let failed = |cause| Error::io(name.display().to_string(), cause);
-    let deadline = Instant::now().checked_add(PATIENCE);
+    let deadline = Instant::now().checked_add(patience);
     let mut attempts = 0;
     while attempts < ATTEMPTS {
         let file = store.open(name, Access::Read).map_err(failed)?;

@@ -392,7 +392,15 @@ impl BlockEdits {
         let mut slots = locked(&self.by_block);
         let slot = slots.get_mut(&block).filter(|slot| slot.id == id)?;
         slot.writers = slot.writers.saturating_sub(1);
-        if slot.writers > 0 {
+        // a draft that another thread has locked is that thread's, which ends it
+        let over = |draft: &Arc<BlockDraft>| match draft.saved.try_write() {
+            Ok(mut saved) => {
+                *saved = true;
+                true
+            }
+            Err(_) => false,
+        };
+        if slot.writers > 0 || !slot.draft.as_ref().is_none_or(over) {
             return None;
         }
         let draft = slots.remove(&block)?.draft;

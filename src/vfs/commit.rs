@@ -77,6 +77,7 @@ impl Vfs {
         let saved = Arc::clone(&written.text);
         self.saver.check_up_to_date()?;
         let done = if saved == committed {
+            writer.make_last()?;
             Saved::default()
         } else if outdated {
             let why = "the tree has been changed since this was opened".to_owned();
@@ -212,7 +213,7 @@ impl Vfs {
         what: &str,
     ) -> Result<Saved<'_>> {
         let n = draft.block;
-        let before = self.before_writing(true);
+        let _writing = self.saver.writing();
         let write = RawWrite {
             n,
             data: &*draft.overlay,
@@ -224,7 +225,7 @@ impl Vfs {
         match written {
             Ok(committed) => {
                 let known = sum.known(n);
-                let unfinished = self.show_saved(writer, committed, what, &[], known, &before);
+                let unfinished = self.show_saved(writer, committed, what, &[], known);
                 Ok(Saved {
                     _stirring: None,
                     unfinished,
@@ -234,7 +235,7 @@ impl Vfs {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
                     let nothing = Precomputed::Nothing;
-                    self.show_saved(writer, begun, &what, &[], nothing, &before);
+                    self.show_saved(writer, begun, &what, &[], nothing);
                 }
                 self.failed(writer, &error);
                 Err(error.into())

@@ -531,7 +531,6 @@ impl Vfs {
         if let (Some(draft), Err(error)) = (draft, &saved)
             && draft.is_touched()
         {
-            *draft.saved.write().unwrap_or_else(PoisonError::into_inner) = true;
             drop(self.give_up(&draft, error));
         }
         self.kernel.tell(Invalidation::Pages(open.node));

@@ -6,7 +6,6 @@
 //! FILE can't be read, the old state stays. Its places in FILE are wrong then, so that no stored bytes are read.
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,13 +16,11 @@ use super::node::Node;
 use super::texts::TREE_NAME;
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, hdus, locked};
 use crate::error::Error as Library;
-use crate::save::{NotOpened, Writer};
+use crate::save::{self, NotOpened, SaveOptions, Writer};
 use crate::source::Stat;
 
 /// How often FILE is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A save of data that took longer may have hidden what another program has written meanwhile.
-const UNSEEN: Duration = Duration::from_millis(20);
 
 impl Vfs {
     /// Shows FILE as it is now, if another program has changed it. Whether that was so.
@@ -55,9 +52,10 @@ impl Vfs {
         let changed = self
             .stat_now(&state)
             .is_some_and(|stat| !is_of(&state, &stat));
-        if changed && state.timed && self.saver.between_writes() == Some(moment) {
-            self.saver
-                .note_out_of_date(Some("a save is under way, which will find that out"));
+        if changed && state.timed {
+            let why = Some("a save is under way, which will find that out");
+            let holds = || self.saver.between_writes() == Some(moment);
+            self.saver.note_out_of_date_if(why, holds);
             let all = everything(&state, &state).collect();
             drop(self.kernel.announce(all, None));
         }
@@ -157,7 +155,7 @@ impl Vfs {
     }
 
     /// FILE, opened for writing, and shown as it is then.
-    fn open_writer(&self, options: crate::save::SaveOptions) -> Result<Writer> {
+    fn open_writer(&self, options: SaveOptions) -> Result<Writer> {
         let open = || Writer::open(self.saver.file.clone(), options);
         let mut opened = open();
         if let (Err(NotOpened::Locked { .. }), Some(unlock)) = (&opened, self.unlock.get()) {
@@ -204,14 +202,16 @@ impl Vfs {
         let mut changed = !is_of(old, &stat);
         let snapshot = match writer {
             None => {
-                let opened = self.saver.file.open()?;
-                stat = opened.stat;
-                old.snapshot.read_again(opened.local, opened.bytes)?
+                // perhaps with a save that another mount has begun, and nobody will finish before the next mount
+                let opened = save::open_unlocked(&self.saver.file)?;
+                stat = opened.file.stat;
+                opened.snapshot_like(&old.snapshot)?
             }
             Some(writer) => match writer.reload()? {
                 None => {
                     let file = Arc::clone(writer.file());
-                    old.snapshot.with_data_anew(file)?
+                    old.snapshot
+                        .with_data_anew(file, writer.unsettled_bytes()?)?
                 }
                 Some(scan) => {
                     changed = true;
@@ -240,19 +240,6 @@ impl Vfs {
             self.tell_tree(number);
         }
         Ok(())
-    }
-
-    /// FILE as a save begins to write it; `writes_data`: whether the save writes data of blocks.
-    pub(super) fn before_writing(&self, writes_data: bool) -> BeforeWriting<'_> {
-        let state = self.state();
-        let stat = self.stat_now(&state);
-        self.saver.writes.fetch_add(1, Ordering::AcqRel);
-        BeforeWriting {
-            touched: state.timed && !stat.is_some_and(|stat| is_of(&state, &stat)),
-            writes_data,
-            since: Instant::now(),
-            writes: &self.saver.writes,
-        }
     }
 
     /// Has the kernel told that `tree.yaml` shows another text, or is another file.
@@ -290,7 +277,12 @@ impl Vfs {
         if is_of(old, &stat) {
             return self.show_times(old, Some(stat));
         }
-        match old.snapshot.with_data_anew(Arc::clone(writer.file())) {
+        let anew = writer.unsettled_bytes();
+        let anew = anew.and_then(|bytes| {
+            let file = Arc::clone(writer.file());
+            old.snapshot.with_data_anew(file, bytes)
+        });
+        match anew {
             Ok(snapshot) => {
                 let new = old.next(Arc::new(snapshot), Some(stat));
                 self.show(new, |old, new| everything(old, new).collect());
@@ -402,29 +394,6 @@ enum FileNow<'a> {
     Unknown,
 }
 
-/// FILE as a save began to write it. Until this is dropped, FILE's times are not compared. There is one at a time: its save holds the
-/// writer's lock.
-pub(super) struct BeforeWriting<'a> {
-    /// Whether FILE had other times than the state. Its headers and text were the same, or there would be no save.
-    touched: bool,
-    writes_data: bool,
-    since: Instant,
-    writes: &'a AtomicU64,
-}
-
-impl Drop for BeforeWriting<'_> {
-    fn drop(&mut self) {
-        self.writes.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
-impl BeforeWriting<'_> {
-    /// Whether another program may have written data before or during the save, which FILE's times do not tell any more.
-    pub(super) fn hides_data(&self) -> bool {
-        self.touched || self.writes_data && self.since.elapsed() > UNSEEN
-    }
-}
-
 /// The pages of every file that shows bytes of FILE; those of arrays only if the kernel may know their names.
 pub(super) fn everything<'a>(
     old: &'a State,
@@ -446,7 +415,7 @@ pub(super) fn everything<'a>(
 }
 
 /// Whether FILE, which has these attributes, is the file of that state with the same bytes.
-fn is_of(state: &State, stat: &Stat) -> bool {
+pub(super) fn is_of(state: &State, stat: &Stat) -> bool {
     state.timed && stat.has_bytes_of(&state.stat)
 }
 

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::sync::{Arc, RwLockWriteGuard};
 use std::time::SystemTime;
 
-use log::{info, warn};
+use log::info;
 
 use super::node::Node;
-use super::refresh::{BeforeWriting, everything};
+use super::refresh::is_of;
 use super::{Error, Invalidation, Result, State, Vfs, index, locked};
 use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
@@ -46,14 +46,16 @@ impl Vfs {
         what: &str,
         known: Precomputed,
     ) -> Result<Saved<'_>> {
-        let before = self.before_writing(!edit.blocks.is_empty());
-        let mut stirring = None;
-        let committed = writer.commit(edit, &mut || {
-            stirring.get_or_insert_with(|| self.saver.stirring());
+        let (mut writing, mut stirring) = (None, None);
+        let committed = writer.commit(edit, &mut |changes_data| {
+            writing.get_or_insert_with(|| self.saver.writing());
+            if changes_data {
+                stirring.get_or_insert_with(|| self.saver.stirring());
+            }
         });
         let committed = committed.inspect_err(|error| self.failed(writer, error))?;
         let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
-        let unfinished = self.show_saved(writer, committed, what, &replaced, known, &before);
+        let unfinished = self.show_saved(writer, committed, what, &replaced, known);
         if stirring.is_some() {
             self.edits.rebase(&self.state().snapshot);
         }
@@ -70,6 +72,13 @@ impl Vfs {
             // the other program may have written within one tick of the file system's clock, so that the times do not tell
             writer.distrust();
             self.show_times(&self.state(), None);
+            let named = self.saver.file.stat();
+            if !named.is_ok_and(|named| named.id == self.state().stat.id) {
+                // blocks may have moved in the file that has lost its name: nothing is read of it before the next look, which is the
+                // next request
+                self.saver.note_out_of_date(Some(&error.to_string()));
+                self.refresh_soon();
+            }
         } else {
             self.forgive(writer);
         }
@@ -84,7 +93,6 @@ impl Vfs {
         what: &str,
         replaced: &[usize],
         known: Precomputed,
-        before: &BeforeWriting<'_>,
     ) -> Option<Error> {
         self.saver.note(writer);
         // the save has compared FILE with the state
@@ -105,7 +113,6 @@ impl Vfs {
             Precomputed::Sum(n, state) => (Some((n, state)), None),
             Precomputed::Text(text) => (None, Some(text)),
         };
-        let file = Arc::clone(&committed.file);
         let snapshot = old.snapshot.succeeded_by(
             committed.file,
             committed.bytes,
@@ -113,23 +120,13 @@ impl Vfs {
             replaced,
             text,
         );
-        let stat = snapshot.stat().ok();
-        let anew = before.hides_data().then(|| snapshot.with_data_anew(file));
-        let told = |error: &Library| warn!("{}: {error}", self.saver.path.display());
-        let anew = anew.and_then(|anew| anew.inspect_err(told).ok());
-        let all = anew.is_some();
-        let snapshot = anew.unwrap_or(snapshot);
+        // if another program may have written FILE since it was read, it is looked at again, which a state without times tells
+        let around = committed.around.filter(|(found, _)| is_of(&old, found));
+        let stat = around.map(|(_, now)| now);
         if let Some((n, state)) = sum {
             snapshot.note_checksum(n, state);
         }
-        self.show(old.next(Arc::new(snapshot), stat), |old, new| {
-            let mut changes = changes(old, new);
-            changes.extend(all.then(|| everything(old, new)).into_iter().flatten());
-            changes
-        });
-        if all {
-            self.edits.rebase(&self.state().snapshot);
-        }
+        self.show(old.next(Arc::new(snapshot), stat), changes);
         let what = format!("{what} {how}, {} bytes written", committed.written);
         let what = match &unfinished {
             None => what,
@@ -174,3 +171,6 @@ fn changes(old: &State, new: &State) -> Vec<Invalidation> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

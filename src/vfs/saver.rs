@@ -42,7 +42,7 @@ pub(super) struct Saver {
     /// When FILE was last compared with the state. The thread that compares holds the lock meanwhile.
     pub(super) compared: Mutex<Option<Instant>>,
     /// Counts up when a save begins to write FILE and when it ends, so that it is odd meanwhile.
-    pub(super) writes: AtomicU64,
+    writes: AtomicU64,
     /// When the last save was, and what it did.
     pub(super) last: Mutex<Option<(SystemTime, String)>>,
     /// The text beside FILE that an earlier mount refused, if there was one when FILE was opened for writing.
@@ -122,6 +122,12 @@ impl Saver {
         self.stored.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes that a save begins to write FILE, until the guard is dropped. The thread holds the writer's lock.
+    pub(super) fn writing(&self) -> Writing<'_> {
+        self.writes.fetch_add(1, Ordering::AcqRel);
+        Writing(&self.writes)
+    }
+
     /// A number that tells the time between two saves from other such times; `None` while a save writes FILE.
     pub(super) fn between_writes(&self) -> Option<u64> {
         let writes = self.writes.load(Ordering::Acquire);
@@ -172,12 +178,22 @@ impl Saver {
 
     /// Notes why the state is not FILE as it is now; `None` if it is.
     pub(super) fn note_out_of_date(&self, why: Option<&str>) {
+        self.note_out_of_date_if(why, || true);
+    }
+
+    /// The same, if `holds` with the note locked: a save that ends takes the note back after it has counted up.
+    pub(super) fn note_out_of_date_if(&self, why: Option<&str>, holds: impl FnOnce() -> bool) {
         let why = why.map(|why| {
             format!(
                 "the file has been changed by another program, and can't be shown as it is now: {why}"
             )
         });
-        let before = std::mem::replace(&mut *locked(&self.out_of_date), why.clone());
+        let mut noted = locked(&self.out_of_date);
+        if !holds() {
+            return;
+        }
+        let before = std::mem::replace(&mut *noted, why.clone());
+        drop(noted);
         if let (None, Some(news)) = (before, why) {
             warn!("{}: {news}", self.path.display());
         }
@@ -226,5 +242,14 @@ impl Saver {
         let (when, what) = last.as_ref()?;
         let ago = when.elapsed().unwrap_or_default().as_secs();
         Some(format!("{what}, {ago} s ago"))
+    }
+}
+
+/// While this lives, a save writes FILE, and FILE's times are not compared.
+pub(super) struct Writing<'a>(&'a AtomicU64);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
     }
 }

@@ -48,6 +48,26 @@ pub(in crate::save) struct Trouble {
     pub(in crate::save) toucher: Option<(usize, usize)>,
     /// After the first read there or behind, another program writes these bytes to the start of the file.
     pub(in crate::save) meddler: Option<(u64, &'static [u8])>,
+    /// Just before this operation, or this read, another program does that.
+    pub(in crate::save) other: Option<(When, Deed)>,
+}
+
+/// A moment, counted from when trouble was armed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::save) enum When {
+    Op(usize),
+    Read(usize),
+}
+
+/// What another program does.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::save) enum Deed {
+    /// Appends to the first file.
+    Append(&'static [u8]),
+    /// Writes a `!` there into the first file.
+    Touch(usize),
+    /// Renames a new file over this name.
+    Replace(&'static str, &'static [u8]),
 }
 
 /// A file of the disk, open.
@@ -73,6 +93,9 @@ struct State {
     bytes_read: usize,
     /// How many files have been looked at, and how many operations there had been when another program changed one.
     looks: usize,
+    reads: usize,
+    /// Before which operation another program did its deed.
+    done_at: Option<usize>,
     touched: Option<usize>,
     trouble: Trouble,
 }
@@ -140,6 +163,32 @@ impl State {
         inode.mtime = clock;
     }
 
+    /// What another program does now.
+    fn other(&mut self, now: When) {
+        let Some((when, deed)) = self.trouble.other else {
+            return;
+        };
+        if when != now || self.done_at.is_some() {
+            return;
+        }
+        self.clock += 1;
+        let clock = self.clock;
+        self.done_at = Some(self.ops.len());
+        match deed {
+            Deed::Touch(offset) => self.touch(offset),
+            Deed::Append(bytes) => {
+                let inode = self.inode(Handle(1));
+                inode.content.extend(bytes);
+                inode.mtime = clock;
+            }
+            Deed::Replace(name, bytes) => {
+                let n = self.inodes.keys().max().map_or(1, |last| last + 1);
+                self.inodes.insert(n, Inode::new(bytes.to_vec()));
+                self.names_op(NameOp::Link(name.into(), n));
+            }
+        }
+    }
+
     fn names_op(&mut self, op: NameOp) {
         apply(&mut self.names, &op);
         self.name_ops.push(op);
@@ -198,6 +247,8 @@ impl Sim {
         let mut state = self.state.lock().unwrap();
         state.ops.clear();
         state.looks = 0;
+        state.reads = 0;
+        state.done_at = None;
         state.trouble = trouble;
     }
 
@@ -211,6 +262,11 @@ impl Sim {
         let state = self.state.lock().unwrap();
         let before = state.ops.get(..state.touched?)?;
         Some(before.contains(&kind))
+    }
+
+    /// How many operations there had been when another program did its deed.
+    pub(in crate::save) fn deed_done(&self) -> Option<usize> {
+        self.state.lock().unwrap().done_at
     }
 
     /// How many bytes have been read so far.
@@ -269,6 +325,7 @@ impl Sim {
     ) -> io::Result<T> {
         let mut state = self.state.lock().unwrap();
         let n = state.ops.len();
+        state.other(When::Op(n));
         state.ops.push(kind);
         let Trouble {
             cut, fault, lie, ..
@@ -342,6 +399,9 @@ impl Store for Sim {
         if state.trouble.cut.is_some_and(|at| state.ops.len() > at) {
             return Err(errno(5));
         }
+        let nth = state.reads;
+        state.reads += 1;
+        state.other(When::Read(nth));
         let content = &state.inode(*file).content;
         let start = (offset as usize).min(content.len());
         let len = buf.len().min(content.len() - start);

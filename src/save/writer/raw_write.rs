@@ -92,7 +92,8 @@ impl<S: Store> Writer<S> {
         if committed.method == Method::Nothing {
             // the header stays as it is, but not the data
             committed.method = Method::InPlace;
-            self.baseline.renew(&self.store, &self.file);
+            committed.around = self.own.end(self.store.stat(&self.file));
+            self.baseline.renew(committed.around.map(|around| around.1));
         }
         let lens = write.ranges.iter();
         let lens = lens.map(|range| range.end.saturating_sub(range.start));
@@ -102,7 +103,7 @@ impl<S: Store> Writer<S> {
 
     fn set_checksum(&mut self, n: usize, md5: [u8; 16]) -> Result<Committed<S::File>> {
         let edit = Edit::block(BlockEdit::Checksum { n, md5 });
-        self.commit(&edit, &mut || ())
+        self.commit(&edit, &mut |_| ())
     }
 
     fn write_data(&self, write: &RawWrite<'_>) -> Result<()> {
@@ -120,7 +121,8 @@ impl<S: Store> Writer<S> {
                     .map_err(|error| error.at(Place::Block(write.n)))?;
                 write.data.read_exact_at(piece, at)?;
                 let place = block.data_offset().saturating_add(at);
-                write_all(&*self.store, file, piece, place)?;
+                let write = || write_all(&*self.store, file, piece, place);
+                self.own.write(|| self.store.stat(file), write)?;
                 at = end;
             }
         }

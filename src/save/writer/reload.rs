@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{NotOpened, Writer, locked, writable};
 use crate::asdf::scan::Scan;
@@ -38,6 +39,7 @@ impl<S: Store> Writer<S> {
     /// # Errors
     /// As [`Baseline::compared`].
     pub(super) fn compare(&mut self) -> Result<()> {
+        self.check_unsettled()?;
         let view = self.view()?;
         let (store, file) = (&self.store, &self.file);
         self.baseline.stat = self.baseline.compared(store, &self.name, file, &*view)?;
@@ -75,7 +77,7 @@ impl<S: Store> Writer<S> {
         let file = if same {
             self.file.clone()
         } else {
-            locked(&*self.store, &self.name).map_err(|refusal| match refusal {
+            locked(&*self.store, &self.name, Duration::ZERO).map_err(|refusal| match refusal {
                 NotOpened::Locked { .. } => self.error(
                     "locked by another mount, or by this one under another name",
                     busy(),

@@ -6,7 +6,7 @@ use super::{Committed, Method, Writer};
 use crate::error::{Error, Result};
 use crate::save::inplace::{SaveFailure, written};
 use crate::save::journal::Record;
-use crate::save::recovery::{redone, remove_temporaries};
+use crate::save::recovery::{explains, redone, remove_temporaries};
 use crate::save::rope::Rope;
 use crate::save::store::Store;
 use crate::save::view::StoreSource;
@@ -103,6 +103,32 @@ impl<S: Store> Writer<S> {
         }
     }
 
+    /// That FILE is what the last save has left, as far as the record of it hides the bytes.
+    pub(super) fn check_unsettled(&self) -> Result<()> {
+        let Some(Unsettled::InPlace { record, .. }) = &self.unsettled else {
+            return Ok(());
+        };
+        if explains(&StoreSource::open(&self.store, &self.file)?, record)? {
+            return Ok(());
+        }
+        let why = format!(
+            "{} was changed by another program while a save of it was not finished",
+            self.name.display()
+        );
+        Err(Error::Stale { why })
+    }
+
+    /// FILE as it is to be read, if the last save has left something in it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] of looking at it.
+    pub fn unsettled_bytes(&self) -> Result<Option<Arc<dyn Source>>> {
+        match self.unsettled {
+            Some(Unsettled::InPlace { .. }) => self.view().map(Some),
+            Some(Unsettled::Name) | None => Ok(None),
+        }
+    }
+
     /// Finishes the last save, or takes away what it has left, if it failed for want of room.
     pub(in crate::save) fn settle(&mut self) -> Result<()> {
         let settled = match &self.unsettled {
@@ -120,8 +146,21 @@ impl<S: Store> Writer<S> {
         };
         settled.inspect_err(|error| self.note_failure(error))?;
         self.unsettled = None;
-        self.baseline.renew(&self.store, &self.file);
+        self.baseline.renew(self.store.stat(&self.file).ok());
         Ok(())
+    }
+
+    /// Makes sure that no crash brings back the file that the last save has replaced.
+    ///
+    /// # Errors
+    /// What keeps it from that.
+    pub fn make_last(&mut self) -> Result<()> {
+        if !matches!(self.unsettled, Some(Unsettled::Name)) {
+            return Ok(());
+        }
+        self.broken.clone().map_or(Ok(()), Err)?;
+        self.compare()?;
+        self.settle()
     }
 
     /// Makes the name last that FILE has, and removes what it was exchanged with.

@@ -1,5 +1,7 @@
 //! What readers see of a block that is being edited.
 
+use std::sync::Arc;
+
 use crate::asdf::sample::Sample;
 use crate::error::Error as Library;
 use crate::source::Loan;
@@ -456,4 +458,20 @@ fn a_descriptor_that_has_changed_nothing_keeps_nothing_from_being_shown() {
     for handle in [handle, reader] {
         vfs.release(&handle);
     }
+}
+
+/// It was forgotten while a thread saved it: a save that moved the block left it at the old place, and there could be a second one.
+#[test]
+fn a_draft_that_a_thread_saves_stays_known_when_the_last_handle_is_closed() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let slot = vfs.edits.add_writer(0);
+    let known = || vfs.edits.get(0);
+    let saving = vfs.alone(0, |draft, saved| {
+        assert!(vfs.edits.remove_writer(0, slot).is_none());
+        assert!(known().is_some_and(|known| Arc::ptr_eq(&known, draft)));
+        vfs.end_draft(draft, saved, None);
+        Ok(())
+    });
+    saving.unwrap();
+    assert!(known().is_none());
 }

@@ -11,9 +11,7 @@ use crate::asdf::OpenOptions as Reading;
 use crate::asdf::sample::Sample;
 use crate::codec::Cache;
 use crate::save::edit::Edit;
-use crate::save::{
-    FarFile, FilePath, OpenFile, SaveOptions, Writer, open_read_only, open_unlocked,
-};
+use crate::save::{FarFile, FilePath, OpenFile, Writer, open_read_only, open_unlocked};
 use crate::source::{Loan, Memory};
 use crate::vfs::kernel::Answers;
 use crate::vfs::saved::Precomputed;
@@ -171,7 +169,7 @@ fn nothing_is_read_of_a_file_that_is_changed_while_a_save_encodes() {
     };
     let encoding = vfs.saver.writer().unwrap();
     assert!(look());
-    let writing = vfs.before_writing(true);
+    let writing = vfs.saver.writing();
     overwrite(&dir.path().join("a.asdf"), b"#ASDF 1.0.1", 1000);
     // these times may be those of the save
     assert!(look());
@@ -180,20 +178,6 @@ fn nothing_is_read_of_a_file_that_is_changed_while_a_save_encodes() {
     drop(encoding);
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
     assert!(look());
-}
-
-/// Data that another program wrote just before a save, or during a long one, were never shown: the save's times were later.
-#[test]
-fn data_that_another_program_writes_beside_a_save_are_shown() {
-    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
-    assert!(!vfs.before_writing(true).hides_data());
-    for (writes_data, hides) in [(true, true), (false, false)] {
-        let mut long = vfs.before_writing(writes_data);
-        long.since = long.since.checked_sub(2 * UNSEEN).unwrap();
-        assert_eq!(long.hides_data(), hides);
-    }
-    overwrite(&dir.path().join("a.asdf"), b"#ASDF", 1000);
-    assert!(vfs.before_writing(false).hides_data());
 }
 
 /// The file system of a file with this tree, over a block of three bytes.
@@ -465,4 +449,97 @@ fn a_change_that_only_a_save_has_found_is_shown() {
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
     save("more: 2\n").unwrap();
     assert!(shown(&vfs).contains("more: 2"));
+}
+
+/// Each look waited a second for the lock, with the table of edits locked.
+#[test]
+fn a_file_that_another_mount_has_locked_is_not_waited_for() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let path = dir.path().join("a.asdf");
+    let new = dir.path().join("new");
+    std::fs::write(&new, Sample::new().block(b"xyz").bytes()).unwrap();
+    std::fs::rename(&new, &path).unwrap();
+    let other = Writer::open(&path, SaveOptions::default()).unwrap();
+    vfs.refresh_soon();
+    vfs.refresh();
+    let looked_at = locked(&vfs.saver.compared).unwrap();
+    assert!(
+        looked_at.elapsed() < INTERVAL,
+        "longer than between two looks"
+    );
+    assert!(vfs.saver.check_up_to_date().is_err());
+    drop(other);
+    vfs.refresh_soon();
+    vfs.refresh();
+    assert!(vfs.saver.check_up_to_date().is_ok());
+}
+
+/// The note came after the save that it was about, and nothing could be read until the next look.
+#[test]
+fn a_look_beside_a_save_that_is_late_keeps_nothing_from_being_read() {
+    let (_dir, vfs) = with_tree("a: ARRAY");
+    let moment = vfs.saver.between_writes();
+    save(&vfs, "a: ARRAY\nb: 1");
+    let holds = || vfs.saver.between_writes() == moment;
+    let why = Some("a save is under way");
+    vfs.saver.note_out_of_date_if(why, holds);
+    assert!(vfs.saver.check_up_to_date().is_ok());
+    vfs.saver.note_out_of_date_if(why, || true);
+    assert!(vfs.saver.check_up_to_date().is_err());
+}
+
+/// A mount that looked at FILE again showed half of each text: only when it is mounted anew, the journal was heeded.
+#[test]
+fn an_interrupted_save_of_another_mount_is_shown_whole() {
+    use crate::save::journal::{Range, Record};
+    let text = |c: &str| tree(&format!("a: {}\nb: {}", c.repeat(600), c.repeat(600)));
+    let bytes = |c| {
+        let text = text(c);
+        Sample::new().text(text.as_bytes()).block(b"abc").bytes()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.asdf");
+    let (old, new) = (bytes("o"), bytes("n"));
+    std::fs::write(&path, &old).unwrap();
+    let vfs = read_only(&path);
+    let range = |offset: usize, end: usize| Range {
+        offset: offset as u64,
+        old: old[offset..end].to_vec(),
+        new: new[offset..end].to_vec(),
+    };
+    let record = Record {
+        old_len: old.len() as u64,
+        new_len: new.len() as u64,
+        sidecar_of: None,
+        ranges: vec![range(0, 1024), range(1024, new.len())],
+    };
+    let mut torn = [&new[..1024], &old[1024..]].concat();
+    torn.resize(record.tail().unwrap().start as usize, 0);
+    record
+        .write(&mut |sector| {
+            torn.extend_from_slice(sector);
+            Ok(())
+        })
+        .unwrap();
+    std::fs::write(&path, &torn).unwrap();
+    assert_eq!(shown(&vfs), text("n"));
+}
+
+/// It was reported as saved, although a crash might bring the old file back.
+#[test]
+fn a_text_that_a_crash_may_take_back_is_not_reported_as_saved() {
+    let (_dir, vfs) = with_tree("a: ARRAY");
+    save(&vfs, "a: ARRAY\nb: 1");
+    let cause = std::io::Error::from_raw_os_error(5);
+    let error = Library::io("writing to disk", cause);
+    vfs.saver.writer().unwrap().leave_name(&error);
+    let access = Access {
+        write: true,
+        truncate: true,
+        ..Access::default()
+    };
+    let fh = vfs.open(Node::TREE, access).unwrap().handle;
+    let same = tree("a: ARRAY\nb: 1");
+    vfs.write(&fh, 0, same.as_bytes(), false).unwrap();
+    assert!(vfs.flush(&fh, 0).is_err());
 }

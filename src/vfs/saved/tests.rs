@@ -1,0 +1,124 @@
+//! What is shown after a save, whatever another program or a failing disk does meanwhile.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+use crate::asdf::sample::{Sample, block_with};
+use crate::source::{Loan, Memory, Source};
+use crate::vfs::kernel::Answers;
+use crate::vfs::testing::writable;
+use crate::vfs::{Access, Bytes};
+
+/// Another program replaces some bytes of FILE by others.
+fn put(path: &Path, old: &[u8], new: &[u8], seconds: u64) {
+    let bytes = std::fs::read(path).unwrap();
+    let at = bytes.windows(old.len()).position(|it| it == old).unwrap();
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(new, at as u64).unwrap();
+    // whatever the clock is, the times tell it from what was before
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    file.set_modified(time).unwrap();
+}
+
+fn noted(note: &str) -> Edit {
+    let text = format!("#ASDF 1.0.0\n---\nnote: {note}\n...\n");
+    Edit::text(Arc::new(text.into_bytes()))
+}
+
+/// The next look at FILE.
+fn look(vfs: &Vfs) {
+    vfs.refresh_soon();
+    vfs.refresh();
+}
+
+/// The kernel kept the old pages, and this program the old decoded bytes, for good: the times of the save were later.
+#[test]
+fn data_that_another_program_writes_during_a_save_of_the_text_are_shown() {
+    let [old, new] = [b"abcdefgh", b"hgfedcba"].map(|bytes| {
+        let mut out = Vec::new();
+        let codec = crate::codec::codec(*b"zlib").unwrap();
+        let bytes = Memory::new(bytes.to_vec());
+        codec.encode(None, &bytes, &mut out).unwrap();
+        out
+    });
+    let block = block_with(*b"zlib", &old, 8, old.len() as u64);
+    let sample = Sample::new().padding(&[0; 4000]);
+    let (dir, vfs) = writable(&sample.stored(block).block(b"raw"));
+    let path = dir.path().join("a.asdf");
+    let (sender, changes) = std::sync::mpsc::channel();
+    vfs.kernel.connect(
+        move |change| sender.send(change.clone()).is_ok(),
+        Answers::from_thread().unwrap(),
+    );
+    let read = || {
+        let opened = vfs.open_node(Node::Block(0), Access::default()).unwrap();
+        match vfs.read(&opened.handle, 0, 8).unwrap() {
+            Bytes::Owned(bytes) => bytes.to_vec(),
+            Bytes::Lent(Loan::Shared(all, range), _) => (*all).as_ref()[range].to_vec(),
+            Bytes::Lent(..) => panic!("it is compressed"),
+        }
+    };
+    assert_eq!(read(), b"abcdefgh");
+    let mut writer = vfs.saver.writer().unwrap();
+    let committed = writer.commit(&noted("1"), &mut |_| {
+        put(&path, &old, &new, 1000);
+        put(&path, b"raw", b"RAW", 2000);
+    });
+    let committed = committed.unwrap();
+    assert!(committed.around.is_none());
+    vfs.show_saved(&writer, committed, "x", &[], Precomputed::Nothing);
+    drop(writer);
+    look(&vfs);
+    let told: Vec<_> = changes.try_iter().collect();
+    assert!(told.contains(&Invalidation::Pages(Node::Block(1))));
+    assert_eq!(read(), b"hgfedcba");
+}
+
+/// The state took the times that FILE had when it was shown, so that it was never looked at again.
+#[test]
+fn a_text_that_another_program_writes_right_behind_a_save_is_shown() {
+    let (dir, vfs) = writable(&Sample::new().padding(&[0; 4000]).block(b"abc"));
+    let mut writer = vfs.saver.writer().unwrap();
+    let committed = writer.commit(&noted("1"), &mut |_| ()).unwrap();
+    assert!(committed.around.is_some());
+    put(&dir.path().join("a.asdf"), b"note: 1", b"note: 2", 1000);
+    vfs.show_saved(&writer, committed, "x", &[], Precomputed::Nothing);
+    drop(writer);
+    look(&vfs);
+    let text = Arc::clone(vfs.state().snapshot.text());
+    assert!(String::from_utf8_lossy(&text).contains("note: 2"));
+}
+
+/// Once something had touched FILE, its own bytes were read with the layout that its journal was yet to make true.
+#[test]
+fn the_bytes_of_an_unfinished_save_are_shown_when_file_is_touched() {
+    for is_touched in [false, true] {
+        let sample = || Sample::new().padding(&[0; 4000]);
+        let (_dir, vfs) = writable(&sample().block(b"abc"));
+        let mut writer = vfs.saver.writer().unwrap();
+        let bytes: Arc<dyn Source> = Arc::new(Memory::new(sample().block(b"xyz").bytes()));
+        let cause = std::io::Error::from_raw_os_error(5);
+        let committed = Committed {
+            file: Arc::clone(writer.file()),
+            scan: crate::asdf::scan::scan(&*bytes, false).unwrap(),
+            bytes: Some(writer.leave_committed(&*bytes).unwrap()),
+            method: Method::InPlace,
+            written: 3,
+            unfinished: Some(Library::io("J3", cause)),
+            around: None,
+        };
+        vfs.show_saved(&writer, committed, "x", &[0], Precomputed::Nothing);
+        if is_touched {
+            vfs.show_times(&vfs.state(), None);
+            vfs.catch_up(Some(&mut writer));
+        }
+        drop(writer);
+        let mut data = [0; 3];
+        let block = vfs.state().snapshot.block(0).unwrap();
+        block.read_exact_at(&mut data, 0).unwrap();
+        assert_eq!(&data, b"xyz", "touched: {is_touched}");
+    }
+}
