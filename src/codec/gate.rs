@@ -177,32 +177,55 @@ mod tests {
     }
 
     impl World {
+        /// Has thread `n` take a decoder at rest to begin with, drop one for the memory that it is not granted, or free the one that it has
+        /// dropped. Whether it does one of these.
+        fn deals_with_rest(&mut self, n: usize, program: &Program) -> bool {
+            let gate = &mut self.gate;
+            if self.freeing[n] > 0 {
+                gate.give_back(take(&mut self.freeing[n]));
+                return true;
+            }
+            let (at, step, owned) = &mut self.threads[n];
+            let total = program.totals.get(*step).copied().unwrap_or_default();
+            let Some(held) = self.at_rest.iter_mut().find(|held| **held > gate.small) else {
+                return false;
+            };
+            let may_take = *at == At::Asking && *step == 0 && *owned == 0;
+            if may_take && !program.follows {
+                *owned = take(held);
+                return true;
+            }
+            let is_refused = match *at {
+                At::Asking => !gate.queued && !gate.clone().grant(*owned, total),
+                At::Queued => !gate.clone().grant_queued(total),
+                _ => false,
+            };
+            if is_refused {
+                self.freeing[n] = take(held);
+            }
+            is_refused
+        }
+
+        /// Has thread `n` leave its memory with its decoder, which rests in the end, or give it back, if it has not to decode on.
+        fn leave_memory(&mut self, n: usize, program: &Program) {
+            let (at, _, owned) = &mut self.threads[n];
+            if *at == At::Ended && !program.follows {
+                self.gate.rest(*owned, *owned);
+                self.at_rest[n] = take(owned);
+            } else if *at != At::Asking {
+                self.gate.give_back(take(owned));
+            }
+        }
+
         /// The world once thread `n` has moved; `None` if it can't.
         fn moved(&self, n: usize, program: &Program, breach: Option<Breach>) -> Option<Self> {
             let mut next = self.clone();
+            if next.deals_with_rest(n, program) {
+                return Some(next);
+            }
             let gate = &mut next.gate;
             let (at, step, owned) = &mut next.threads[n];
             let total = program.totals.get(*step).copied().unwrap_or_default();
-            let resting = next.at_rest.iter_mut().find(|held| **held > gate.small);
-            if next.freeing[n] > 0 {
-                gate.give_back(take(&mut next.freeing[n]));
-                return Some(next);
-            }
-            match (*at, resting) {
-                (At::Asking, Some(held)) if !program.follows && *step == 0 && *owned == 0 => {
-                    *owned = take(held);
-                    return Some(next);
-                }
-                (At::Asking, Some(held)) if !gate.queued && !gate.clone().grant(*owned, total) => {
-                    next.freeing[n] = take(held);
-                    return Some(next);
-                }
-                (At::Queued, Some(held)) if !gate.clone().grant_queued(total) => {
-                    next.freeing[n] = take(held);
-                    return Some(next);
-                }
-                _ => {}
-            }
             match *at {
                 At::Asking if gate.grant(*owned, total) => {
                     *owned = total.max(*owned);
@@ -255,12 +278,7 @@ mod tests {
                     gate.stop();
                     *step += 1;
                     *at = program.place_after(*step);
-                    if *at == At::Ended && !program.follows {
-                        gate.rest(*owned, *owned);
-                        next.at_rest[n] = take(owned);
-                    } else if *at != At::Asking {
-                        gate.give_back(take(owned));
-                    }
+                    next.leave_memory(n, program);
                 }
                 At::Following => {
                     (self.threads[n - 1].0 == At::Ended).then_some(())?;

@@ -59,6 +59,9 @@ impl<S: Store> Writer<S> {
         self.broken.clone().map_or(Ok(()), Err)?;
         self.alone()?;
         let file = self.open_writable()?;
+        let found = self.store.stat(&file);
+        let found = found.map_err(|cause| self.error("reading its state", cause))?;
+        self.own.begin(found);
         let there = self.layout().stored_len(write.n);
         for range in write.ranges {
             if range.end > there {
@@ -70,7 +73,8 @@ impl<S: Store> Writer<S> {
                 start: at(range.start),
                 end: at(range.end),
             };
-            let reserved = self.store.reserve(&file, extent);
+            let reserve = || self.store.reserve(&file, extent);
+            let reserved = self.own.write(|| self.store.stat(&file), reserve);
             reserved.map_err(|cause| self.error("reserving space", cause))?;
         }
         self.raw = Some(file);
