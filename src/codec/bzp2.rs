@@ -186,6 +186,7 @@ impl Stream for Blocks {
 /// A decoder under way.
 struct BlockCursor {
     blocks: Arc<Blocks>,
+    /// Decoded offset of the next byte to be read.
     position: u64,
     /// The end of the segment that it was opened for: the first batch has as many blocks as reach there.
     wanted: u64,
@@ -294,6 +295,7 @@ impl BlockCursor {
         Ok(())
     }
 
+    /// The error of stored bytes that end before all data were decoded.
     fn short(&self) -> Error {
         Error::corrupt(
             Place::File,
@@ -371,6 +373,7 @@ impl Cursor for BlockCursor {
     }
 }
 
+/// The error of a block whose mark is at this bit of the payload: unsupported if it is a feature that is not read, else corrupt.
 fn damaged(bit: u64, fault: BitFault) -> Error {
     let what = match fault {
         BitFault::Short => "it is cut off",

@@ -60,6 +60,7 @@ impl Inflate {
         Ok(inflate)
     }
 
+    /// A decoder for windows of 2 to the power of `window_bits`; without a zlib header around the stream if that is negative.
     fn new(window_bits: c_int) -> Result<Self> {
         let mut stream = Box::new(z::z_stream::default());
         // SAFETY: the stream is a valid one with the default allocator; version and size are those it was compiled with.
@@ -117,6 +118,7 @@ impl Inflate {
         Ok(Step { used, filled, stop })
     }
 
+    /// Makes an error of a return code of zlib, with zlib's own message if it left one.
     fn check(&self, code: c_int) -> Result<()> {
         match code {
             z::Z_OK => Ok(()),
@@ -149,6 +151,7 @@ fn stream_size() -> c_int {
     c_int::try_from(size_of::<z::z_stream>()).unwrap_or(0)
 }
 
+/// A length for zlib; those that it is given are at most [`AT_ONCE`].
 fn short(len: usize) -> z::uInt {
     z::uInt::try_from(len).unwrap_or(z::uInt::MAX)
 }

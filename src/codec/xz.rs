@@ -376,6 +376,7 @@ struct Records<'a> {
 }
 
 impl Records<'_> {
+    /// The next byte, which counts in the checksum.
     fn byte(&mut self) -> Result<u8> {
         let [byte] = self.headers.array(self.at)?;
         self.at = self.at.saturating_add(1);

@@ -248,7 +248,9 @@ struct Inflating {
 struct Boundary {
     /// Bytes of the reader's buffer before it.
     filled: usize,
+    /// The stored byte behind those that the decoder has taken.
     stored: u64,
+    /// How many bits of the last of these belong to the next block.
     bits: u8,
 }
 
@@ -317,6 +319,7 @@ impl Inflating {
         Ok((boundary, false))
     }
 
+    /// The block end that the last step has come to; no other step may come between.
     fn boundary(&self, filled: usize, bits: u8) -> Boundary {
         Boundary {
             filled,
@@ -342,6 +345,7 @@ impl Inflating {
         lock(&self.stream.index).add(point);
     }
 
+    /// The error of a stream that ends when so many bytes of the reader's buffer are filled.
     fn short(&self, filled: usize) -> Error {
         Error::corrupt(
             Place::File,

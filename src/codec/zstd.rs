@@ -103,6 +103,8 @@ struct ZstdStream {
 }
 
 impl ZstdStream {
+    /// Reads the header of the first frame alone: its content size decides for the whole payload whether there are snapshots, and
+    /// its window how far apart these are, so that about [`SNAPSHOT_MEMORY`] holds all of them.
     fn new(stored: Arc<dyn Source>, data_size: u64) -> Result<Self> {
         let first = next_frame(stored.as_ref(), 0)?.map(|(_, frame)| frame);
         if first.is_none() && data_size > 0 {

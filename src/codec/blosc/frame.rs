@@ -150,6 +150,8 @@ impl<'a> FrameWriter<'a> {
         Ok(())
     }
 
+    /// Packs all chunks twice: for their offsets and lengths first, then to write header, chunks, offsets and trailer. Offsets count
+    /// from the end of the header; that of a special chunk is the chunk itself, which takes no bytes.
     fn write(&self, encoder: &mut BloscEncoder, out: &mut dyn Write) -> Result<()> {
         let mut offsets = Vec::new();
         let mut end: u64 = 0;
@@ -207,6 +209,8 @@ impl<'a> FrameWriter<'a> {
         Ok(header)
     }
 
+    /// The 97 bytes of the header of a frame without metadata, as MessagePack: "Blosc2 Contiguous Frame Format". Its chunk size is
+    /// no longer than the decoded bytes are; of none it is 1.
     fn new_header(&self, chunks: u64, offsets: u64) -> Vec<u8> {
         let size = self.decoded.len();
         let lens = [HEADER_LEN.into(), chunks, offsets, len_u64(TRAILER.len())];

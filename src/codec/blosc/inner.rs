@@ -88,6 +88,8 @@ impl Decoders {
         Ok(())
     }
 
+    /// Decodes a zlib stream, and gives its decoded length. It must end within `packed` and fit `out`, or it is corrupt; what
+    /// stands behind it is ignored.
     fn inflate(&mut self, packed: &[u8], out: &mut [u8]) -> Result<usize> {
         let zlib = self.zlib.get_or_insert_with(|| Inflate::new(true, WINDOW));
         zlib.reset(true);

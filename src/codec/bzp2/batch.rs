@@ -74,6 +74,7 @@ impl Ready {
         filled
     }
 
+    /// Copies bytes of the span that is being read, as they are; gives how many.
     fn copy(&mut self, rest: &mut [u8]) -> usize {
         let len = self.literal.len().min(rest.len());
         let end = self.literal.start.saturating_add(len);
@@ -85,6 +86,7 @@ impl Ready {
         len
     }
 
+    /// Fills with what is still to be repeated of the last byte of the span; gives how many. 0 means that the span is at its end.
     fn repeat_last(&mut self, rest: &mut [u8]) -> usize {
         let last = self.literal.end.checked_sub(1);
         let byte = last.and_then(|last| self.bytes.get(last)).copied();
@@ -267,6 +269,7 @@ fn decode_part(bytes: &[u8], starts: &[u64], max_len: usize) -> Vec<Result<Ready
         .collect()
 }
 
+/// Measures the bytes before the run-length stage, and compares the checksum that the block has for those behind it.
 fn ready(block: &Pointers, bytes: PooledBuf<u8>) -> Result<Ready, BitFault> {
     let (len, crc) = measure(&bytes);
     if crc != block.crc {

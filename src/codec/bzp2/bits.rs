@@ -150,6 +150,7 @@ impl<'a> Bits<'a> {
     }
 }
 
+/// What the 48 bits of a mark say; `None` if they are no mark.
 fn kind_of(mark: u64) -> Option<Mark> {
     match mark {
         BLOCK_MARK => Some(Mark::Block),
@@ -162,6 +163,7 @@ fn kind_of(mark: u64) -> Option<Mark> {
 /// third byte.
 static MARK_BYTES: LazyLock<[[u16; 256]; 2]> = LazyLock::new(mark_bytes);
 
+/// Of a mark that begins at bit `shift` of a byte, the next byte has bits 32 + `shift` and up, the one behind it bits 24 + `shift` and up.
 fn mark_bytes() -> [[u16; 256]; 2] {
     let (mut second, mut third) = ([0; 256], [0; 256]);
     for shift in 0..8_u32 {

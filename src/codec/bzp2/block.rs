@@ -161,6 +161,8 @@ impl Code {
         Self::of_lengths(&lens[..symbols])
     }
 
+    /// The canonical code of these lengths, one for each symbol: shorter codes come first, and of one length those of lower
+    /// symbols. Codes that are never assigned are allowed; [`Code::next`] refuses their bits.
     fn of_lengths(lens: &[u8]) -> Result<Self, BitFault> {
         let mut code = Self {
             fast: Box::new([0; 1 << FAST_BITS]),
@@ -192,6 +194,7 @@ impl Code {
         Ok(code)
     }
 
+    /// Takes the next symbol. Behind the end of the bytes it decodes zeros, so that the caller must [`Bits::check`] now and then.
     #[inline]
     fn next(&self, bits: &mut Bits<'_>) -> Result<u16, BitFault> {
         let ahead = bits.peek();
@@ -323,6 +326,7 @@ pub(super) fn follow(blocks: &[Pointers]) -> Vec<PooledBuf<u8>> {
 /// Blocks followed at once, at most.
 const MAX_LANES: usize = 8;
 
+/// Follows up to [`MAX_LANES`] blocks as far as the shortest reaches, in the copy of the loop that is compiled for their number.
 fn follow_some(lanes: &mut [Lane<'_>]) {
     macro_rules! by_count {
         ($($count:literal)*) => {

@@ -52,6 +52,7 @@ pub(super) fn measure(bytes: &[u8]) -> (u64, u32) {
     (len, !crc)
 }
 
+/// The checksum `before` carried on over `bytes`, eight at a time. It is neither inverted at the start nor at the end.
 fn crc_of(before: u32, bytes: &[u8]) -> u32 {
     let tables = &*CRC_TABLES;
     let at = |table: usize, byte: u8| {
@@ -81,6 +82,7 @@ fn crc_of(before: u32, bytes: &[u8]) -> u32 {
     crc
 }
 
+/// Table `n` has for each byte the checksum that it leaves when `n` zero bytes follow it.
 fn crc_tables() -> [[u32; 256]; 8] {
     let mut tables = [[0; 256]; 8];
     let mut table = [0_u32; 256];

@@ -48,6 +48,7 @@ impl IndexEntry for Spot {
     }
 }
 
+/// The byte for a place within `frame`; `None` if its block size is none that BD can say.
 fn frame_byte(frame: Frame) -> Option<u8> {
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
     let code = (0..8_u8).find(|&code| block_max(code) == Some(frame.block_max))?;
@@ -60,6 +61,7 @@ fn frame_byte(frame: Frame) -> Option<u8> {
     )
 }
 
+/// The frame that a byte of [`frame_byte`] stands for; `None` if it is none of these.
 fn frame(byte: u8) -> Option<Frame> {
     Some(Frame {
         linked: byte & LINKED != 0,

@@ -118,6 +118,7 @@ impl PointIndex {
         self.count();
     }
 
+    /// Adds up the memory that the points hold.
     fn count(&mut self) {
         let points = self.points.rest().iter();
         self.held = points.map(|(_, point)| point.held()).sum();
