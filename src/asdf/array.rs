@@ -498,6 +498,7 @@ impl Snapshot {
         }
     }
 
+    /// The elements that are written in the tree, in C order; encoded anew at each call.
     fn inline_bytes(&self, array: &Array) -> Result<Arc<dyn Source>> {
         match (array.detail.as_deref(), self.tree()) {
             (Some(Detail::Inline(elements)), Some(Ok(tree))) => {
@@ -510,6 +511,7 @@ impl Snapshot {
         }
     }
 
+    /// Opens the elements of a unit of the FITS file around this one.
     fn fits_elements(&self, elements: fits::UnitElements) -> Result<Arc<dyn Source>> {
         let outside = || corrupt("not in a FITS file");
         let fits = self.fits.as_ref().ok_or_else(outside)?;

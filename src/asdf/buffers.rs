@@ -70,6 +70,7 @@ impl Buffers {
         Self::level(cache, budget, grain, false)
     }
 
+    /// Empty buffers for one level; `feed_decoders` if decoders read its arrays.
     fn level(cache: &Arc<Cache>, budget: usize, grain: Grain, feed_decoders: bool) -> Arc<Self> {
         Arc::new(Self {
             cache: Arc::clone(cache),

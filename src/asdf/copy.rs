@@ -152,6 +152,7 @@ impl Copier<'_> {
         }
     }
 
+    /// Copies along and across, with the kernel for the length of the run.
     fn inner(&mut self, from_at: usize, to_at: usize) {
         match self.run {
             1 => self.plane::<1, LINE>(from_at, to_at),

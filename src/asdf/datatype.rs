@@ -143,6 +143,7 @@ impl Datatype {
         self.size_below(MAX_DEPTH)
     }
 
+    /// The same for a datatype that may have `depth` levels of structures.
     fn size_below(&self, depth: usize) -> Option<u64> {
         let size = match self {
             Self::Scalar(scalar, _) => u64::from(scalar.size()),
@@ -176,6 +177,7 @@ pub enum Orders {
 }
 
 impl Orders {
+    /// The order of what has parts of both.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::None, order) | (order, Self::None) => order,

@@ -104,6 +104,7 @@ impl Declared {
 pub(super) struct Allowance(u64);
 
 impl Allowance {
+    /// What all declarations of a tree together may cost: one for each of its nodes, and [`SPARE`].
     pub(super) fn new(tree: &Tree) -> Self {
         let nodes = len_u64(tree.len());
         Self(nodes.saturating_add(SPARE))
@@ -135,6 +136,7 @@ impl Allowance {
 /// The properties of an ndarray node, or of a field of its datatype.
 #[derive(Default)]
 pub(super) struct Properties<'t> {
+    /// Whether the tag is one of FINF, which has a default for the byte order.
     legacy: bool,
     name: Option<Node<'t>>,
     data: Option<Node<'t>>,
@@ -187,6 +189,7 @@ impl<'t> Properties<'t> {
         }
     }
 
+    /// Where the value of a key belongs; none for a key without a meaning here. FINF calls the datatype `dtype`.
     fn slot(&mut self, name: &str) -> Option<&mut Option<Node<'t>>> {
         Some(match name {
             "name" => &mut self.name,
@@ -201,6 +204,7 @@ impl<'t> Properties<'t> {
         })
     }
 
+    /// All properties, always in the same order, so that those of two can be paired.
     fn all(&mut self) -> [&mut Option<Node<'t>>; 8] {
         [
             &mut self.name,
@@ -236,6 +240,8 @@ impl<'t> Properties<'t> {
         }
     }
 
+    /// The declaration of an array in a block, which needs a datatype and, but in FINF, a byte order. Without an offset that is 0,
+    /// without strides the elements are in C order.
     fn stored(
         &self,
         source: Node<'t>,

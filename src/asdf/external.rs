@@ -128,6 +128,7 @@ impl Sandbox {
         Ok(path)
     }
 
+    /// The error for a URI that leads out of the directory, or into what is mounted in it.
     fn outside(&self, uri: &str) -> Error {
         let why = format!(
             "external source {uri} lies outside {} or in another mount; -o allow_external=DIR allows another directory",
@@ -262,6 +263,7 @@ impl Snapshot {
     }
 }
 
+/// Opens the file at a URI; errors name the URI.
 fn opened(uri: &str, file: File, cache: &Arc<Cache>) -> Result<Snapshot> {
     let options = OpenOptions::default();
     Snapshot::open(Arc::new(file), Arc::clone(cache), options).map_err(|error| told(uri, error))

@@ -167,6 +167,8 @@ impl Snapshot {
         made.map_err(|error| error.at(Place::Array(at)))
     }
 
+    /// The file of array `i`: a binary table if it is structured, else a primary image (FITS 4.0, sections 7.3 and 4.4.1.1). The
+    /// axes are in reverse order; a single number has one axis of length 1.
     fn file_of_array(&self, i: usize, array: &Array) -> Result<FitsFile> {
         let datatype = array.datatype().ok_or_else(no_longer)?;
         let shape = array.shape().ok_or_else(no_longer)?;

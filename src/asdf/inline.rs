@@ -227,6 +227,7 @@ enum Written<'t> {
     Text(&'t str),
 }
 
+/// The single value at a node; complex if its tag says so.
 fn item(node: Node<'_>) -> Result<Written<'_>> {
     let Some(value) = node.value() else {
         return Err(bad(node, "a collection, where a single value belongs"));
@@ -332,6 +333,7 @@ fn encode_text(
     Ok(is_null.into())
 }
 
+/// Appends a number in its byte order, and gives 1 if it is a null that reads as zero.
 fn encode_scalar(
     node: Node<'_>,
     scalar: Scalar,

@@ -13,6 +13,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    /// Goes through all of the text once.
     pub(super) fn new(text: &[u8]) -> Self {
         let mut at = (0, 0);
         let marks = text

@@ -160,6 +160,7 @@ struct Level<'t> {
     node: Node<'t>,
     parts: Parts<'t>,
     component: Component,
+    /// Its place, once something was found in it.
     place: Option<PlaceId>,
     /// Its children appear in the mapping around it, because `<<` merges it.
     merged: bool,
@@ -170,6 +171,7 @@ struct Level<'t> {
 }
 
 impl<'t> Level<'t> {
+    /// A collection of which nothing has been visited; it has no place yet.
     fn new(node: Node<'t>, component: Component, merged: bool) -> Self {
         Self {
             node,
@@ -210,6 +212,7 @@ struct TreeWalk<'t> {
 }
 
 impl<'t> TreeWalk<'t> {
+    /// A walk that has not begun. The root has a place from the start, even if nothing is found.
     fn new(tree: &'t Tree) -> Self {
         let root = Place {
             parent: PlaceId::ROOT,

@@ -351,6 +351,7 @@ impl Picture {
         }
     }
 
+    /// Writes path, type and limits in three lines below the array's part. Lines that are too long lose their beginning.
     fn draw_caption(&self, canvas: &mut Canvas, limits: Option<(f64, f64)>) {
         let third = match (limits, self.shown) {
             (None, _) => "no finite values".to_owned(),
@@ -376,10 +377,12 @@ impl Picture {
 /// Points that are being drawn, from the top.
 struct Canvas {
     width: u16,
+    /// One byte for each, an index into the palette, row by row.
     pixels: Vec<u8>,
 }
 
 impl Canvas {
+    /// Gives a point a colour; a point outside is passed over.
     fn set(&mut self, x: u16, y: u16, colour: u8) {
         let row = usize::from(y).saturating_mul(usize::from(self.width));
         let pixel = self.pixels.get_mut(row.saturating_add(x.into()));
@@ -400,6 +403,7 @@ impl Canvas {
         }
     }
 
+    /// Writes a text whose upper left corner is at that point, in one line.
     fn write(&mut self, left: u16, top: u16, text: &str) {
         let lefts = (0_u16..).map(|n| left.saturating_add(n.saturating_mul(font::ADVANCE)));
         for (left, character) in lefts.zip(text.chars()) {
@@ -423,10 +427,12 @@ struct Means {
     at: (u64, u64),
     column: usize,
     left: u64,
+    /// The means of the rows of blocks that are done; NaN for a block without a finite element.
     done: Vec<f64>,
 }
 
 impl Means {
+    /// No means yet, of a plane in `points` blocks a row.
     fn new(points: u16, columns: u64, rows: u64, block: (u64, u64)) -> Self {
         Self {
             block,
@@ -440,6 +446,7 @@ impl Means {
         }
     }
 
+    /// Takes the next element; one that is not finite counts for nothing.
     fn take(&mut self, number: f64) {
         if number.is_finite()
             && let Some((sum, count)) = self.sums.get_mut(self.column)
@@ -458,6 +465,7 @@ impl Means {
         }
     }
 
+    /// Goes on to the next row of elements. Behind the last one of a row of blocks their means are done.
     fn end_row(&mut self) {
         (self.column, self.left) = (0, self.block.0);
         self.at = (0, self.at.1.saturating_add(1));
@@ -481,6 +489,7 @@ struct Ranges {
 }
 
 impl Ranges {
+    /// No ranges yet: one for each point, or for each of `count` elements if these are fewer.
     fn new(points: u16, count: u64) -> Self {
         let parts = count.min(points.into());
         Self {
@@ -491,6 +500,7 @@ impl Ranges {
         }
     }
 
+    /// Takes the next element, for the part that it is in; one that is not finite counts for nothing.
     fn take(&mut self, number: f64) {
         let part = u128::from(self.at)
             .saturating_mul(self.parts.into())

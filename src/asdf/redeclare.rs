@@ -179,6 +179,8 @@ fn declared_type(datatype: &Datatype) -> String {
     out
 }
 
+/// Appends a datatype in flow style. The byte order stands at each field that has one, but not at a plain type: that of an array
+/// stands beside its datatype.
 fn write_type(out: &mut String, datatype: &Datatype) {
     let fields = match datatype {
         Datatype::Struct(fields) => fields,

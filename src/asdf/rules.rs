@@ -139,10 +139,12 @@ enum Sort {
 }
 
 impl Sort {
+    /// Whether a value of the kind `found` is one of this kind.
     fn fits(self, found: Self) -> bool {
         self == found || (self == Self::Number && found == Self::Integer)
     }
 
+    /// What it is called in messages.
     fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -239,6 +241,7 @@ struct Checker<'t> {
     work: Vec<Task<'t>>,
     /// With the byte of the text.
     found: Vec<(usize, Fault)>,
+    /// Whether something was left out: faults beyond [`MAX_FAULTS`], or what merges make too large.
     cut: bool,
     /// Whether a merge has been followed: what it leads to may be reached in many ways.
     in_merged: bool,
@@ -257,6 +260,8 @@ impl<'t> Checker<'t> {
         }
     }
 
+    /// Holds a node against the rule of its tag, if that has one, and has its parts visited next. An alias is passed over: what it
+    /// stands for is visited where it stands.
     fn enter(&mut self, node: Node<'t>) {
         if node.kind() == NodeKind::Alias {
             return;
@@ -367,6 +372,7 @@ impl<'t> Checker<'t> {
         self.trail.len()
     }
 
+    /// Puts the items of a list on the stack as one task, of which [`Checker::next_item`] takes one after the other.
     fn go_in(&mut self, task: &Task<'t>, want: &'static Want, items: Parts<'t>) {
         let depth = self.descend(task);
         self.work.push(Task {
@@ -378,6 +384,7 @@ impl<'t> Checker<'t> {
         });
     }
 
+    /// Holds the first items of a list against a want each, and the length of the list against `most`.
     fn parts(&mut self, task: &Task<'t>, node: Node<'t>, parts: &[&'static Want], most: usize) {
         if node.len() > most {
             let why = format!("a list of {most} items at most is needed");
@@ -395,6 +402,8 @@ impl<'t> Checker<'t> {
         }
     }
 
+    /// Holds a mapping against a rule: which keys it has and lacks, then the value of each key that the rule knows. If merges make
+    /// it too large, it is left out.
     fn map(&mut self, task: &Task<'t>, node: Node<'t>, rule: &'static MapRule) {
         let Some(values) = self.values(task, node, rule) else {
             self.cut = true;

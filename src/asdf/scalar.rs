@@ -161,6 +161,7 @@ fn after_sixtieths(text: &str) -> Option<&str> {
     (rest.len() < text.len()).then_some(rest)
 }
 
+/// Whether PyYAML's resolver takes a plain scalar for an integer: binary, octal with a leading zero, decimal, hexadecimal or in base 60.
 fn is_int(text: &str) -> bool {
     let text = unsigned(text);
     let all = |rest: &str, allowed: fn(char) -> bool| {
@@ -178,6 +179,8 @@ fn is_int(text: &str) -> bool {
     }
 }
 
+/// Whether PyYAML's resolver takes a plain scalar for a float. It needs a point, and its exponent a sign; one that begins with the
+/// point has no sign in front, unless it is `.inf`.
 fn is_float(text: &str) -> bool {
     let body = unsigned(text);
     let signed = body.len() < text.len();
@@ -208,6 +211,7 @@ fn is_exponent(text: &str) -> bool {
             .is_some_and(|digits| !digits.is_empty() && digits.chars().all(digit))
 }
 
+/// Whether a text has the form of a timestamp, by PyYAML's pattern. The date need not be one that there is.
 pub(super) fn is_timestamp(text: &str) -> bool {
     let two = |text| one_or_two_digits(text, 2);
     let date = || {
@@ -265,6 +269,8 @@ fn without_underscores(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// The value of an integer by PyYAML's constructor, which takes more than its resolver does, such as `0o17`. Malformed if digits
+/// are missing or out of their base.
 fn int_value(text: &str) -> Value<'_> {
     let plain = without_underscores(text.trim());
     let body = unsigned(&plain);
@@ -308,6 +314,8 @@ fn in_sixtieths(text: &str) -> Value<'_> {
     })
 }
 
+/// The value of a float by PyYAML's constructor; `None` if it is none. In base 60 it adds up the last part first, as PyYAML does:
+/// the order decides how the sum is rounded.
 fn float_value(text: &str) -> Option<f64> {
     let mut plain = without_underscores(text.trim());
     if plain.contains(|c: char| c.is_ascii_uppercase()) {

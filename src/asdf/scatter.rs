@@ -48,6 +48,8 @@ pub fn scatter(
     Ok(())
 }
 
+/// Calls `patch` with the pieces of a tile; `bytes` are those of the box that it was cut from, in C order. Runs that lie alone in
+/// the block are taken straight from `bytes`, others are first put together in `scratch`.
 fn scatter_tile(
     tile: &Tile,
     bytes: &[u8],

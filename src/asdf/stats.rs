@@ -58,6 +58,7 @@ struct Tally {
 }
 
 impl Tally {
+    /// Counts a number, or one NaN more.
     fn take(&mut self, number: f64) {
         if number.is_nan() {
             self.nan = self.nan.saturating_add(1);
@@ -69,10 +70,12 @@ impl Tally {
         self.range = Some((low.min(number), high.max(number)));
     }
 
+    /// Adds the sum of a chunk to those before. To be called before [`Tally::stats`].
     fn end_chunk(&mut self) {
         self.sums = (self.sums.0 + self.sums.1, 0.0);
     }
 
+    /// The statistics, with numbers as an array of this type has them.
     fn stats(&self, scalar: Scalar) -> Stats {
         let number = |value: f64| match scalar {
             Scalar::Float64 => Number::Double(value),
@@ -104,6 +107,7 @@ impl Integers {
         self.range = Some((low.min(number), high.max(number)));
     }
 
+    /// The statistics. The sum is exact; the mean is rounded.
     fn stats(&self) -> Stats {
         let number = |(low, high)| (Number::Integer(low), Number::Integer(high));
         let mean = nearest(self.sum) / unsigned(self.count);
@@ -164,6 +168,7 @@ impl Snapshot {
     }
 }
 
+/// Reads all elements, of this type and byte order, in chunks. Only 64-bit integers are counted as integers: all others are exact as `f64`.
 fn stats_of(
     cache: &Cache,
     elements: &dyn Source,

@@ -52,6 +52,7 @@ fn named_standard(text: &[u8]) -> Option<(Place, String)> {
     })
 }
 
+/// What is odd about the line that names the version of the standard: that it is none of [`KNOWN_STANDARDS`].
 fn standard_line(text: &[u8]) -> Option<Error> {
     let (place, version) = named_standard(text)?;
     if KNOWN_STANDARDS.contains(&version.as_str()) {
@@ -65,6 +66,7 @@ fn standard_line(text: &[u8]) -> Option<Error> {
     })
 }
 
+/// What is odd about the `%YAML 1.1` line: that it is missing, or does not follow the comments at once.
 fn yaml_line(text: &[u8]) -> Option<Error> {
     let is_directive = |line: &[u8]| {
         let mut words = line
@@ -94,6 +96,7 @@ fn yaml_line(text: &[u8]) -> Option<Error> {
     })
 }
 
+/// What is odd about the last line: that blanks follow the `...` in it.
 fn last_line(text: &[u8]) -> Option<Error> {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     let start = text.iter().rposition(|&byte| byte == b'\n');

@@ -12,6 +12,7 @@ pub(super) fn is_date(text: &str) -> bool {
     is_timestamp(text) && read(text).is_some()
 }
 
+/// Goes through the numbers of a timestamp, from the year to the zone; `None` if one of them is impossible.
 fn read(text: &str) -> Option<()> {
     let mut rest = text;
     let (year, month, day) = (number(&mut rest)?, number(&mut rest)?, number(&mut rest)?);
@@ -35,6 +36,7 @@ fn read(text: &str) -> Option<()> {
     (zone < MINUTES_OF_A_DAY).then_some(())
 }
 
+/// Days of a month in the Gregorian calendar; `None` if there is no such month.
 fn days(year: u32, month: u32) -> Option<u32> {
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     match month {

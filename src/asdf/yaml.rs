@@ -72,6 +72,7 @@ pub(super) struct YamlFault {
 }
 
 impl YamlFault {
+    /// A fault at a byte of the text, without context.
     pub(super) fn new(byte: usize, why: impl Into<String>) -> Self {
         Self {
             byte,
@@ -148,6 +149,7 @@ pub(super) struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
+    /// A parser at the start of the text. Its time, which depends on the length of the text, runs from now on.
     pub(super) fn new(text: &'t str) -> Self {
         let raw = Box::into_raw(Box::new(MaybeUninit::<sys::yaml_parser_t>::uninit())).cast();
         // SAFETY: `raw` points to memory of the right size; `initialize` fills it and fails only without memory, which
@@ -190,6 +192,7 @@ impl<'t> Parser<'t> {
         event.view()
     }
 
+    /// Why libyaml has given up. Its reader tells the offset of bad bytes elsewhere than its parser tells the place of bad tokens.
     fn fault(&self) -> YamlFault {
         // SAFETY: `raw` is an initialized parser; `problem` and `context` are null or static C strings.
         unsafe {
@@ -240,6 +243,7 @@ impl Drop for OwnedEvent {
 }
 
 impl OwnedEvent {
+    /// The event in words of this module. Fails if an escape makes a text that is not UTF-8.
     fn view(&self) -> Result<Event<'_>, YamlFault> {
         let event = &self.0;
         let start = bytes(event.start_mark.index);

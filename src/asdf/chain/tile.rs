@@ -25,6 +25,7 @@ pub(super) struct Tiling {
 }
 
 impl Tiling {
+    /// Checks the arguments: as many dimensions of both, tiles and elements that have bytes, and below 2^63 bytes in all.
     pub(super) fn new(tile: Vec<u64>, shape: Vec<u64>, itemsize: u64) -> Result<Self> {
         if tile.len() != shape.len() {
             let (tile, shape) = (tile.len(), shape.len());

@@ -14,6 +14,7 @@ fn written(node: Node<'_>) -> String {
     }
 }
 
+/// The value, if it is an integer of at most 128 bits.
 fn integer(node: Node<'_>) -> Option<i128> {
     match node.value() {
         Some(Value::Int(n)) => Some(n),
@@ -47,6 +48,7 @@ pub(super) fn shape(node: Node<'_>) -> Result<Vec<Option<u64>>> {
     list(node, "shape")?.enumerate().map(dim).collect()
 }
 
+/// A length in a shape: an integer, not negative.
 fn len(item: Node<'_>) -> Result<u64> {
     let len = integer(item).and_then(|n| u64::try_from(n).ok());
     len.ok_or_else(|| {
@@ -172,6 +174,8 @@ fn string_type(node: Node<'_>, order: ByteOrder) -> Option<Datatype> {
     }
 }
 
+/// A field of a structured datatype: a mapping with `datatype` and perhaps `name`, `byteorder` and `shape`, or a datatype alone.
+/// `order` is that of what it is in; its own datatype may have `depth` levels.
 fn field(
     node: Node<'_>,
     order: ByteOrder,

@@ -62,6 +62,8 @@ impl Cards {
         Err(Error::corrupt(Place::Byte(at), why))
     }
 
+    /// Keeps the value of a card whose keyword is one of [`KEPT`] or `NAXISn`, unless an earlier card has it. Cards without `= `
+    /// have no value.
     fn add(&mut self, card: &[u8]) {
         let Some((keyword, rest)) = card.split_at_checked(KEYWORD_LEN) else {
             return;
@@ -91,6 +93,7 @@ impl Cards {
         }
     }
 
+    /// The value of a keyword that is no text.
     fn word(&self, keyword: &str) -> Option<&str> {
         match self.0.get(keyword)? {
             CardValue::Word(word) => Some(word),

@@ -67,6 +67,7 @@ impl HeaderText {
         self.card(card.get(..CARD.min(card.len())).unwrap_or_default());
     }
 
+    /// Appends a card, filled up with blanks. A longer one must have been cut before.
     fn card(&mut self, card: &str) {
         // writing to a string can't fail
         let _ = write!(self.0, "{card:<CARD$}");

@@ -48,6 +48,7 @@ fn range(scalar: Scalar) -> (i128, i128) {
     }
 }
 
+/// Whether a value is true: any number but zero is, a null is not.
 fn truth(item: Written<'_>) -> Option<bool> {
     match item {
         Written::Null => Some(false),
@@ -58,6 +59,7 @@ fn truth(item: Written<'_>) -> Option<bool> {
     }
 }
 
+/// The value as an integer: a null is 0, and of a float the fraction is dropped. A text must be a decimal integer.
 fn integer(item: Written<'_>) -> Option<i128> {
     match item {
         Written::Null => Some(0),
@@ -69,6 +71,7 @@ fn integer(item: Written<'_>) -> Option<i128> {
     }
 }
 
+/// The value as a float: a null is NaN, and an integer is rounded.
 fn float(item: Written<'_>) -> Option<f64> {
     match item {
         Written::Null => Some(f64::NAN),
@@ -81,6 +84,7 @@ fn float(item: Written<'_>) -> Option<f64> {
     }
 }
 
+/// Real and imaginary part of a value; 0 is the imaginary part of one that is not complex.
 fn parts(item: Written<'_>) -> Option<(f64, f64)> {
     match item {
         Written::Complex(re, im) => Some((re, im)),

@@ -204,6 +204,8 @@ fn datatype(descr: &Literal) -> Result<Datatype> {
     }
 }
 
+/// A field of a `descr`: its name, its type and, if it is an array itself, its shape. Padding, which NumPy writes as a field
+/// without a name, and titles are not supported.
 fn field(literal: &Literal) -> Result<Field> {
     let wrong = || corrupt("a field that is not a tuple of name, type and perhaps shape");
     let Literal::Tuple(parts) = literal else {
@@ -270,11 +272,13 @@ struct Parser<'t> {
 }
 
 impl Parser<'_> {
+    /// The next character that is no blank. Blanks before it are taken.
     fn peek(&mut self) -> Option<char> {
         self.rest = self.rest.trim_start_matches([' ', '\n', '\t', '\r']);
         self.rest.chars().next()
     }
 
+    /// Takes a character, if it is the next one.
     fn skip(&mut self, c: char) -> bool {
         let found = self.peek() == Some(c);
         if found {
@@ -313,6 +317,7 @@ impl Parser<'_> {
         }
     }
 
+    /// A value of Python; lists and tuples in it may be `levels` deep. One value in parentheses is no tuple without a comma.
     fn literal(&mut self, levels: usize) -> Result<Literal> {
         let deep = || unsupported("an NPY header nested too deep");
         match self.peek() {
@@ -352,6 +357,7 @@ impl Parser<'_> {
         Ok((items, comma))
     }
 
+    /// A whole number without a sign, of which a digit comes next.
     fn number(&mut self) -> Result<Literal> {
         let end = self.rest.find(|c: char| !c.is_ascii_digit());
         let (digits, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
@@ -362,6 +368,7 @@ impl Parser<'_> {
             .ok_or_else(|| corrupt("a number beyond 2^64 in the NPY header"))
     }
 
+    /// `True` or `False`, and no other word: NumPy writes none.
     fn word(&mut self) -> Result<Literal> {
         for (word, value) in [("True", true), ("False", false)] {
             if let Some(rest) = self.rest.strip_prefix(word) {

@@ -91,12 +91,14 @@ impl<'t> Pointers<'t> {
         Err(Limit::Hops)
     }
 
+    /// Counts what a search costs; an error when all references together have cost too much.
     fn charge(&mut self, cost: usize) -> Result<(), Limit> {
         let left = self.left.checked_sub(cost);
         self.left = left.ok_or(Limit::References)?;
         Ok(())
     }
 
+    /// The child of a node by one token of a pointer (RFC 6901, section 4): an item of a list by its index, or a value by its key.
     fn step(&mut self, node: Node<'t>, step: &str) -> Result<Option<Node<'t>>, Limit> {
         self.charge(1)?;
         let found = if node.kind() == NodeKind::Sequence {

@@ -65,6 +65,7 @@ pub(super) fn file(width: u16, pixels: &[u8], palette: &[[u8; 3]; 256]) -> Vec<u
     out
 }
 
+/// Appends a chunk: length, type, data, and the CRC-32 of type and data (PNG, section 5.3).
 fn chunk(out: &mut Vec<u8>, kind: [u8; 4], data: &[u8]) {
     let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
     out.extend(len.to_be_bytes());

@@ -82,6 +82,7 @@ impl BlockWalk<'_> {
         Ok(())
     }
 
+    /// Notes that there is a header at `at`, in the space of block `n`: the blocks behind it may have other numbers.
     fn doubt_behind(&mut self, n: usize, at: u64) {
         let why = format!(
             "a block header in the space of block {n}, behind its used bytes: the numbers of the blocks behind are in doubt"

@@ -45,6 +45,7 @@ pub(super) enum Ended {
 }
 
 impl<'a> BlockWalk<'a> {
+    /// A walk that has not begun, along the blocks behind `text`. What it finds goes into `layout`.
     pub(super) fn new(source: &'a dyn Source, layout: &'a mut Layout, text: &'a [u8]) -> Self {
         Self {
             source,

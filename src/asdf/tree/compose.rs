@@ -127,6 +127,7 @@ impl Composer<'_> {
         Ok(number)
     }
 
+    /// A node for an event; the caller fills in what depends on the kind.
     fn raw(&mut self, event: &Event<'_>, kind: NodeKind) -> Result<Raw, YamlFault> {
         Ok(Raw {
             start: offset(event.start),
@@ -139,6 +140,7 @@ impl Composer<'_> {
         })
     }
 
+    /// The number of an event's tag in the tree, from 1, which a new tag gets now; 0 if it has none.
     fn tag(&mut self, event: &Event<'_>) -> Result<u16, YamlFault> {
         let Some(tag) = event.tag else { return Ok(0) };
         if let Some(&number) = self.tag_numbers.get(tag) {
@@ -159,6 +161,7 @@ impl Composer<'_> {
         Ok(number)
     }
 
+    /// Adds a scalar. Its value is a place in the text if it stands there as it is; one that is folded or escaped goes into the pool.
     fn scalar(&mut self, event: &Event<'_>, text: &str) -> Result<(), YamlFault> {
         let mut raw = self.raw(event, NodeKind::Scalar)?;
         if event.plain {
@@ -184,6 +187,7 @@ impl Composer<'_> {
             .map(drop)
     }
 
+    /// Adds a collection, which is open until [`Composer::close`]: an alias of it until then stands within its own target.
     fn collection(&mut self, event: &Event<'_>, kind: NodeKind) -> Result<(), YamlFault> {
         self.flow_depth = self.flow_depth.saturating_add(usize::from(event.flow));
         if self.open.len() >= MAX_DEPTH || self.flow_depth > MAX_FLOW_DEPTH {
@@ -254,6 +258,7 @@ impl Composer<'_> {
 }
 
 impl OpenCollection {
+    /// Adds to the weight; refuses what weighs too much.
     fn grow(&mut self, weight: u64, event: &Event<'_>) -> Result<(), YamlFault> {
         self.weight = self.weight.saturating_add(weight);
         if self.weight > MAX_WEIGHT {

@@ -67,6 +67,7 @@ impl Warnings {
         self.advise(byte, message, FORBIDDEN);
     }
 
+    /// Keeps a warning, or counts it alone if there are [`MAX_WARNINGS`]: then its message is not made.
     fn advise(&mut self, byte: usize, message: impl FnOnce() -> String, advice: &'static str) {
         if self.list.len() < MAX_WARNINGS {
             self.list.push(Warning {
@@ -120,6 +121,7 @@ enum Canonical<'t> {
     Text(Option<&'t str>, Type, &'t str),
 }
 
+/// What a key means; `None` if it is no scalar.
 fn canonical(key: Node<'_>) -> Option<Canonical<'_>> {
     Some(match key.value()? {
         Value::Null => Canonical::Null,
@@ -134,6 +136,8 @@ fn canonical(key: Node<'_>) -> Option<Canonical<'_>> {
     })
 }
 
+/// Warns of keys that are no strings, integers or truth values, and of those that occur again. More than [`FEW`] are compared by
+/// hashes, with a random seed: no file can be made in which many of them collide.
 fn check_keys(mapping: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
     let mut few: Vec<Canonical<'_>> = Vec::new();
     let mut many: Vec<(u64, NodeId)> = Vec::new();
@@ -194,6 +198,8 @@ fn warn_of_repeated(key: Node<'_>, warnings: &mut Warnings) {
     });
 }
 
+/// Warns of an integer beyond 64 bits ("Numeric literals"). Its value is asked for only if the text is long enough, as a tree may
+/// hold millions.
 fn check_integer(scalar: Node<'_>, warnings: &mut Warnings) {
     let Some(text) = scalar.text() else { return };
     let digits_first = text.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+');
