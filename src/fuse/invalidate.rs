@@ -46,6 +46,7 @@ struct Teller {
 }
 
 impl Teller {
+    /// Tells the kernel of a change, and notes that it has been told, whatever it says.
     fn tell(&mut self, change: &KernelChange) {
         let (item, what) = (change.item, &change.what);
         match what {
@@ -66,6 +67,8 @@ impl Teller {
         }
     }
 
+    /// Has the kernel forget the attributes of a file, and its pages from `offset` on, but none if that is negative. If FILE is on
+    /// a server, does so with the file of the state before as well.
     fn forget(&mut self, change: &KernelChange, node: Node, offset: i64) {
         let item = change.item;
         let file = Inode { item, node };
@@ -115,6 +118,7 @@ fn number(inode: Inode) -> INodeNo {
     INodeNo(inode.number())
 }
 
+/// Logs that the kernel could not be told, which may be because it does not know the file.
 fn note(change: &Invalidation, told: io::Result<()>) {
     if let Err(error) = told {
         debug!("{change:?}: {error}");

@@ -42,6 +42,7 @@ impl MountOptions {
         config
     }
 
+    /// The options for the kernel and `fusermount3`. The kernel checks permissions itself.
     fn mount_options(&self) -> Vec<MountOption> {
         let mut out = vec![
             // fuser takes no other: what is no UTF-8 is known from a mount by mount(2) only

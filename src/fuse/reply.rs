@@ -24,6 +24,7 @@ pub(super) fn entry(reply: ReplyEntry, found: Result<(Item, Attr), Errno>) {
     }
 }
 
+/// Replies with bytes, which stay lent until the kernel has them.
 pub(super) fn data(reply: ReplyData, read: Result<Bytes, Errno>) {
     match read {
         Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
@@ -49,6 +50,7 @@ pub(super) fn empty(reply: ReplyEmpty, done: Result<(), Errno>) {
     }
 }
 
+/// Replies with the value of an attribute, or the list of names, into a buffer of `size` bytes; with the length alone if that is 0.
 pub(super) fn xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
     match value {
         Ok(value) => match u32::try_from(value.len()) {

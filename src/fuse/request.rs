@@ -74,6 +74,8 @@ impl<'a> Asked<'a> {
         done.map_err(|error| Errno::from_i32(error.errno(self.call)))
     }
 
+    /// Logs what became of the request: a warning of what users should know, and everything if each request is logged. The path is
+    /// only made for what is logged.
     fn logged<T>(&self, done: &Result<T, Error>, len: Option<u64>) {
         let call = self.call;
         let path = || {

@@ -92,6 +92,7 @@ impl Waiters {
         }
     }
 
+    /// Runs jobs until none has come for a while, and the thread is to end.
     fn work(&self) {
         while let Some(job) = self.next() {
             job();

@@ -35,6 +35,7 @@ struct DraftRecord {
 }
 
 impl BlockDraft {
+    /// A draft of a block, into which nothing was written.
     fn new(block: usize, overlay: Overlay) -> Self {
         Self {
             block,
@@ -202,6 +203,7 @@ impl BlockEdits {
         }
     }
 
+    /// A slot without draft and writers, with an id of its own.
     fn new_slot(&self) -> BlockSlot {
         BlockSlot {
             id: self.slots.fetch_add(1, Ordering::Relaxed),

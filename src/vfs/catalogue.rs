@@ -23,7 +23,9 @@ const PER_ENTRY: usize = 320;
 /// Something in a directory under `arrays/`.
 #[derive(Debug)]
 struct CatalogueEntry {
+    /// The number of the directory that it is in.
     directory: u32,
+    /// The number of its name there.
     number: u32,
     kind: EntryKind,
 }
@@ -223,6 +225,7 @@ impl Catalogue {
         Some(&self.entries.get(at)?.kind)
     }
 
+    /// The kind of a node, in the directory of its number; an array is found by its first format.
     fn find(&self, node: Node) -> Option<&EntryKind> {
         let number = number(node)?;
         self.at(self.directory_of(number)?, node)
@@ -373,6 +376,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
+    /// Enters what stands at a place into the directory of the place around it. `None` if there are no numbers left.
     fn add(&mut self, place: PlaceId, kind: EntryKind) -> Option<()> {
         let parent = self.directory(self.paths.parent(place))?;
         let format = match &kind {

@@ -194,6 +194,7 @@ impl Vfs {
         self.check_free(n, len.saturating_sub(now))
     }
 
+    /// Checks that the disk has so many bytes left for block `n`, as far as this user may fill it.
     fn check_free(&self, n: usize, growth: u64) -> Result<()> {
         let privileged = rustix::process::geteuid().is_root();
         let free = self.statfs()?.map_or(0, |disk| usable(&disk, privileged));

@@ -184,6 +184,8 @@ fn not_found(call: Call) -> Errno {
     }
 }
 
+/// The errno of an error of the library at that call. An error of the system keeps its own, unless that would be taken to be of the
+/// file in the mount.
 fn library(error: &Library, call: Call) -> Errno {
     match error {
         Library::Io { cause, .. } => match Errno::from_io_error(cause) {

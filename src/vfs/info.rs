@@ -52,6 +52,7 @@ impl Vfs {
         })
     }
 
+    /// Makes a text under `info/`; of a node that has none of its own, the status.
     fn made(&self, state: &State, node: Node) -> Text {
         match node {
             Node::BlocksTsv => blocks_tsv(&state.snapshot),
@@ -250,6 +251,7 @@ fn fits_tsv(state: &State) -> Text {
     text
 }
 
+/// The line of an array in `info/arrays.tsv`; what it does not have is `-`.
 fn array_row(array: &Array, shown: bool) -> [String; 11] {
     let unknown = || "-".to_owned();
     [

@@ -143,6 +143,7 @@ impl Kernel {
         }
     }
 
+    /// Waits until the kernel has been told of something, or for so long. The lock is free meanwhile.
     fn wait<'a>(
         &self,
         under_way: MutexGuard<'a, UnderWay>,
@@ -190,6 +191,8 @@ impl Kernel {
         drop(self.announce(vec![change], None));
     }
 
+    /// Sends changes that have been made to the thread that tells the kernel. A name in a directory that a request holds is kept
+    /// back: to forget it, the kernel would wait for that request.
     fn send(&self, changes: Vec<Invalidation>) {
         // without a mount there is no kernel to tell
         let Some(tell) = self.tell.get() else {
@@ -276,6 +279,7 @@ impl Kernel {
 }
 
 impl UnderWay {
+    /// Counts a change as told. Its file is stale no more if it was the last change of it.
     fn note_told(&mut self, change: &Invalidation) {
         self.told = self.told.saturating_add(1);
         if let Some(file) = with_pages(change)

@@ -99,6 +99,8 @@ impl Vfs {
         })
     }
 
+    /// Calls `add` for each name from position `offset` on, until it says that it is full: first the files beside blocks and arrays, then
+    /// the names from when the directory was opened. Each is looked up in the state of now; one that is gone is passed over.
     fn each_name(
         &self,
         handle: &Handle,

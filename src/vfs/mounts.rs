@@ -153,6 +153,7 @@ impl Mounted {
     }
 }
 
+/// The mounts in a table; lines that make no sense are passed over.
 fn mounts(table: &[u8]) -> Vec<Mounted> {
     table
         .split(|&byte| byte == b'\n')
@@ -160,6 +161,7 @@ fn mounts(table: &[u8]) -> Vec<Mounted> {
         .collect()
 }
 
+/// The mount that a line of the table tells of. A dash ends the optional fields, of which there may be any number.
 fn mounted(line: &[u8]) -> Option<Mounted> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;

@@ -22,10 +22,13 @@ pub fn is_being_killed(thread: u32) -> bool {
     thread != 0 && status(thread).is_some_and(|status| is_killed(&status))
 }
 
+/// The text of proc_pid_status(5) of a thread.
 fn status(thread: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{thread}/status")).ok()
 }
 
+/// Whether SIGKILL is pending for the thread of a status, or for it or its process a signal that ends with a core dump and that is
+/// neither blocked, ignored nor caught.
 fn is_killed(status: &str) -> bool {
     let set = |name| {
         let digits = field(status, name);
@@ -52,6 +55,7 @@ pub(super) fn is_of_another(thread: u32, process: u32) -> bool {
     thread != process && process_of(thread).is_some_and(|found| found != process)
 }
 
+/// The process of a status, which calls it the thread group; 0 is one that this PID namespace does not have.
 fn group(status: &str) -> Option<u32> {
     let process = field(status, "Tgid:")?;
     process.parse().ok().filter(|&process| process != 0)

@@ -158,6 +158,7 @@ impl Vfs {
         replaced.or_else(|error| self.set_taken(file, false).and(Err(error)))
     }
 
+    /// Notes whether a block or array has got the bytes of a file, or is getting them: then the file can't be written to.
     fn set_taken(&self, file: Node, taken: bool) -> Result<()> {
         match file {
             Node::Beside(number) => {

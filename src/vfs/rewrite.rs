@@ -162,6 +162,8 @@ impl Vfs {
         Some(written)
     }
 
+    /// Takes in what is written at `offset` of the file; the caller holds the lock that `so_far` is behind. Once the header is
+    /// whole, elements go behind it, and the header may only be written again as it is.
     fn write_elements(
         &self,
         file: ArrayFile<'_>,

@@ -55,6 +55,7 @@ impl Vfs {
         attr
     }
 
+    /// The attributes of a node in a state, without its epoch.
     fn attr_in(&self, state: &State, node: Node) -> Result<Attr> {
         if let Node::Text(number) = node {
             return locked(&self.texts).attr(number);

@@ -189,6 +189,7 @@ impl Texts {
         self.add(name, FileKind::Symlink, target.as_bytes(), facts)
     }
 
+    /// Makes a file or a symlink. Its number. If the name is taken, or the limit does not allow it, nothing has changed.
     fn add(
         &mut self,
         name: &OsStr,
@@ -264,6 +265,7 @@ impl Texts {
         Ok(())
     }
 
+    /// Counts one name of a file less; the name itself must be gone already. Drops the file if it was the last and no handle is open.
     fn drop_name(&mut self, number: u32) {
         if let Some(file) = self.files.get_mut(&number) {
             file.names = file.names.saturating_sub(1);
@@ -272,6 +274,7 @@ impl Texts {
         self.forget_if_gone(number);
     }
 
+    /// Drops a file that has neither a name nor a handle, and gives back the room that it took.
     fn forget_if_gone(&mut self, number: u32) {
         if let Some(file) = self.files.get(&number)
             && file.names == 0

@@ -125,6 +125,7 @@ impl Views {
         Self::new(self.style)
     }
 
+    /// Where the files of a view are kept, once they have been made.
     fn slot(&self, view: View) -> &OnceLock<Arc<HashMap<u32, ViewFile>>> {
         match view {
             View::Fits => &self.fits,

@@ -105,6 +105,8 @@ impl Vfs {
         saved.inspect_err(|_| self.kernel.tell(Invalidation::Pages(Node::Text(number))))
     }
 
+    /// Ends a handle of a file in the root. A text in it in which no document has begun is refused and kept, as its program may
+    /// have died before it wrote the rest. Wakes the threads that wait for closed handles.
     fn close_text(&self, handle: TextHandle) {
         let unfinished = locked(&self.texts).unfinished(handle);
         if let Some(unsaved) = unfinished {
@@ -153,6 +155,8 @@ impl Vfs {
         Ok((attr, opened))
     }
 
+    /// Makes a file and gives its node. The name of an array that a process has taken away is given back to the array. Why a file
+    /// can't be made beside blocks and arrays is noted, as the process gets an errno alone.
     fn make(&self, parent: Node, name: &OsStr, mode: u32, caller: Caller) -> Result<Node> {
         self.open_for_writing()?;
         match parent {

@@ -110,6 +110,7 @@ impl Vfs {
         Err(Error::NotPermitted("user.asdf attributes follow the file"))
     }
 
+    /// The attributes of a node, without their prefix; none for a node of which there is nothing to tell.
     fn attributes_of(&self, node: Node) -> Result<Vec<(&'static str, String)>> {
         let state = self.state();
         Ok(match node {
@@ -134,6 +135,7 @@ impl Vfs {
         out
     }
 
+    /// Of the root: what is known of FILE, and the attributes of the mount, which are [`UNLISTED`].
     fn root_attributes(&self, state: &State) -> Vec<(&'static str, String)> {
         let layout = state.snapshot.layout();
         let mut out = vec![
@@ -173,6 +175,7 @@ fn compression(value: &[u8]) -> Result<Choice> {
     choice.ok_or_else(|| Error::Invalid(&UNKNOWN_COMPRESSION))
 }
 
+/// Of a block: its header, how much of it is verified, and what is wrong with it.
 fn block_attributes(state: &State, n: usize) -> Result<Vec<(&'static str, String)>> {
     let snapshot = &state.snapshot;
     let header = snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
@@ -195,6 +198,7 @@ fn block_attributes(state: &State, n: usize) -> Result<Vec<(&'static str, String
     Ok(out)
 }
 
+/// Of an array: its declaration, as far as the tree has one, and what is wrong with it.
 fn array_attributes(state: &State, number: u32) -> Result<Vec<(&'static str, String)>> {
     let array = state.array(number)?;
     let optional = [

@@ -107,6 +107,9 @@ impl Vfs {
         })
     }
 
+    /// Saves whole elements; the caller holds the lock of the draft, which is `saved`. If the array keeps datatype and shape, they
+    /// go into the draft. Else they replace the block, and its declaration with it; not while other files have edits of the block.
+    /// `is_in` becomes true if they are in the draft afterwards.
     fn save_held_elements(
         &self,
         open: &DataHandle,

@@ -205,6 +205,7 @@ impl Texts {
         Ok(())
     }
 
+    /// The length, if a file may have it: up to the limit of a tree, or that of all scratch files if it is greater.
     fn checked_len(&self, len: u64) -> Result<usize, Error> {
         if len > TEXT_LIMIT.max(self.room.limit()) {
             return Err(Error::TooBig("beyond the limit of a tree"));
@@ -264,6 +265,7 @@ impl Texts {
         Ok(())
     }
 
+    /// Gives a handle another draft, or none. It counts as in use again, whatever descriptors of it were closed before.
     fn set_draft(&mut self, handle: TextHandle, draft: Option<TextDraft>) {
         if let Some(open) = self.open.get_mut(&handle) {
             open.draft = draft;
@@ -271,6 +273,7 @@ impl Texts {
         }
     }
 
+    /// Has readers of a file see these bytes, as written now. The caller tells the kernel.
     pub(super) fn show(&mut self, number: u32, bytes: Arc<Vec<u8>>) -> Result<(), Error> {
         self.pages_are_of_text = Some(false);
         let file = self.file_mut(number)?;
@@ -487,6 +490,7 @@ impl OpenText {
         self.draft.as_ref().filter(|draft| draft.touched)
     }
 
+    /// What is to be saved of a text that was written through it; `handle` is its own.
     fn unsaved(&self, handle: TextHandle, text: &Arc<Vec<u8>>, shown: bool) -> Unsaved {
         Unsaved {
             text: Arc::clone(text),
