@@ -196,6 +196,8 @@ pub fn open_unlocked(path: &FilePath) -> Result<ReadOnly> {
     opened(path, false)
 }
 
+/// Opens a file to be read, and keeps it locked if it `stays_locked`. If another process has the lock, it may be saving: what looks
+/// like an interrupted save is left alone then.
 fn opened(path: &FilePath, stays_locked: bool) -> Result<ReadOnly> {
     use store::{Access, Store};
     if path.is_far() {

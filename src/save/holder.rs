@@ -14,6 +14,7 @@ pub fn lock_holder(file: &File) -> Option<u32> {
     holder(&table("/proc/locks")?, device, inode)
 }
 
+/// A file of `/proc` as text.
 fn table(path: &str) -> Option<String> {
     let bytes = std::fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -28,6 +29,8 @@ fn device(mounts: &str, mount: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
+/// The process that a line of proc_locks(5) names for that file. A process that waits for the lock has an arrow in its line, one of
+/// another PID namespace the number 0: neither is told.
 fn holder(locks: &str, (major, minor): (u32, u32), inode: u64) -> Option<u32> {
     let wanted = format!("{major:02x}:{minor:02x}:{inode}");
     locks.lines().find_map(|line| {

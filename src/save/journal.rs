@@ -98,6 +98,7 @@ impl Head {
         Self::parse(&mut Fields(sector.get(TAG_LEN..)?))
     }
 
+    /// Parses the start of a body; `None` if it is of another version.
     fn parse(fields: &mut Fields) -> Option<Self> {
         if fields.u32_be()? != VERSION {
             return None;
@@ -129,6 +130,7 @@ pub struct Witness {
 }
 
 impl Witness {
+    /// The witness of these ranges: up to [`SECTOR`] new bytes of the first. Without ranges it is empty, and any file holds it.
     fn of(ranges: &[Range]) -> Self {
         let first = ranges.first();
         let new = first.map_or(&[][..], |range| &range.new);
@@ -202,6 +204,7 @@ impl Record {
         }
     }
 
+    /// Bytes of the body without padding and footer.
     fn body_len(&self) -> u64 {
         self.ranges.iter().fold(HEAD_LEN, |total, range| {
             total
@@ -339,6 +342,7 @@ impl Record {
     }
 }
 
+/// The length of the body and the SHA-256 that a footer says, if it is one.
 fn parse_footer(footer: &[u8]) -> Option<(u64, [u8; 32])> {
     let mut fields = Fields(footer);
     if fields.array()? != FOOTER_MAGIC {

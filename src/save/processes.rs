@@ -33,6 +33,7 @@ pub fn named(is_one: impl Fn(&Path) -> bool + Send + 'static) -> Option<String> 
     receiver.recv_timeout(LOOKING).ok()?
 }
 
+/// What [`named`] gives, however long it takes: each look at a process may block.
 fn look(is_one: impl Fn(&Path) -> bool) -> Option<String> {
     let me = std::process::id().to_string();
     let processes = fs::read_dir("/proc").ok()?.flatten().filter(|entry| {

@@ -24,6 +24,7 @@ const NAMES: u32 = 1000;
 /// The file that holds the refused text.
 #[derive(Debug)]
 pub(super) struct RejectedText {
+    /// Where a refused text is kept now, if one is.
     kept: Option<Kept>,
     /// Where it goes if it can't be kept beside FILE: the first of these that takes it.
     elsewhere: Vec<Elsewhere>,
@@ -42,7 +43,9 @@ struct Kept {
 #[derive(Debug)]
 struct Elsewhere {
     path: PathBuf,
+    /// The part of the path that exists, open.
     there: File,
+    /// What is to be made in it.
     missing: PathBuf,
 }
 
@@ -122,11 +125,13 @@ impl RejectedText {
         elsewhere.map_or_else(PathBuf::new, |elsewhere| elsewhere.path.clone())
     }
 
+    /// Opens one of the other directories.
     fn directory(&self, place: usize) -> io::Result<Disk> {
         let elsewhere = self.elsewhere.get(place);
         elsewhere.ok_or(io::ErrorKind::NotFound)?.open()
     }
 
+    /// Writes the text in FILE's directory (no `place`) or another one, in place of the one that is kept there. The name of the file.
     fn write<S: Store>(
         &self,
         store: &Arc<S>,
@@ -238,6 +243,7 @@ fn is_of_other_user<S: Store>(store: &S, file: &S::File) -> bool {
     store.stat(file).is_ok_and(|stat| stat.uid != store.user())
 }
 
+/// The first of the names `FILE.rejected.yaml`, `FILE.2.rejected.yaml` … that no file has.
 fn free_name<S: Store>(store: &S, file: &OsStr) -> io::Result<OsString> {
     let candidates = (1..=NAMES).map(|n| match n {
         1 => name::beside(file, ENDING),

@@ -44,6 +44,7 @@ impl Tag {
         })
     }
 
+    /// The start of each sector of the record.
     pub(super) fn bytes(self) -> [u8; TAG_LEN] {
         let mut out = [0; TAG_LEN];
         let fields = [

@@ -44,8 +44,11 @@ pub trait Store: Send + Sync + 'static {
     /// An open file.
     type File: Clone + Send + Sync + 'static;
 
+    /// Reads bytes from `offset` on; gives how many, 0 at the end of the file.
     fn read(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes bytes from `offset` on; gives how many.
     fn write(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<usize>;
+    /// Makes bytes durable, and a length that is needed to read them.
     fn sync_data(&self, file: &Self::File) -> io::Result<()>;
     fn sync_all(&self, file: &Self::File) -> io::Result<()>;
     fn set_len(&self, file: &Self::File, len: u64) -> io::Result<()>;
@@ -88,12 +91,15 @@ pub trait Store: Send + Sync + 'static {
     fn open(&self, name: &OsStr, access: Access) -> io::Result<Self::File>;
     /// Makes a file for the owner alone, to be written, with the inode flags of `like`.
     fn create(&self, name: &OsStr, like: Option<&Self::File>) -> io::Result<Self::File>;
+    /// The attributes of what has that name, be it a symlink.
     fn stat_name(&self, name: &OsStr) -> io::Result<Stat>;
     fn names(&self) -> io::Result<Vec<OsString>>;
     /// Swaps two names; `false` if the system can't, and then nothing has happened.
     fn exchange(&self, a: &OsStr, b: &OsStr) -> io::Result<bool>;
+    /// Renames a file, over the one that has the new name.
     fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()>;
     fn unlink(&self, name: &OsStr) -> io::Result<()>;
+    /// Makes the names in the directory durable.
     fn sync_dir(&self) -> io::Result<()>;
     /// The directory that is now at the path by which this one was found, if it is another one.
     ///
@@ -190,6 +196,8 @@ impl Disk {
         }
     }
 
+    /// Opens a name in the directory, and not what a symlink of that name leads to. With `NONBLOCK` it does not wait for the other
+    /// end of a FIFO, but for another process that has a lease on the file.
     fn open_at(&self, name: &OsStr, flags: OFlags, mode: u32) -> io::Result<File> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = |flags| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode));
@@ -257,6 +265,7 @@ pub fn unlock(file: &File) -> io::Result<()> {
     }
 }
 
+/// Whether a lock was granted; not if another open file has it.
 fn granted(locked: Result<(), Errno>) -> io::Result<bool> {
     match locked {
         Ok(()) => Ok(true),

@@ -27,6 +27,7 @@ const RELEASE_EVERY: u64 = 32 << 20;
 pub struct FileSource {
     file: Arc<File>,
     len: u64,
+    /// Its pages, if it can be mapped.
     map: Option<Arc<FileMap>>,
 }
 
@@ -39,6 +40,7 @@ const MIN_LOAN: usize = 32 << 10;
 /// The pages of a file.
 struct FileMap {
     pages: Mmap,
+    /// Bytes of pages that were lent since page table entries were dropped last.
     served: AtomicU64,
 }
 
@@ -132,6 +134,7 @@ fn is_copied_up(file: &File) -> bool {
 }
 
 impl FileMap {
+    /// Maps the first `len` bytes; `None` if there are none, or the system can't.
     fn new(file: &File, len: u64) -> Option<Self> {
         let len = usize::try_from(len).ok().filter(|&len| len > 0)?;
         if is_copied_up(file) {

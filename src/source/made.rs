@@ -24,6 +24,7 @@ impl Made {
         }
     }
 
+    /// The bytes, made now if they are not there.
     fn bytes(&self) -> Result<Memory> {
         let mut kept = lock(&self.kept);
         if let Some(bytes) = &*kept {

@@ -48,6 +48,8 @@ impl Peek {
         (end <= self.bytes.len()).then_some(start)
     }
 
+    /// Reads a piece from `offset` on, or what is likely to be enough of a lone header; `len` bytes at least, if there are so many.
+    /// After an error nothing is buffered.
     fn fill(&mut self, source: &dyn Source, offset: u64, len: usize) -> Result<()> {
         let is_lone = !self.bytes.is_empty() && offset.abs_diff(self.at) >= Self::FAR;
         let most = if is_lone { Self::LONE } else { Self::PIECE };

@@ -63,6 +63,7 @@ impl Spool {
         }
     }
 
+    /// The temporary file, which the first write makes. If two threads make one at once, one of them is dropped.
     fn file(&self) -> io::Result<&File> {
         if let Some(file) = self.file.get() {
             return Ok(file);
@@ -133,6 +134,7 @@ impl Space {
         start..taken
     }
 
+    /// Takes back a run of grains, and joins it with the free ones that it touches.
     fn free(&mut self, run: Range<u64>) {
         let (mut start, mut end) = (run.start, run.end);
         if let Some((&before, &its_end)) = self.free.range(..start).next_back()

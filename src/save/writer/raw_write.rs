@@ -81,6 +81,8 @@ impl<S: Store> Writer<S> {
         self.set_checksum(write.n, [0; 16])
     }
 
+    /// Writes the data, makes them durable, and sets their checksum. Writes nothing if `begun`, the save that set it to "not
+    /// verified", is unfinished.
     fn finish_raw(
         &mut self,
         write: &RawWrite<'_>,
@@ -105,11 +107,13 @@ impl<S: Store> Writer<S> {
         Ok(committed)
     }
 
+    /// Saves the checksum in a block's header; all zero is "not verified".
     fn set_checksum(&mut self, n: usize, md5: [u8; 16]) -> Result<Committed<S::File>> {
         let edit = Edit::block(BlockEdit::Checksum { n, md5 });
         self.commit(&edit, &mut |_| ())
     }
 
+    /// Writes the data into the file that was opened for it, a [`STEP`] at a time. They need not be durable afterwards.
     fn write_data(&self, write: &RawWrite<'_>) -> Result<()> {
         let (Some(file), Some(block)) = (&self.raw, self.layout().blocks.get(write.n)) else {
             return Err(no_such_block(write.n, "no raw block"));
