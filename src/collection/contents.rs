@@ -68,6 +68,7 @@ impl Default for Match {
     }
 }
 
+/// Whether a name matches a pattern. In a name that is not UTF-8, each bad sequence counts as one character.
 fn fits(pattern: &Pattern, name: &[u8]) -> bool {
     let text = pattern.as_str();
     if name.starts_with(b".") && !text.starts_with('.') {

@@ -223,6 +223,7 @@ impl Many {
         Ok(text.into_string())
     }
 
+    /// The line of a member. What only an open one knows is `-` of a closed one; what is not saved goes before other problems.
     fn row(&self, item: Item, path: &Path) -> [String; 6] {
         let unknown = || "-".to_owned();
         let size = self.contents.look_at(path);

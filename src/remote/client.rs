@@ -64,9 +64,11 @@ pub(super) struct StoredObject {
 
 /// The clients and stores that have been made.
 pub(super) struct Clients {
+    /// Whether requests to buckets are signed.
     sign: bool,
     /// The variables of the environment.
     variables: HashMap<String, String>,
+    /// How long a connection may take to come about.
     connect: Duration,
     /// By scheme and login.
     web: Mutex<HashMap<(String, Option<Login>), reqwest::Client>>,
@@ -94,6 +96,7 @@ impl StoredObject {
 }
 
 impl Clients {
+    /// No clients yet. `variables` are those of the environment.
     pub(super) fn new(options: &RemoteOptions, variables: HashMap<String, String>) -> Self {
         Self {
             sign: options.sign,
@@ -142,6 +145,7 @@ impl Clients {
         }
     }
 
+    /// The client for `http` or `https` URLs with that login, which the first of them makes.
     fn web_client(
         &self,
         at: &Location,
@@ -171,6 +175,7 @@ impl Clients {
         Ok(locked(&self.web).entry(known).or_insert(client).clone())
     }
 
+    /// The store of a bucket, by what the environment says of its cloud; of a bucket of S3, its region may be asked for.
     async fn bucket(&self, cloud: Cloud, name: &str) -> object_store::Result<StoredObject> {
         let connector = Connector::New(self.connect);
         let retries = no_retries();
@@ -348,6 +353,8 @@ impl HttpService for Checked {
 }
 
 impl Checked {
+    /// Makes a request, and checks the answer as the module says. A body that is no file, such as a page of a listing, is gathered
+    /// here, up to [`BODY_LIMIT`].
     async fn execute(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let wants_part = request.headers().contains_key(RANGE);
         let left_out = request.extensions().get::<LeftOut>().cloned();

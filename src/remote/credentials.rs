@@ -25,6 +25,7 @@ impl Profile {
         Self::of(name, &config, &credentials)
     }
 
+    /// The profile of that name: `[profile NAME]` in the text of the configuration, but `[default]`; `[NAME]` in that of the credentials.
     fn of(name: &str, config: &str, credentials: &str) -> Self {
         let mut found = HashMap::new();
         // the keys of the credentials go before those of the configuration
@@ -36,6 +37,7 @@ impl Profile {
         Self(found)
     }
 
+    /// A value, if it is not empty.
     fn get(&self, key: &str) -> Option<&str> {
         let value = self.0.get(key).map(String::as_str);
         value.filter(|value| !value.is_empty())

@@ -39,12 +39,14 @@ pub(super) struct PieceStore {
     room: u64,
     /// Bytes written since the files were counted.
     written: AtomicU64,
+    /// Pieces that wait to be written.
     waiting: AtomicUsize,
 }
 
 /// The pieces of one state of an object in a [`PieceStore`].
 pub(super) struct Shelf {
     disk: Arc<PieceStore>,
+    /// The SHA-256 of what tells this state of the object from others.
     object: [u8; 32],
 }
 
@@ -63,6 +65,7 @@ impl PieceStore {
         }))
     }
 
+    /// Writes a piece. Then, at the first one and whenever a [`SHARE`]th part of the room has been written since, removes the oldest ones.
     fn write(&self, key: &[u8], bytes: &[u8]) -> io::Result<()> {
         let dir = PIECES.store(&self.dir, key, bytes)?;
         let most = self.room.checked_div(SHARE).unwrap_or(0);

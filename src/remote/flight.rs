@@ -66,6 +66,8 @@ impl Flight {
         }
     }
 
+    /// Makes one request for the pieces that have not come, and takes them in, as long as any thread reads the object. If it fails
+    /// within a piece, what has come of that is lost.
     async fn attempt(&mut self) -> Result<(), AttemptFailure> {
         let options = GetOptions {
             range: Some(GetRange::Bounded(self.cut.bytes_of(&self.pieces))),

@@ -71,6 +71,7 @@ impl Location {
         Some(Self::bucket(cloud, rest))
     }
 
+    /// An `http` or `https` URL, without its login.
     fn web(text: &str) -> Result<Self, RemoteError> {
         let mut url = Url::parse(text).map_err(|error| RemoteError::Invalid {
             // what could not be parsed can't be redacted either
@@ -92,6 +93,7 @@ impl Location {
         Ok(Self(Address::Web { url, login }))
     }
 
+    /// A bucket and a key, which stand behind `://` in `rest`. A key with empty parts or dots for parts can't be asked for.
     fn bucket(cloud: Cloud, rest: &str) -> Result<Self, RemoteError> {
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');

@@ -97,6 +97,7 @@ async fn first(
     }
 }
 
+/// Makes one request for the first bytes, of which there may be fewer.
 async fn attempt(
     stored: &StoredObject,
     range: Range<u64>,
@@ -153,6 +154,7 @@ async fn download(
     }
 }
 
+/// The error of a file that is too long to be downloaded, if it has `len` bytes or an unknown number.
 fn too_long(at: &Location, len: Option<u64>, limit: u64) -> RemoteError {
     let len = len.map_or(format!("more than {limit}"), |len| len.to_string());
     RemoteError::NoRanges {

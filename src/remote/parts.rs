@@ -285,6 +285,7 @@ impl PiecedObject {
         end
     }
 
+    /// Whether a piece need not be asked for: it is in memory, or there is a file for it.
     fn is_here(&self, piece: u64) -> bool {
         let on_disk = || self.shelf.as_ref().is_some_and(|shelf| shelf.has(piece));
         self.inner.cache.contains(self.key, piece) || on_disk()
