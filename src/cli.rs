@@ -161,6 +161,7 @@ struct Args {
 }
 
 impl Args {
+    /// What the flags ask for; no two such flags can be given.
     fn action(&self) -> Action<'_> {
         match self {
             Self { unmount: true, .. } => Action::Unmount,
@@ -237,6 +238,7 @@ pub fn run() -> ExitCode {
     run_with(&arguments)
 }
 
+/// Runs the program with these arguments, the first of which is its name.
 fn run_with(arguments: &[OsString]) -> ExitCode {
     let mut args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
@@ -259,6 +261,8 @@ fn run_with(arguments: &[OsString]) -> ExitCode {
         .into()
 }
 
+/// Takes the URLs out of the arguments, so that no message shows what is secret in them, refuses flags and options that make no
+/// difference, and does what is asked for. Of a mount, options are checked later: by then its files are known.
 fn dispatch(args: &mut Args, arguments: &[OsString]) -> Result<Exit, Failure> {
     let mut urls = Urls::from_environment();
     for path in &mut args.paths {
@@ -286,6 +290,7 @@ fn dispatch(args: &mut Args, arguments: &[OsString]) -> Result<Exit, Failure> {
     perform(args, &options, arguments)
 }
 
+/// Does what is asked for with the paths that are given, or says which paths are missing, mistaken for each other, or too many.
 fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exit, Failure> {
     let action = args.action();
     let which =
@@ -357,6 +362,7 @@ fn is_file(mountpoint: &Path) -> bool {
     unmount::find::around(&whole).is_none() && mountpoint.is_file()
 }
 
+/// Refuses: this program is built without FUSE.
 #[cfg(not(feature = "fuse"))]
 fn mount(
     _args: &Args,
@@ -371,6 +377,7 @@ fn mount(
     ))
 }
 
+/// Starts the daemon, which is this program once more, or becomes it. In the daemon, serves the mount.
 #[cfg(feature = "fuse")]
 fn mount(
     args: &Args,

@@ -86,6 +86,7 @@ impl<'a> Findings<'a> {
         }
     }
 
+    /// Takes in a finding. The file is as bad as its worst one.
     fn note(&mut self, verdict: Verdict, text: &str) {
         self.verdict = self.verdict.max(verdict);
         let text = text.to_owned();
@@ -301,6 +302,7 @@ fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Notes what an interrupted save has left. It is damage only if the file has been changed since.
 fn check_recovery(recovery: &Recovery, findings: &mut Findings<'_>) {
     match recovery {
         Recovery::Clean => {}
@@ -319,6 +321,7 @@ fn check_recovery(recovery: &Recovery, findings: &mut Findings<'_>) {
     }
 }
 
+/// Notes what was found along the blocks. What costs data, or forbids a save, is damage.
 fn check_structure(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     for finding in &snapshot.layout().findings {
         let verdict = match finding.severity {
@@ -329,6 +332,7 @@ fn check_structure(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     }
 }
 
+/// Notes what is wrong with the lines around the tree, with the tree itself, and with each array, for which other files are looked at.
 fn check_tree(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     let layout = snapshot.layout();
     if layout.dialect.writable {

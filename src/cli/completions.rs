@@ -62,6 +62,7 @@ fn has_value(arg: &Arg) -> bool {
     arg.get_action().takes_values()
 }
 
+/// The mount options as `_values` of zsh takes them.
 fn zsh_options() -> Vec<String> {
     let option = |known: &MountOption| match known.value {
         None => known.name.to_owned(),
@@ -80,6 +81,7 @@ fn zsh_options() -> Vec<String> {
         .collect()
 }
 
+/// A flag as `_arguments` of zsh takes it: with a short and a long form, each excludes the other.
 fn zsh_flag(arg: &Arg) -> String {
     let names = spellings(arg);
     let names = match names.as_slice() {
@@ -105,6 +107,7 @@ fn zsh_flag(arg: &Arg) -> String {
     )
 }
 
+/// A flag as a call of fish's `complete`.
 fn fish_flag(arg: &Arg) -> String {
     let short = arg
         .get_short()

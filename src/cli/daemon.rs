@@ -266,6 +266,8 @@ fn may_lie_under(dir: &Path, mountpoint: &Path) -> bool {
     real.starts_with(mountpoint) || leads_back || dangling
 }
 
+/// Mounts what is open, if there is a device to mount with. In tables of mounts it is called `name`, unless `fsname=` says
+/// something else.
 fn mount(
     files: &Arc<Collection>,
     name: &Path,
@@ -451,6 +453,7 @@ fn notify_service_manager() {
 struct PidFile(PathBuf);
 
 impl PidFile {
+    /// Writes the file. Its whole path is kept: the daemon leaves its working directory before it removes the file.
     fn write(path: &Path) -> Result<Self, Failure> {
         let fail = |error: std::io::Error| unwritten("pid file", path, &error);
         std::fs::write(path, format!("{}\n", std::process::id())).map_err(fail)?;

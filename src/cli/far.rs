@@ -159,6 +159,7 @@ impl<'a> UrlOpener<'a> {
         }
     }
 
+    /// What talks to servers, started for the first URL. A failure names `path`.
     fn remote(&self, path: &Path) -> Result<&Remote, Failure> {
         if let Some(remote) = self.remote.get() {
             return Ok(remote);

@@ -31,6 +31,7 @@ fn unfound(path: PathBuf, why: &dyn Display) -> (PathBuf, Result<(), Failure>) {
     (path, Err(failure))
 }
 
+/// Adds the files in a directory and below it whose names match, and a failure for each that can't be looked at.
 fn below(directory: &Path, names: &Match, out: &mut Vec<(PathBuf, Result<(), Failure>)>) {
     let mut entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries.flatten().collect::<Vec<_>>(),

@@ -202,6 +202,7 @@ impl Options {
         Ok(options)
     }
 
+    /// Sets one option. The error does not name it, as the caller does.
     fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         match (name, value) {
             (name, value) if is_ignored(name, value) => {}

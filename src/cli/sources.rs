@@ -139,6 +139,7 @@ fn paths(text: &[u8], end: u8) -> Vec<PathBuf> {
         .collect()
 }
 
+/// The files below a directory, of the names that `match=` says.
 fn mirror(directory: &Path, options: &Options) -> Result<Sources, Failure> {
     let failed = |cause| {
         let error = Error::io(directory.display().to_string(), cause);
@@ -150,6 +151,7 @@ fn mirror(directory: &Path, options: &Options) -> Result<Sources, Failure> {
     Ok(Sources::Many(contents, path))
 }
 
+/// These files, each under its name, which no two may have. None of them is opened.
 fn list(paths: &[PathBuf], far: &UrlOpener<'_>, urls: &Urls) -> Result<Sources, Failure> {
     let root = Path::new("/");
     let beneath = Beneath::new(root, true).map_err(|cause| {

@@ -112,6 +112,7 @@ fn unkept(directory: &Path) -> PathBuf {
     directory.join(OsStr::from_bytes(paths.unwrap_or(b"tree.yaml")))
 }
 
+/// Unmounts one, and waits for its daemon. What would be lost is asked before: after an unmount there is no mount to ask.
 fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failure> {
     let say = |why: &str| format!("{}: {why}", mountpoint.display());
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
@@ -325,6 +326,7 @@ fn helpers() -> Vec<OsString> {
     named.unwrap_or_else(|| HELPERS.map(OsString::from).to_vec())
 }
 
+/// Unmounts with the first of the helpers that can be started.
 fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), String> {
     let flags = if flags.contains(UnmountFlags::DETACH) {
         "-uz"

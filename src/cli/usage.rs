@@ -36,6 +36,7 @@ pub(super) fn usage() -> String {
     in_columns(columns.unwrap_or(COLUMNS))
 }
 
+/// The ways to call the program, with line breaks between words so that lines fit into so many columns.
 fn in_columns(columns: usize) -> String {
     let ways = WAYS.map(|way| {
         let mut lines = String::new();

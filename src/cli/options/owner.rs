@@ -31,6 +31,7 @@ impl OwnerNames {
         self.number_in(given, || std::fs::read(self.file).unwrap_or_default())
     }
 
+    /// The number that is given, or that a line of the table has in its third field. The table is only asked for a name.
     fn number_in(self, given: &str, table: impl FnOnce() -> Vec<u8>) -> Result<u32, String> {
         let Self {
             what,

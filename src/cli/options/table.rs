@@ -286,6 +286,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
     ),
 ];
 
+/// An option without a value.
 const fn flag(scope: Scope, name: &'static str, text: &'static str) -> MountOption {
     MountOption {
         name,
@@ -296,6 +297,7 @@ const fn flag(scope: Scope, name: &'static str, text: &'static str) -> MountOpti
     }
 }
 
+/// An option with a value; `value` and `example` are as in [`MountOption`].
 const fn option(
     scope: Scope,
     name: &'static str,

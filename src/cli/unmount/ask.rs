@@ -139,6 +139,7 @@ fn become_owner(mountpoint: &Path) -> Option<()> {
     set_thread_res_uid(user, user, user).ok()
 }
 
+/// An answer: the value behind `+`, or the errno behind `-`.
 fn read(answer: &[u8]) -> Result<String, Errno> {
     let text = String::from_utf8_lossy(answer);
     let error = |text: &str| text.strip_prefix('-')?.parse().ok();

@@ -15,6 +15,7 @@ const SILENT: Duration = Duration::from_secs(2);
 pub(super) struct Wait {
     begun: Instant,
     limit: Duration,
+    /// Whether it has been said what is waited for.
     told: bool,
 }
 
@@ -40,6 +41,7 @@ impl Wait {
         self.ends_within(self.limit, process)
     }
 
+    /// Whether the process ends before `limit` is over, which runs from the beginning of all waiting.
     fn ends_within(&self, limit: Duration, process: &OwnedFd) -> bool {
         loop {
             let left = limit.saturating_sub(self.begun.elapsed());
