@@ -107,6 +107,7 @@
 //! inside the recovery. It also shows that each sync is needed, by leaving it out, and lets each operation fail. `tests::real_disk`
 //! does saves on real files.
 
+mod acl;
 mod baseline;
 mod digest;
 pub mod edit;
@@ -136,6 +137,7 @@ use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Result};
 
+pub(crate) use acl::limited as limited_by_acl;
 pub use file_path::{Beneath, FarFile, FilePath, ONLY_READ, OpenFile};
 pub use holder::lock_holder;
 pub use name::short_enough;

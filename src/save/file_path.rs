@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
+use super::acl::limited;
 use super::store::{Access, Disk, open_waiting};
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, Stat};
@@ -76,14 +77,21 @@ impl Beneath {
     /// # Errors
     /// As [`Beneath::open`].
     pub fn stat(&self, relative: &Path) -> io::Result<Stat> {
-        let meta = if relative.as_os_str().is_empty() {
+        if relative.as_os_str().is_empty() {
             // with no further descriptor, as there may be none left
-            self.directory.metadata()?
-        } else {
-            File::from(self.open(relative, OFlags::PATH)?).metadata()?
-        };
-        Ok(Stat::from(&meta))
+            return stat_of(&self.directory);
+        }
+        stat_of(&self.open(relative, OFlags::PATH)?.into())
     }
+}
+
+/// The attributes of a file that is open, perhaps only as a place (`O_PATH`), with the permissions that its access list leaves.
+fn stat_of(file: &File) -> io::Result<Stat> {
+    let stat = Stat::from(&file.metadata()?);
+    let place = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(limited(stat, |name, list| {
+        rustix::fs::getxattr(place, name, list)
+    }))
 }
 
 /// A file that is open to be read.
@@ -206,7 +214,12 @@ impl FilePath {
     /// Of the system.
     pub fn stat(&self) -> io::Result<Stat> {
         match &self.way {
-            Way::System => Ok(Stat::from(&std::fs::metadata(&self.whole)?)),
+            Way::System => {
+                let stat = Stat::from(&std::fs::metadata(&self.whole)?);
+                Ok(limited(stat, |name, list| {
+                    rustix::fs::getxattr(&self.whole, name, list)
+                }))
+            }
             Way::Beneath(directory, relative) => directory.stat(relative),
             Way::Far(file) => file.stat(),
         }

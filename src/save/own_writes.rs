@@ -40,7 +40,7 @@ impl OwnWrites {
     /// Compares FILE's attributes with those behind the last write of the save.
     pub(super) fn look(&self, now: io::Result<Stat>) {
         let last = self.last.get().zip(now.ok());
-        if !last.is_some_and(|(last, now)| now.has_bytes_of(&last)) {
+        if !last.is_some_and(|(last, now)| now.is_untouched_since(&last)) {
             self.found.set(None);
         }
     }

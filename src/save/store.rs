@@ -452,7 +452,19 @@ impl Store for Disk {
         if (found.uid(), found.gid()) != (made.uid(), made.gid()) {
             std::os::unix::fs::fchown(to, Some(found.uid()), Some(found.gid()))?;
         }
-        for name in attribute_names(from)? {
+        let names = attribute_names(from)?;
+        for name in attribute_names(to)? {
+            // a file inherits an access list from its directory, which the permissions that are set below would bring into effect
+            if !names.contains(&name) {
+                match rustix::fs::fremovexattr(to, &*name) {
+                    Err(error) if !name.as_bytes().starts_with(b"security.") => {
+                        return Err(error.into());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for name in names {
             let value = attribute(from, &name)?;
             if attribute(to, &name).ok().as_ref() != Some(&value) {
                 rustix::fs::fsetxattr(to, &*name, &value, XattrFlags::empty())?;

@@ -203,8 +203,12 @@ pub fn sizes_of_disk(file: impl AsFd, read_only: bool) -> Result<StatVfs> {
     Ok(found)
 }
 
-/// How many bytes more may be written to a disk of these sizes: some blocks only by the `privileged`.
+/// How many bytes more may be written to a disk of these sizes: some blocks only by the `privileged`. Any number, if the file system tells
+/// no sizes, as tmpfs without a limit.
 pub(super) fn usable(disk: &StatVfs, privileged: bool) -> u64 {
+    if disk.f_blocks == 0 {
+        return u64::MAX;
+    }
     let blocks = if privileged {
         disk.f_bfree
     } else {
@@ -392,5 +396,8 @@ mod tests {
         (disk.f_frsize, disk.f_bfree, disk.f_bavail) = (4096, 20, 15);
         assert_eq!(usable(&disk, true), 20 * 4096);
         assert_eq!(usable(&disk, false), 15 * 4096);
+        // tmpfs without a limit, and FUSE file systems that do not tell
+        (disk.f_blocks, disk.f_bfree, disk.f_bavail) = (0, 0, 0);
+        assert_eq!(usable(&disk, false), u64::MAX);
     }
 }

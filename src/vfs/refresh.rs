@@ -74,7 +74,8 @@ impl Vfs {
         }
     }
 
-    /// Compares FILE with a state: by its attributes, or by its text and headers if the times of the state are not FILE's.
+    /// Compares FILE with a state: by its attributes, or by its text and headers if the times of the state are not FILE's, or if only
+    /// something else than its bytes has been changed, as far as the times tell: a program can set them back.
     fn compare<'a>(&self, state: &State, writer: Option<&'a mut Writer>) -> FileNow<'a> {
         let Some(stat) = self.stat_now(state) else {
             return FileNow::Unknown;
@@ -82,7 +83,7 @@ impl Vfs {
         if is_of(state, &stat) && stat.is_untouched_since(&state.stat) {
             return FileNow::Same;
         }
-        let Some(writer) = writer.filter(|_| !state.timed) else {
+        let Some(writer) = writer.filter(|_| !state.timed || is_of(state, &stat)) else {
             return FileNow::Changed(stat);
         };
         let reloaded = writer.reload();
@@ -235,11 +236,16 @@ impl Vfs {
             let root = (old.is_fits() != new.is_fits()).then_some(Invalidation::Pages(Node::Root));
             gone.chain(everything(old, new)).chain(root).collect()
         });
+        self.show_tree(text);
+        Ok(())
+    }
+
+    /// Shows FILE's text and attributes as `tree.yaml`.
+    fn show_tree(&self, text: Arc<Vec<u8>>) {
         let tree = locked(&self.texts).reloaded(text);
         if let Some(number) = tree {
             self.tell_tree(number);
         }
-        Ok(())
     }
 
     /// Has the kernel told that `tree.yaml` shows another text, or is another file.
@@ -270,11 +276,11 @@ impl Vfs {
         }
     }
 
-    /// Shows the same tree with the attributes that FILE has now. If FILE's times have changed, its data may have, too: by a save of ours
+    /// Shows the same tree with the attributes that FILE has now. If anything of them has changed, its data may have, too: by a save of ours
     /// that has failed, or by another program.
     fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
         self.saver.note_out_of_date(None);
-        if is_of(old, &stat) {
+        if is_of(old, &stat) && stat.is_untouched_since(&old.stat) {
             return self.show_times(old, Some(stat));
         }
         let anew = writer.unsettled_bytes();
@@ -287,6 +293,10 @@ impl Vfs {
                 let new = old.next(Arc::new(snapshot), Some(stat));
                 self.show(new, |old, new| everything(old, new).collect());
                 self.edits.rebase(&self.state().snapshot);
+                if is_of(old, &stat) {
+                    // owner or mode; an editor asks its user what to do about a file with another time
+                    self.show_tree(Arc::clone(old.snapshot.text()));
+                }
             }
             Err(error) => {
                 // without times, FILE is looked at again
@@ -415,7 +425,7 @@ pub(super) fn everything<'a>(
 }
 
 /// Whether FILE, which has these attributes, is the file of that state with the same bytes.
-pub(super) fn is_of(state: &State, stat: &Stat) -> bool {
+fn is_of(state: &State, stat: &Stat) -> bool {
     state.timed && stat.has_bytes_of(&state.stat)
 }
 

@@ -7,13 +7,13 @@ use std::time::SystemTime;
 use log::info;
 
 use super::node::Node;
-use super::refresh::is_of;
 use super::{Error, Invalidation, Result, State, Vfs, index, locked};
 use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
 use crate::error::Error as Library;
 use crate::save::edit::{BlockEdit, Edit};
 use crate::save::{Committed, Method, Writer};
+use crate::source::Stat;
 
 /// A save that has happened.
 #[derive(Default)]
@@ -121,7 +121,8 @@ impl Vfs {
             text,
         );
         // if another program may have written FILE since it was read, it is looked at again, which a state without times tells
-        let around = committed.around.filter(|(found, _)| is_of(&old, found));
+        let is_as_read = |found: &Stat| old.timed && found.is_untouched_since(&old.stat);
+        let around = committed.around.filter(|(found, _)| is_as_read(found));
         let stat = around.map(|(_, now)| now);
         if let Some((n, state)) = sum {
             snapshot.note_checksum(n, state);

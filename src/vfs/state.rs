@@ -14,6 +14,7 @@ use super::node::Node;
 use super::views::{View, Views};
 use super::{Error, Invalidation, Result, VfsOptions, block_name, hdus, index, locked};
 use crate::asdf::{Array, ArrayData, Origin, Snapshot};
+use crate::save::limited_by_acl;
 use crate::source::Stat;
 
 /// A snapshot, the names it gives, and FILE's attributes from before it was taken.
@@ -46,6 +47,12 @@ pub(super) enum Names {
 impl State {
     /// What `snapshot` shows. `stat`: FILE's attributes from before it was read, so that a change by another program meanwhile is noticed.
     pub(super) fn new(snapshot: Arc<Snapshot>, stat: Stat) -> Self {
+        let stat = match snapshot.file() {
+            Some(file) => limited_by_acl(stat, |name, list| {
+                rustix::fs::fgetxattr(file.file(), name, list)
+            }),
+            None => stat,
+        };
         Self {
             snapshot,
             stat,

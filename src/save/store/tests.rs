@@ -74,6 +74,52 @@ fn attributes_are_taken_over() {
     assert_eq!(attribute(&to, OsStr::new("user.note")).unwrap(), b"kept");
 }
 
+/// A save by a new file gave FILE the access list that new files in its directory get.
+#[test]
+fn a_copy_has_no_attribute_that_it_inherits_or_had_before() {
+    let (dir, disk) = disk();
+    let from = disk.create(OsStr::new("a"), None).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o660);
+    from.set_permissions(mode).unwrap();
+    // user::rw-, user:1234:rw-, group::---, mask::rw-, other::---
+    let entries: [(u16, u16, u32); 5] = [
+        (0x01, 6, u32::MAX),
+        (0x02, 6, 1234),
+        (0x04, 0, u32::MAX),
+        (0x10, 6, u32::MAX),
+        (0x20, 0, u32::MAX),
+    ];
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(perm.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    let name = "system.posix_acl_default";
+    match rustix::fs::setxattr(dir.path(), name, &list, XattrFlags::empty()) {
+        // this file system has no lists
+        Err(Errno::OPNOTSUPP) => {}
+        done => done.unwrap(),
+    }
+    let to = disk.create(OsStr::new("b"), None).unwrap();
+    rustix::fs::fsetxattr(&to, "user.note", b"old", XattrFlags::empty()).unwrap();
+    disk.imitate(&from, &to).unwrap();
+    assert_eq!(
+        attribute_names(&to).unwrap(),
+        attribute_names(&from).unwrap()
+    );
+    assert_eq!(to.metadata().unwrap().mode() & 0o777, 0o660);
+    // a file whose list gives its group nothing, and has a mask in the place of the group's bits
+    let name = "system.posix_acl_access";
+    if rustix::fs::fsetxattr(&from, name, &list, XattrFlags::empty()).is_ok() {
+        assert_eq!(from.metadata().unwrap().mode() & 0o777, 0o660);
+        let shown = FilePath::from(dir.path().join("a").as_path())
+            .stat()
+            .unwrap();
+        assert_eq!(shown.mode & 0o777, 0o600);
+    }
+}
+
 #[test]
 fn bytes_are_copied_between_files() {
     let (_dir, disk) = disk();

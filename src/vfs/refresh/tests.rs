@@ -543,3 +543,40 @@ fn a_text_that_a_crash_may_take_back_is_not_reported_as_saved() {
     vfs.write(&fh, 0, same.as_bytes(), false).unwrap();
     assert!(vfs.flush(&fh, 0).is_err());
 }
+
+/// While another block was being edited, the old data were shown, and the save of that edit took over the time of the change.
+#[test]
+fn data_are_shown_that_are_written_with_the_old_time_while_another_block_is_edited() {
+    let sample = Sample::new().block(b"abc").block(b"xyz");
+    let (dir, vfs) = writable(&sample);
+    let path = dir.path().join("a.asdf");
+    let access = Access {
+        write: true,
+        ..Access::default()
+    };
+    let fh = vfs.open(Node::Block(0), access).unwrap().handle;
+    vfs.write(&fh, 0, b"A", false).unwrap();
+    let time = std::fs::metadata(&path).unwrap().modified().unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(3).position(|it| it == b"xyz").unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"XYZ", at as u64).unwrap();
+    file.set_modified(time).unwrap();
+    drop(file);
+    let read = |node, fh: Option<&Handle>| {
+        vfs.refresh_soon();
+        vfs.refresh();
+        let opened = vfs.open_node(node, Access::default()).unwrap();
+        match vfs.read(fh.unwrap_or(&opened.handle), 0, 3).unwrap() {
+            Bytes::Owned(bytes) => bytes.to_vec(),
+            Bytes::Lent(Loan::Shared(all, range), _) => (*all).as_ref()[range].to_vec(),
+            Bytes::Lent(..) => panic!("so few bytes are not mapped"),
+        }
+    };
+    assert_eq!(read(Node::Block(1), None), b"XYZ");
+    assert_eq!(read(Node::Block(0), Some(&fh)), b"Abc");
+    vfs.flush(&fh, 0).unwrap();
+    assert_eq!(read(Node::Block(0), None), b"Abc");
+    let saved = std::fs::read(&path).unwrap();
+    assert!(saved.windows(3).any(|it| it == b"Abc"));
+}
