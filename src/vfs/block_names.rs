@@ -21,7 +21,7 @@ pub(super) fn block_number(name: &OsStr) -> Option<u32> {
 }
 
 impl Vfs {
-    /// A new block at the end, which begins to exist when it is written to.
+    /// A new block at the end, which begins to exist when it is written to, or is closed after it was made.
     pub(super) fn make_block(&self, name: &OsStr) -> Result<Node> {
         let state = self.state();
         let layout = state.snapshot.layout();

@@ -179,8 +179,8 @@ impl Vfs {
 
     /// Writes all of a block or array anew, and saves it.
     fn replace_data(&self, node: Node, bytes: &dyn Source, thread: u32) -> Result<()> {
-        if bytes.is_empty() {
-            return Err(Error::NotPermitted("an empty file is no block or array"));
+        if bytes.is_empty() && !matches!(node, Node::Block(_)) {
+            return Err(Error::NotPermitted("an empty file is no array"));
         }
         let block = block_of(&self.state(), node);
         if let Some(block) = block {

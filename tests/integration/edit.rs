@@ -676,19 +676,31 @@ fn a_descriptor_of_a_removed_block_does_not_write_into_the_next_one() {
     assert_eq!(fs::read(&path).unwrap(), [2; 10]);
 }
 
+/// `touch` and `cp` of an empty file said that all was well, and there was no block.
 #[test]
-fn a_block_that_was_made_and_not_written_can_be_made_again() {
+fn a_block_that_is_made_and_not_written_is_an_empty_one() {
     if !can_mount() {
         return;
     }
-    let (_dir, _file, mount) = writable(&Sample::new("n: 1\n"));
-    for n in 0..100 {
-        // the kernel may still know the name when it opens, but the file is gone
+    let (_dir, file, mount) = writable(&Sample::new("n: 1\n"));
+    for n in 0..20 {
         let path = mount.path(&format!("blocks/{n}.bin"));
         drop(File::create(&path).unwrap());
-        fs::write(&path, b"abc").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"abc");
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        assert_eq!(fs::read_dir(mount.path("blocks")).unwrap().count(), n + 1);
+        if n % 2 == 0 {
+            fs::write(&path, b"abc").unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"abc");
+        }
     }
+    // a file that was made beside the blocks can become one, too
+    let beside = mount.path("blocks/new.tmp");
+    drop(File::create(&beside).unwrap());
+    fs::rename(&beside, mount.path("blocks/20.bin")).unwrap();
+    drop(mount);
+    assert_eq!(shown(&file, "blocks/18.bin"), b"abc");
+    assert_eq!(shown(&file, "blocks/20.bin"), b"");
+    assert_eq!(check(&file), 0);
 }
 
 #[test]
