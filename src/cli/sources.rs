@@ -96,7 +96,8 @@ pub(super) fn find(
             None if path.is_dir() => mirror(path, options),
             None => {
                 let whole = resolve(path)?;
-                let name = whole.file_name().map(OsStr::to_owned);
+                // as it is named, which may be a link
+                let name = path.file_name().map(OsStr::to_owned);
                 Ok(Sources::One(FilePath::from(&whole), name))
             }
         },
@@ -225,6 +226,21 @@ mod tests {
         );
         let refused = named("/data/galaxy").unwrap_err();
         assert!(refused.message.ends_with("name a MOUNTPOINT behind FILE"));
+    }
+
+    /// The directory had the name of the file that the link leads to.
+    #[test]
+    fn a_file_that_is_named_by_a_link_is_called_by_the_link() {
+        let place = tempfile::TempDir::new().unwrap();
+        let link = place.path().join("latest.asdf");
+        std::fs::write(place.path().join("run_2026.asdf"), "").unwrap();
+        std::os::unix::fs::symlink("run_2026.asdf", &link).unwrap();
+        let args: Args = clap::Parser::try_parse_from(["asdf-mount"]).unwrap();
+        let (options, cache) = (Options::default(), Cache::new(1 << 20));
+        let Ok(sources) = find(&[link], &args, &options, &cache) else {
+            panic!("it is there");
+        };
+        assert_eq!(sources.directory_name().unwrap(), Path::new("latest"));
     }
 
     #[test]

@@ -156,7 +156,9 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
         );
         return Err(Failure::new(Exit::Unkept, say(&why)));
     }
-    let handle = pidfd_open(daemon, PidfdFlags::empty());
+    // the end of a daemon in another namespace can't be waited for
+    let here = Some(daemon).filter(|_| !answers.is_elsewhere);
+    let handle = here.map(|daemon| pidfd_open(daemon, PidfdFlags::empty()));
     unmount(&path, UnmountFlags::empty()).map_err(|why| fail(&why))?;
     if let Some(other) = mounted.again() {
         let other = other.directory().display();
@@ -171,7 +173,7 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
             say(&format!("unmounted; waiting: {serves}"))
         })
     };
-    let ended = handle.as_ref().map_or(true, waits);
+    let ended = handle.and_then(Result::ok).as_ref().is_none_or(waits);
     for loss in answers.losses() {
         complain(&say(&format!("unmounted, {loss}")));
     }

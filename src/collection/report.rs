@@ -95,6 +95,7 @@ impl Many {
         let kind = self.items().kind(item);
         let value = match (item, ours) {
             (Item::ROOT, Some("pid")) => std::process::id().to_string(),
+            (Item::ROOT, Some("pidns")) => vfs::pid_namespace().unwrap_or_default(),
             (Item::ROOT, Some("cache_used")) => self.cache.used().to_string(),
             (Item::ROOT, Some(_)) if !is_owner(user) => String::new(),
             (Item::ROOT, Some("unsaved")) => self.losses().unsaved.join("\n"),

@@ -15,6 +15,14 @@ pub(super) fn process_of(thread: u32) -> Option<u32> {
     group(&status(thread)?)
 }
 
+/// The PID namespace of this process, as pid_namespaces(7) tells it; `None` without `/proc`. In another one, the number of a process is
+/// that of a stranger.
+#[must_use]
+pub fn pid_namespace() -> Option<String> {
+    let found = fs::read_link("/proc/self/ns/pid").ok()?;
+    found.into_os_string().into_string().ok()
+}
+
 /// Whether a thread has a signal by which it must end. If a signal ends a process without a core dump, the kernel sends SIGKILL to each of
 /// its threads.
 #[must_use]

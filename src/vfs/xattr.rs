@@ -6,14 +6,14 @@ use std::sync::LazyLock;
 use rustix::fs::XattrFlags;
 
 use super::node::Node;
-use super::{Error, Result, State, Vfs, index, locked};
+use super::{Error, Result, State, Vfs, index, locked, pid_namespace};
 use crate::asdf::text_frame::standard;
 use crate::codec::{Choice, codes};
 
 /// What our attributes begin with.
 const PREFIX: &str = "user.asdf.";
 /// Attributes of the mount rather than the file: they answer, but are not listed, so that nothing copies them with the root.
-const UNLISTED: [&str; 5] = ["cache_used", "pid", "scratch", "unkept", "unsaved"];
+const UNLISTED: [&str; 6] = ["cache_used", "pid", "pidns", "scratch", "unkept", "unsaved"];
 /// The longest value that an attribute gets, in bytes; Linux has 64 KiB (`XATTR_SIZE_MAX`).
 const LONGEST: usize = 60 << 10;
 
@@ -145,6 +145,7 @@ impl Vfs {
             ("cache_used", state.snapshot.cache().used().to_string()),
             ("pid", std::process::id().to_string()),
         ];
+        out.extend(pid_namespace().map(|namespace| ("pidns", namespace)));
         let losses = self.losses();
         let news = [
             ("unsaved", losses.unsaved.join("\n")),

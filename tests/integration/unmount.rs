@@ -56,6 +56,25 @@ fn a_stopped_daemon_is_named_and_not_waited_for_beyond_the_limit() {
     unmount_after_stop(&place);
 }
 
+/// The process that had its number here was waited for.
+#[test]
+fn a_daemon_in_another_pid_namespace_is_not_taken_for_a_process_of_this_one() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = Command::new("unshare")
+        .args(["--fork", "--pid", "--kill-child", PROGRAM, "-f"])
+        .args([&place.file, &place.mnt])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _daemon = Held(daemon);
+    eventually("mounted", || mounted_at(&place.mnt).is_some());
+    let said = unmount(&place.mnt, "1000");
+    assert_eq!((said.code, &*said.stderr), (0, ""));
+}
+
 /// It was found by the lock of its file only, which a directory has not: one that was killed while a thread of it waited in the kernel
 /// left a mount that `-u` could not take away.
 #[test]

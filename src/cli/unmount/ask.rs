@@ -16,13 +16,14 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use super::LONGEST_VALUE;
 use super::wait::Wait;
 use crate::cli::exit::Exit;
-use crate::vfs::Mounted;
+use crate::vfs::{Mounted, pid_namespace};
 
 /// Set in the environment of the process that asks.
 const ASKED: &str = "ASDF_MOUNT_ASKED";
 /// The extended attributes of the mount's root that are asked for.
-const QUESTIONS: [&str; 4] = [
+const QUESTIONS: [&str; 5] = [
     "user.asdf.pid",
+    "user.asdf.pidns",
     "user.asdf.unkept",
     "user.asdf.unsaved",
     "user.asdf.scratch",
@@ -32,6 +33,8 @@ const QUESTIONS: [&str; 4] = [
 pub(super) struct Answers {
     /// Its process, or why the mount does not say so.
     pub(super) daemon: Result<Option<Pid>, Errno>,
+    /// Whether that number is of another PID namespace, as that of a container: here it is that of a stranger.
+    pub(super) is_elsewhere: bool,
     /// The path below the mountpoint of a refused tree that is in memory only, or the paths of several.
     pub(super) unkept: Option<String>,
     /// What was written and is not saved, in lines.
@@ -85,8 +88,10 @@ pub(super) fn ask(
     let mut answers = answers.split(|&byte| byte == 0).map(read);
     let mut next = || answers.next().unwrap_or(Err(Errno::IO));
     let daemon = next().map(|text| text.parse().ok().and_then(Pid::from_raw));
+    let namespace = next().ok();
     Ok(Some(Answers {
         daemon,
+        is_elsewhere: namespace.is_some_and(|theirs| pid_namespace() != Some(theirs)),
         unkept: next().ok(),
         unsaved: next().unwrap_or_default(),
         scratch: next().ok(),
