@@ -170,6 +170,20 @@ impl Marked {
             stored.read_exact_at(target, at)?;
         }
     }
+
+    /// Reads the block at bit `first` whole, whatever marks seem to be in it.
+    fn alone(stored: &dyn Source, first: u64) -> Result<Self> {
+        let start = first.checked_shr(3).unwrap_or(0);
+        let left = stored.len().saturating_sub(start);
+        let mut bytes = PooledBuf::of(at_most(left, MAX_STORED));
+        stored.read_exact_at(&mut bytes, start)?;
+        Ok(Self {
+            to_the_end: len_u64(bytes.len()) == left,
+            bytes,
+            start,
+            blocks: vec![first & 7],
+        })
+    }
 }
 
 /// Decodes the block that begins at an entry of `stored` and, at the same time, blocks behind it: up to `count` in all.
@@ -191,8 +205,7 @@ pub(super) fn decode_batch(
     let mut found = decode_marked(&marked, max_len);
     if matches!(found, Err(BitFault::Short)) && !to_the_end {
         // A mark by chance, or very long codes.
-        let mut alone = Marked::read(stored, entry.bit, usize::MAX, MAX_STORED)?;
-        alone.blocks.truncate(1);
+        let alone = Marked::alone(stored, entry.bit)?;
         found = decode_marked(&alone, max_len);
     }
     let blocks = found.map_err(|fault| damaged(entry.bit, fault))?;

@@ -61,6 +61,12 @@ impl Pointers {
     /// Decodes the block whose mark is at bit `start`, and which may have `max_len` bytes at most.
     pub(super) fn decode(bytes: &[u8], start: u64, max_len: usize) -> Result<Self, BitFault> {
         let mut bits = Bits::new(bytes, start);
+        let decoded = Self::read(&mut bits, max_len);
+        // the zeros behind the end may seem to contradict the format
+        bits.check().and(decoded)
+    }
+
+    fn read(bits: &mut Bits<'_>, max_len: usize) -> Result<Self, BitFault> {
         if bits.mark()? != Mark::Block {
             return Err(BitFault::Bad("no block where one is expected"));
         }
@@ -69,7 +75,7 @@ impl Pointers {
             return Err(BitFault::Unsupported("randomised block of bzip2 0.9.0"));
         }
         let origin = bits.take(24);
-        let used = used_bytes(&mut bits);
+        let used = used_bytes(bits);
         if used.is_empty() {
             return Err(BitFault::Bad("no byte in use"));
         }
@@ -78,13 +84,13 @@ impl Pointers {
         if !(2..=6).contains(&groups) {
             return Err(BitFault::Bad("not 2 to 6 code tables"));
         }
-        let selectors = selectors(&mut bits, groups as usize)?;
+        let selectors = selectors(bits, groups as usize)?;
         let codes = (0..groups)
-            .map(|_| Code::read(&mut bits, symbols))
+            .map(|_| Code::read(bits, symbols))
             .collect::<Result<Vec<_>, _>>()?;
         bits.check()?;
         let mut table = PooledBuf::with_room(max_len);
-        let counts = symbols_to_bytes(&mut bits, &used, &selectors, &codes, max_len, &mut table)?;
+        let counts = symbols_to_bytes(bits, &used, &selectors, &codes, max_len, &mut table)?;
         bits.check()?;
         if origin as usize >= table.len() {
             return Err(BitFault::Bad("it begins behind its end"));

@@ -206,3 +206,46 @@ fn only_so_many_streams_without_data_are_passed_over() {
         );
     }
 }
+
+/// The bits of a mark within a block, as they occur by chance: among the selectors of the first block, behind those that it uses.
+fn with_mark_inside(stored: &[u8], mark: u64) -> Vec<u8> {
+    let bits_of = |bytes: &[u8]| -> Vec<bool> {
+        let bits = bytes.iter();
+        bits.flat_map(|byte| (0..8).rev().map(move |shift| byte >> shift & 1 == 1))
+            .collect()
+    };
+    let number = |bits: &[bool]| bits.iter().fold(0, |n, bit| n << 1 | usize::from(*bit));
+    let mut bits = bits_of(stored);
+    // the header of the stream; mark, checksum, flag and origin of the block
+    let mut at = 32 + 48 + 32 + 1 + 24;
+    let groups = bits[at..at + 16].iter().filter(|bit| **bit).count();
+    at += 16 + 16 * groups;
+    assert!(number(&bits[at..at + 3]) >= 4, "tables");
+    let count = at + 3..at + 18;
+    let selectors = number(&bits[count.clone()]);
+    at = count.end;
+    for _ in 0..selectors {
+        at += 1 + bits[at..].iter().take_while(|bit| **bit).count();
+    }
+    let inside = bits_of(&(mark << 8).to_be_bytes()[1..]);
+    let more = selectors + inside.iter().filter(|bit| !**bit).count();
+    for (place, shift) in count.zip((0..15).rev()) {
+        bits[place] = more >> shift & 1 == 1;
+    }
+    bits.splice(at..at, inside);
+    bits.chunks(8).map(|bits| number(bits) as u8).collect()
+}
+
+/// A mark of an end cut the block off, also where it was read again without looking for more blocks.
+#[test]
+fn a_mark_by_chance_is_a_part_of_its_block() {
+    let plain = image(1_000_000);
+    for level in [1, 9] {
+        let stored = compressed(&plain, level);
+        for mark in [0x3141_5926_5359, bits::END_MARK] {
+            let stored = with_mark_inside(&stored, mark);
+            assert!(oracle(&stored, plain.len()).unwrap() == plain);
+            assert_reads_like(&*open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
+        }
+    }
+}
