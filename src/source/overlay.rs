@@ -85,7 +85,10 @@ impl Overlay {
     /// As [`Overlay::write`]; [`Error::Io`] of reading.
     pub fn take(&self, other: &Self) -> Result<()> {
         let mine = self.read_edits().pieces.clone();
-        let theirs = other.read_edits().pieces.clone();
+        let (theirs, their_len) = {
+            let edits = other.read_edits();
+            (edits.pieces.clone(), edits.len)
+        };
         let copied = mine.iter().try_for_each(|(&start, &end)| {
             let mut at = start;
             while at < end {
@@ -104,6 +107,7 @@ impl Overlay {
         let mut from = other.write_edits();
         if let Err(error) = copied {
             from.pieces = theirs;
+            from.len = their_len;
             return Err(error);
         }
         let mut edits = self.write_edits();
@@ -335,6 +339,21 @@ mod tests {
             model.resize(model.len().max(overlay.len() as usize), 0);
             prop_assert_eq!(read_all(&overlay, 1000).unwrap(), model);
         }
+    }
+
+    /// The other one stayed as long as the pieces that had been copied into it.
+    #[test]
+    fn what_could_not_be_taken_over_is_as_it_was() {
+        let spool = Spool::new(&std::env::temp_dir());
+        let part = || Overlay::new(Arc::new(Memory::new(b"abc".to_vec())), spool.part());
+        let (overlay, other) = (part(), part());
+        overlay.write(5, b"F").unwrap();
+        // whose bytes can't be read
+        overlay.write_edits().add(1 << 20, (1 << 20) + 1);
+        other.write(1, b"B").unwrap();
+        overlay.take(&other).unwrap_err();
+        assert_eq!(read_all(&other, 100).unwrap(), b"aBc");
+        assert_eq!(other.touched().len(), 1);
     }
 
     #[test]
