@@ -359,8 +359,8 @@ fn collect(
         "an NPY file that is written anew begins with its header",
     ))?;
     let before = head.get(from..).unwrap_or_default().to_vec();
-    head.truncate(from);
-    head.extend_from_slice(data);
+    let end = from.saturating_add(data.len()).min(head.len());
+    head.splice(from..end, data.iter().copied());
     match Header::read(head) {
         Ok(Some(header)) => {
             let rest = head.split_off(header.len);

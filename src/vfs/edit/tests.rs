@@ -301,6 +301,25 @@ fn what_is_written_of_another_array_is_read() {
     }
 }
 
+/// What stood behind the bytes that were written over was lost, and the rest of the header was refused.
+#[test]
+fn a_part_of_a_header_can_be_written_over() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abc"));
+    let (number, _) = vfs.state().catalogue().arrays().next().unwrap();
+    let array = Node::Array(number, Format::Npy);
+    let handle = opened_for_writing(&vfs, array, true);
+    let whole = npy("False", "(5,)", b"12345");
+    let mut begun = whole[..30].to_vec();
+    begun[8] = 0xFF;
+    vfs.write(&handle, 0, &begun, false).unwrap();
+    vfs.write(&handle, 8, &whole[8..10], false).unwrap();
+    assert_eq!(read(&vfs, &handle), &whole[..30]);
+    vfs.write(&handle, 30, &whole[30..], false).unwrap();
+    vfs.flush(&handle, 0).unwrap();
+    vfs.release(&handle);
+    assert_eq!(stored(&vfs), b"12345");
+}
+
 /// `>` and a writer that appends: the kernel appends at the size that the array has.
 #[test]
 fn an_array_that_was_emptied_can_be_appended_to() {
