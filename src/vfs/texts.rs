@@ -237,7 +237,6 @@ impl Texts {
     /// Gives a name to a file whose count of names has it already, if the limit allows it. Drops the file that has the name while it is
     /// free to a process.
     fn give_name(&mut self, name: &OsStr, number: u32) -> Result<(), Error> {
-        self.note_name(number, name);
         let replaced = self.names.insert(name.to_owned(), number);
         if let Err(error) = self.charge(number) {
             match replaced {
@@ -246,6 +245,7 @@ impl Texts {
             };
             return Err(error);
         }
+        self.note_name(number, name);
         if let Some(number) = replaced {
             self.vacancy = None;
             self.drop_name(number);

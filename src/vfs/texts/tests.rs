@@ -307,6 +307,22 @@ fn each_name_counts() {
     }
 }
 
+/// It was taken for a backup of `tree.yaml` from then on.
+#[test]
+fn a_file_that_was_refused_another_name_is_as_it_was() {
+    let mut root = root();
+    let scratch = root.create("s".as_ref(), facts()).unwrap();
+    let handle = root.open(scratch, WRITE).unwrap();
+    root.write(handle, 0, &vec![1; 63 << 10], false).unwrap();
+    let refused = root.link(0, "t".as_ref());
+    assert!(matches!(refused, Err(Error::ScratchFull(_))));
+    assert!(!root.files[&0].backup);
+    root.unlink("s".as_ref(), 7).unwrap();
+    root.release(handle);
+    root.link(0, "t".as_ref()).unwrap();
+    assert!(root.files[&0].backup);
+}
+
 #[test]
 fn one_text_of_any_length_can_be_renamed_away() {
     let mut root = root();
