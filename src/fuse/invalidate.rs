@@ -39,8 +39,8 @@ pub(super) fn from_thread(
 struct Teller {
     notifier: Notifier,
     collection: Weak<Collection>,
-    /// The files that the kernel was told to forget since the last [`Invalidation::Lookups`].
-    files: Vec<Inode>,
+    /// The files that the kernel was told to forget since the last [`Invalidation::Lookups`], by the numbers that they had then.
+    files: Vec<(Node, INodeNo)>,
     /// The directories of these files.
     directories: HashSet<Inode>,
 }
@@ -75,18 +75,13 @@ impl Teller {
         let vfs = self.collection.upgrade();
         let vfs = vfs.and_then(|files| files.open_member(item));
         let epoch = vfs.as_ref().map_or(0, |vfs| vfs.file_epoch());
-        if let Some(before) = epoch.checked_sub(1) {
-            // files of the old state that are open can't be read any more
-            let number = INodeNo(file.number_in(before));
+        for number in numbers(file, epoch) {
             note(&change.what, self.notifier.inval_inode(number, offset, 0));
+            self.files.push((node, number));
         }
-        let now = INodeNo(file.number_in(epoch));
-        let told = self.notifier.inval_inode(now, offset, 0);
         let directory = vfs.and_then(|vfs| vfs.directory_of(node));
         self.directories
             .extend(directory.map(|node| Inode { item, node }));
-        self.files.push(file);
-        note(&change.what, told);
     }
 
     /// Waits until the kernel has taken in all replies to lookups that may have old attributes, and has it forget these attributes.
@@ -107,9 +102,9 @@ impl Teller {
                 None => wait(),
             }
         }
-        for file in std::mem::take(&mut self.files) {
-            let told = self.notifier.inval_inode(number(file), -1, 0);
-            note(&Invalidation::Attributes(file.node), told);
+        for (node, number) in std::mem::take(&mut self.files) {
+            let told = self.notifier.inval_inode(number, -1, 0);
+            note(&Invalidation::Attributes(node), told);
         }
     }
 }
@@ -118,9 +113,38 @@ fn number(inode: Inode) -> INodeNo {
     INodeNo(inode.number())
 }
 
+/// The numbers of a file that the kernel may know: that in the state before, of which files may be open that can't be read any more, and
+/// that in this one.
+fn numbers(file: Inode, epoch: u64) -> impl Iterator<Item = INodeNo> {
+    let epochs = epoch.saturating_sub(1)..=epoch;
+    epochs.map(move |epoch| INodeNo(file.number_in(epoch)))
+}
+
 /// Logs that the kernel could not be told, which may be because it does not know the file.
 fn note(change: &Invalidation, told: io::Result<()>) {
     if let Err(error) = told {
         debug!("{change:?}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collection::Item;
+
+    /// Behind the first change of a FILE on a server the kernel was to forget attributes of inodes that it did not know.
+    #[test]
+    fn a_file_has_the_numbers_of_its_states() {
+        let file = Inode {
+            item: Item::ROOT,
+            node: Node::Status,
+        };
+        let numbers = |epoch| numbers(file, epoch).collect::<Vec<_>>();
+        assert_eq!(numbers(0), [number(file)]);
+        assert_eq!(numbers(1), [number(file), INodeNo(file.number_in(1))]);
+        assert_eq!(
+            numbers(7),
+            [6, 7].map(|epoch| INodeNo(file.number_in(epoch)))
+        );
     }
 }
