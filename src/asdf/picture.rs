@@ -421,8 +421,9 @@ struct Means {
     block: (u64, u64),
     columns: u64,
     rows: u64,
-    /// Of the row of blocks that is being read: the sums of the finite elements, and how many they are.
-    sums: Vec<(f64, u32)>,
+    /// Of the row of blocks that is being read: the sums of the finite elements, and how many they are: so many that a whole
+    /// number of 32 bits has no room for them.
+    sums: Vec<(f64, f64)>,
     /// The column and the row of the next element, the block it is in, and how many columns of that are left.
     at: (u64, u64),
     column: usize,
@@ -438,7 +439,7 @@ impl Means {
             block,
             columns,
             rows,
-            sums: vec![(0.0, 0); points.into()],
+            sums: vec![(0.0, 0.0); points.into()],
             at: (0, 0),
             column: 0,
             left: block.0,
@@ -452,7 +453,7 @@ impl Means {
             && let Some((sum, count)) = self.sums.get_mut(self.column)
         {
             *sum += number;
-            *count = count.saturating_add(1);
+            *count += 1.0;
         }
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
@@ -472,9 +473,9 @@ impl Means {
         let inside = self.at.1.checked_rem(self.block.1).unwrap_or(0);
         if inside == 0 || self.at.1 == self.rows {
             // without a finite element, 0 / 0 is what stands for none
-            let means = self.sums.iter().map(|(sum, count)| sum / f64::from(*count));
+            let means = self.sums.iter().map(|(sum, count)| sum / count);
             self.done.extend(means);
-            self.sums.fill((0.0, 0));
+            self.sums.fill((0.0, 0.0));
         }
     }
 }

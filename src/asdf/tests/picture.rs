@@ -167,6 +167,18 @@ fn what_is_no_picture_is_refused() {
     }
 }
 
+/// The count stopped at its largest number, while the sum went on.
+#[test]
+fn a_block_of_billions_of_elements_has_their_mean() {
+    let mut means = Means::new(1, 2, 1, (2, 1));
+    means.sums[0] = (4_294_967_295.0, f64::from(u32::MAX));
+    for _ in 0..2 {
+        means.take(8_589_934_592.0);
+    }
+    let want = (4_294_967_295.0 + 2.0 * 8_589_934_592.0) / 4_294_967_297.0;
+    assert_eq!(means.done, [want]);
+}
+
 #[test]
 fn numbers_are_short() {
     for (number, want) in [
