@@ -41,20 +41,23 @@ fn look(is_one: impl Fn(&Path) -> bool) -> Option<String> {
         name.as_encoded_bytes().iter().all(u8::is_ascii_digit) && name != *me
     });
     let users = processes.filter(|entry| is_one(&entry.path()));
-    let mut users: Vec<String> = users
-        .map(|entry| {
-            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            let name = printable(name.strip_suffix('\n').unwrap_or(&name));
-            format!("{name} ({})", entry.file_name().display())
-        })
-        .collect();
+    let users = users.map(|entry| {
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        let name = printable(name.strip_suffix('\n').unwrap_or(&name));
+        format!("{name} ({})", entry.file_name().display())
+    });
+    in_words(users.collect())
+}
+
+fn in_words(mut users: Vec<String>) -> Option<String> {
     let others = users.len().saturating_sub(MOST_NAMED);
     users.truncate(MOST_NAMED);
-    let mut named = users.join(", ");
-    if others > 0 {
-        named = format!("{named} and {others} others");
+    let named = users.join(", ");
+    match others {
+        0 => (!named.is_empty()).then_some(named),
+        1 => Some(format!("{named} and 1 other")),
+        _ => Some(format!("{named} and {others} others")),
     }
-    (!named.is_empty()).then_some(named)
 }
 
 /// The other processes that have the file open for writing. Open files are told apart by their paths: to ask for the inode of one can
@@ -83,6 +86,17 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn one_process_that_is_not_named_is_one_other() {
+        let said = |count: usize| in_words(vec!["a (1)".to_owned(); count]);
+        assert_eq!(said(0), None);
+        assert_eq!(said(1).unwrap(), "a (1)");
+        let four = "a (1), a (1), a (1), a (1)";
+        assert_eq!(said(4).unwrap(), four);
+        assert_eq!(said(5).unwrap(), format!("{four} and 1 other"));
+        assert_eq!(said(6).unwrap(), format!("{four} and 2 others"));
+    }
 
     #[test]
     fn a_process_that_writes_a_file_is_named_and_one_that_reads_it_is_not() {
