@@ -253,7 +253,11 @@ impl<S: Store> Replace<'_, S> {
             let copied = self
                 .store
                 .copy(self.file, rest, to, offset.saturating_add(done));
-            done = done.saturating_add(copied.map_err(|cause| self.failed("copying", cause))?);
+            let copied = match copied {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+                other => other.map_err(|cause| self.failed("copying", cause))?,
+            };
+            done = done.saturating_add(copied);
         }
         Ok(())
     }

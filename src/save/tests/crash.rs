@@ -19,6 +19,7 @@ use crate::save::store::{Access, Store};
 use crate::save::writer::{RawWrite, SaveOptions, Writer};
 use crate::source::{Memory, read_all};
 
+const EINTR: i32 = 4;
 const EIO: i32 = 5;
 const EACCES: i32 = 13;
 const EBUSY: i32 = 16;
@@ -435,6 +436,28 @@ fn a_full_disk_breaks_nothing() {
             }
         }
     }
+}
+
+/// Some file systems are interrupted by signals. A copy that passes through memory then made the save fail.
+#[test]
+fn what_a_signal_interrupts_is_done_again() {
+    let mut kinds = Vec::new();
+    for scenario in scenarios() {
+        for (at, op) in scenario.story().ops.into_iter().enumerate() {
+            if !["copy", "write"].contains(&op) {
+                continue;
+            }
+            kinds.push(op);
+            let trouble = Trouble {
+                fault: Some((at, Fault::Errno(EINTR))),
+                ..Trouble::default()
+            };
+            let (_, saved) = scenario.save(&Arc::new(scenario.disk()), trouble);
+            let name = scenario.name;
+            assert_eq!(saved, Saved::Acknowledged, "{name}: {op} at {at}");
+        }
+    }
+    assert!(kinds.contains(&"copy") && kinds.contains(&"write"));
 }
 
 /// Writes into block 1 of a file, as a mount does, and gives it that checksum: whether it came to the end.
