@@ -149,6 +149,15 @@ pub(super) fn impossible(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| errnos.contains(&errno))
 }
 
+/// The inode flags that a user sets on a file, and that a new file in its place has too.
+const KEPT_FLAGS: IFlags = IFlags::NOCOW
+    .union(IFlags::COMPRESSED)
+    .union(IFlags::NODUMP)
+    .union(IFlags::NOATIME)
+    .union(IFlags::SYNC)
+    .union(IFlags::JOURNALING)
+    .union(IFlags::NOTAIL);
+
 /// A directory on a real filesystem.
 pub struct Disk {
     dir: File,
@@ -483,13 +492,16 @@ impl Store for Disk {
 
     fn create(&self, name: &OsStr, like: Option<&Arc<File>>) -> io::Result<Arc<File>> {
         let file = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o600)?;
-        let kept = IFlags::NOCOW | IFlags::COMPRESSED | IFlags::NODUMP | IFlags::NOATIME;
         if let Some(flags) = like.and_then(|like| rustix::fs::ioctl_getflags(like).ok())
-            && flags.intersects(kept)
-            && let Ok(ours) = rustix::fs::ioctl_getflags(&file)
+            && flags.intersects(KEPT_FLAGS)
+            && let Ok(mut ours) = rustix::fs::ioctl_getflags(&file)
         {
-            // only a hint to the filesystem: bytes that can't be shared without it are copied
-            let _ = rustix::fs::ioctl_setflags(&file, ours | (flags & kept));
+            for flag in flags.intersection(KEPT_FLAGS).iter() {
+                // one that this filesystem or user may not set costs no other; bytes that can't be shared without it are copied
+                if rustix::fs::ioctl_setflags(&file, ours | flag).is_ok() {
+                    ours |= flag;
+                }
+            }
         }
         Ok(Arc::new(file))
     }

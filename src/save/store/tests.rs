@@ -135,3 +135,26 @@ fn bytes_are_copied_between_files() {
     disk.read(&to, &mut buf, 0).unwrap();
     assert_eq!(&buf, b"\x0023456");
 }
+
+/// A file with `chattr +S` lost that flag by a save. Which flags can be set depends on the file system and the user.
+#[test]
+fn the_flags_of_a_file_are_those_of_the_one_it_is_made_like() {
+    let (_dir, disk) = disk();
+    let like = disk.create(OsStr::new("a"), None).unwrap();
+    let Ok(mut set) = rustix::fs::ioctl_getflags(&like) else {
+        return;
+    };
+    for flag in [
+        IFlags::SYNC,
+        IFlags::JOURNALING,
+        IFlags::NOTAIL,
+        IFlags::NODUMP,
+    ] {
+        if rustix::fs::ioctl_setflags(&like, set | flag).is_ok() {
+            set |= flag;
+        }
+    }
+    let made = disk.create(OsStr::new("b"), Some(&like)).unwrap();
+    let flags = |file| rustix::fs::ioctl_getflags(file).unwrap();
+    assert_eq!(flags(&made), flags(&like));
+}
