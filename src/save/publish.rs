@@ -40,7 +40,7 @@ pub fn publish(
     let done = fill(&disk, &file, bytes, progress).and_then(|()| {
         file.set_permissions(permissions).map_err(failed)?;
         disk.sync_all(&file).map_err(failed)?;
-        take_name(&disk, &temporary, own).map_err(failed)
+        disk.rename_to_new(&temporary, own).map_err(failed)
     });
     if done.is_err() {
         // the error that counts is the one before
@@ -118,18 +118,6 @@ fn fill(
         at = at.saturating_add(len);
         progress(len)
     })
-}
-
-/// Gives a file its name, if that is still free.
-fn take_name(disk: &Disk, temporary: &OsStr, own: &OsStr) -> io::Result<()> {
-    if disk.rename_to_new(temporary, own)? {
-        return Ok(());
-    }
-    // the filesystem can't check that the name is free, so it is looked up again as late as possible
-    if disk.stat_name(own).is_ok() {
-        return Err(io::ErrorKind::AlreadyExists.into());
-    }
-    disk.rename(temporary, own)
 }
 
 #[cfg(test)]
@@ -234,7 +222,10 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         let disk = Disk::open_dir(dir.path()).unwrap();
         std::fs::write(dir.path().join("t"), "new").unwrap();
-        assert!(take_name(&disk, OsStr::new("t"), OsStr::new("x.asdf")).is_err());
+        assert!(
+            disk.rename_to_new(OsStr::new("t"), OsStr::new("x.asdf"))
+                .is_err()
+        );
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
     }
 }

@@ -216,10 +216,9 @@ fn write<S: Store>(
             store.sync_all(&made)
         })
         .and_then(|()| match held {
-            Some(held) => Ok(held.to_owned()),
-            None => free_name(store, file),
-        })
-        .and_then(|name| store.rename(&temporary, &name).map(|()| name));
+            Some(held) => store.rename(&temporary, held).map(|()| held.to_owned()),
+            None => take_free_name(store, &temporary, file),
+        });
     match filled {
         Ok(name) => {
             if let Err(error) = store.sync_dir() {
@@ -243,16 +242,16 @@ fn is_of_other_user<S: Store>(store: &S, file: &S::File) -> bool {
     store.stat(file).is_ok_and(|stat| stat.uid != store.user())
 }
 
-/// The first of the names `FILE.rejected.yaml`, `FILE.2.rejected.yaml` … that no file has.
-fn free_name<S: Store>(store: &S, file: &OsStr) -> io::Result<OsString> {
+/// Renames the file to the first name that is free, and stays free until then: another mount may be looking for one, too.
+fn take_free_name<S: Store>(store: &S, temporary: &OsStr, file: &OsStr) -> io::Result<OsString> {
     let candidates = (1..=NAMES).map(|n| match n {
         1 => name::beside(file, ENDING),
         n => name::beside(file, &format!("{n}.{ENDING}")),
     });
     for name in candidates {
-        match store.stat_name(&name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(name),
-            _ => {}
+        match store.rename_to_new(temporary, &name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            renamed => return renamed.map(|()| name),
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
@@ -351,6 +350,23 @@ mod tests {
             .keep(&sim(true), (FILE.as_ref(), None), b"one")
             .unwrap();
         assert!(moved.join("state/asdf-mount").join(NAME).exists());
+    }
+
+    /// It took the place of the other text.
+    #[test]
+    fn a_text_that_another_mount_keeps_at_that_moment_stays() {
+        use crate::save::tests::disk::{Deed, Trouble, When};
+        let disk = sim(false);
+        disk.arm(Trouble {
+            other: Some((When::Op(3), Deed::Replace(NAME, b"other"))),
+            ..Trouble::default()
+        });
+        let mut rejected = RejectedText::new(&[]);
+        let kept = rejected.keep(&disk, (FILE.as_ref(), None), b"one").unwrap();
+        assert_eq!(disk.ops().get(3), Some(&"rename"));
+        assert_eq!(kept, Path::new("f.asdf.2.rejected.yaml"));
+        assert_eq!(disk.content(kept.as_os_str()).unwrap(), b"one");
+        assert_eq!(disk.content(NAME.as_ref()).unwrap(), b"other");
     }
 
     /// The text was kept elsewhere then, and the file beside FILE stayed for good.

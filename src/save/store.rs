@@ -98,6 +98,8 @@ pub trait Store: Send + Sync + 'static {
     fn exchange(&self, a: &OsStr, b: &OsStr) -> io::Result<bool>;
     /// Renames a file, over the one that has the new name.
     fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()>;
+    /// Renames a file to a name that is free; `EEXIST` if it is not.
+    fn rename_to_new(&self, from: &OsStr, to: &OsStr) -> io::Result<()>;
     fn unlink(&self, name: &OsStr) -> io::Result<()>;
     /// Makes the names in the directory durable.
     fn sync_dir(&self) -> io::Result<()>;
@@ -194,15 +196,6 @@ impl Disk {
     /// A directory that is open already.
     pub(super) fn held(dir: File) -> Self {
         Self { dir, path: None }
-    }
-
-    /// Renames a file to a name that is free, or fails; `false` where the filesystem has no such call.
-    pub(super) fn rename_to_new(&self, from: &OsStr, to: &OsStr) -> io::Result<bool> {
-        match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
-            Ok(()) => Ok(true),
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Opens a name in the directory, and not what a symlink of that name leads to. With `NONBLOCK` it does not wait for the other
@@ -541,6 +534,18 @@ impl Store for Disk {
 
     fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?)
+    }
+
+    fn rename_to_new(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
+            // the filesystem can't check that the name is free, so it is looked up as late as possible
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match self.stat_name(to) {
+                Ok(_) => Err(Errno::EXIST.into()),
+                Err(error) if is_gone(&error) => self.rename(from, to),
+                Err(error) => Err(error),
+            },
+            renamed => Ok(renamed?),
+        }
     }
 
     fn unlink(&self, name: &OsStr) -> io::Result<()> {

@@ -559,6 +559,17 @@ impl Store for Sim {
         self.op("rename", |state, _, _| state.names_op(op))
     }
 
+    fn rename_to_new(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        let op = NameOp::Rename(from.to_owned(), to.to_owned());
+        self.op("rename", |state, _, _| {
+            if state.names.contains_key(to) {
+                return Err(errno(17));
+            }
+            state.names_op(op);
+            Ok(())
+        })?
+    }
+
     fn unlink(&self, name: &OsStr) -> io::Result<()> {
         if self.open(name, Access::Read).is_err() {
             return Err(not_found());
