@@ -220,18 +220,18 @@ impl Snapshot {
         let meta = file.metadata();
         let meta = meta.map_err(|error| Error::io(format!("external source {uri}"), error))?;
         let stat = Stat::from(&meta);
-        let mut known = lock(&self.external_lens);
-        if let Some((then, len)) = known.get(&path)
+        if let Some((then, len)) = lock(&self.external_lens).get(&path)
             && stat.is_untouched_since(then)
         {
             return len.clone();
         }
+        // without the lock, for which all other files would wait; so two threads may read one file at once
         let other = opened(uri, file, &self.cache);
         let block = other.and_then(|other| other.block(0).map_err(|error| told(uri, error)));
         let len = block.map(|block| block.len());
         // an I/O error says nothing of the file: the next call reads it again
         if !matches!(len, Err(Error::Io { .. })) {
-            known.insert(path, (stat, len.clone()));
+            lock(&self.external_lens).insert(path, (stat, len.clone()));
         }
         len
     }
@@ -362,17 +362,20 @@ mod tests {
         }
     }
 
+    fn snapshot(main: &Path) -> Snapshot {
+        let options = OpenOptions {
+            sandbox: Some(Arc::new(Sandbox::new(main, None).unwrap())),
+            ..OpenOptions::default()
+        };
+        let main = Arc::new(File::open(main).unwrap());
+        Snapshot::open(main, Cache::new(1 << 20), options).unwrap()
+    }
+
     #[test]
     fn the_length_of_another_file_is_read_once_for_each_state_of_it() {
         let place = place();
         let main = place.path().join("in/main.asdf");
-        std::fs::write(&main, Sample::new().bytes()).unwrap();
-        let options = OpenOptions {
-            sandbox: Some(Arc::new(Sandbox::new(&main, None).unwrap())),
-            ..OpenOptions::default()
-        };
-        let main = Arc::new(File::open(&main).unwrap());
-        let snapshot = Snapshot::open(main, Cache::new(1 << 20), options).unwrap();
+        let snapshot = snapshot(&main);
         let len = |uri: &str| snapshot.external_len(uri);
         let path = place.path().join("in/x.asdf");
         assert_eq!(len("x.asdf").unwrap(), 1);
@@ -390,6 +393,28 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(matches!(len("x.asdf"), Err(Error::Corrupt { .. })));
         assert!(len("../secret.asdf").is_err() && len("passwd").is_err());
+    }
+
+    /// What was known of another file was to be had only when a slow one had been read.
+    #[test]
+    fn other_files_are_looked_up_while_one_is_read() {
+        let place = place();
+        let slow = (0..200_000).fold(Sample::new(), |sample, _| sample.block(b""));
+        std::fs::write(place.path().join("in/slow.asdf"), slow.bytes()).unwrap();
+        let snapshot = snapshot(&place.path().join("in/main.asdf"));
+        let begun = std::time::Instant::now();
+        let (mut before, mut longest) = (begun, std::time::Duration::ZERO);
+        std::thread::scope(|threads| {
+            let slow = threads.spawn(|| snapshot.external_len("slow.asdf").unwrap());
+            while !slow.is_finished() {
+                assert_eq!(snapshot.external_len("x.asdf").unwrap(), 1);
+                let now = std::time::Instant::now();
+                longest = longest.max(now.duration_since(before));
+                before = now;
+            }
+        });
+        let all = begun.elapsed();
+        assert!(longest < all / 2, "{longest:?} of {all:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::format::Format;
 use super::locked;
 use super::mounts::Mounted;
 use super::state::State;
-use crate::asdf::{Other, Reference, Referent, Snapshot};
+use crate::asdf::{Other, Reference, Referent};
 use crate::error::{Error, Place, Result};
 
 /// How long what was found counts.
@@ -38,13 +38,28 @@ impl State {
         let found = self.snapshot.references().get(reference);
         let found = found.ok_or_else(missing)?;
         let file = self.snapshot.file_referred_to(found)?;
-        let mut known = locked(&self.elsewhere);
-        let mountpoint = known.mountpoint(&file).ok_or_else(|| {
+        let mountpoint = locked(&self.elsewhere).mountpoint(&file).ok_or_else(|| {
             let why = format!("{} is not mounted", file.display());
             Error::unsupported(Place::File, why)
         })?;
-        let other = known.other(&self.snapshot, found, file)?;
+        let other = self.other(found, file)?;
         Ok((mountpoint, other.referent(reference)?.clone()))
+    }
+
+    /// What the references into `file` lead to, `reference` among them. It is read without the lock, for which links into all other
+    /// files would wait; so two threads may read one file at once.
+    fn other(&self, reference: &Reference, file: PathBuf) -> Result<Arc<Other>> {
+        let known = locked(&self.elsewhere).files.get(&file).cloned();
+        if let Some((at, other)) = &known
+            && at.elapsed() < LIFETIME
+        {
+            return Ok(Arc::clone(other));
+        }
+        let known = known.as_ref().map(|(_, other)| other);
+        let other = self.snapshot.other(reference, known)?;
+        let found = (Instant::now(), Arc::clone(&other));
+        locked(&self.elsewhere).files.insert(file, found);
+        Ok(other)
     }
 
     /// The target of a link to what that reference stands for: to a directory, or to a file in that format.
@@ -78,24 +93,5 @@ impl OtherFiles {
         let (_, mounts) = self.mounts.as_ref()?;
         let found = mounts.iter().rfind(|mount| mount.source() == file)?;
         Some(found.directory().to_owned())
-    }
-
-    /// What the references into `file` lead to, `reference` among them.
-    fn other(
-        &mut self,
-        snapshot: &Snapshot,
-        reference: &Reference,
-        file: PathBuf,
-    ) -> Result<Arc<Other>> {
-        let known = self.files.get(&file);
-        if let Some((at, other)) = known
-            && at.elapsed() < LIFETIME
-        {
-            return Ok(Arc::clone(other));
-        }
-        let other = snapshot.other(reference, known.map(|(_, other)| other))?;
-        self.files
-            .insert(file, (Instant::now(), Arc::clone(&other)));
-        Ok(other)
     }
 }
