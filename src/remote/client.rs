@@ -1,4 +1,4 @@
-//! The clients: one for each host and login, one store for each bucket, and what is checked of each answer before the store
+//! The clients: one for each scheme and login, one store for each bucket, and what is checked of each answer before the store
 //! looks at it.
 //!
 //! An answer in parts gets the length that its `Content-Range` says, if it comes without one. An answer that is not one of
