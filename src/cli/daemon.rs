@@ -426,9 +426,16 @@ fn announce(args: &Args, sink: &Sink, message: &str) -> Result<(), Failure> {
         .and_then(|()| out.flush())
         .map_err(fail)?;
     sink.detach();
-    rustix::stdio::dup2_stdin(&null).map_err(|error| fail(error.into()))?;
-    rustix::stdio::dup2_stdout(&null).map_err(|error| fail(error.into()))?;
-    rustix::stdio::dup2_stderr(&null).map_err(|error| fail(error.into()))
+    // the parent has said that it is mounted
+    let left = [
+        rustix::stdio::dup2_stdin(&null),
+        rustix::stdio::dup2_stdout(&null),
+        rustix::stdio::dup2_stderr(&null),
+    ];
+    for error in left.into_iter().filter_map(Result::err) {
+        warn!("detaching: {error}");
+    }
+    Ok(())
 }
 
 /// `READY=1` for systemd's `Type=notify`, sd_notify(3).
