@@ -59,7 +59,7 @@ const TAGS: [(Type, &str); 8] = [
 ];
 
 /// What all tags of YAML's own types begin with.
-const TAG_PREFIX: &str = "tag:yaml.org,2002:";
+pub(super) const TAG_PREFIX: &str = "tag:yaml.org,2002:";
 
 impl Type {
     /// The type that a plain scalar of that text has.
@@ -269,17 +269,16 @@ fn without_underscores(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The value of an integer by PyYAML's constructor, which takes more than its resolver does, such as `0o17`. Malformed if digits
-/// are missing or out of their base.
+/// As PyYAML reads it: one sign, then what Python's `int` takes, which may have blanks, a sign and a prefix of its own.
 fn int_value(text: &str) -> Value<'_> {
-    let plain = without_underscores(text.trim());
+    let plain = without_underscores(text);
     let body = unsigned(&plain);
     let magnitude = if let Some(binary) = body.strip_prefix("0b") {
         in_radix(binary, 2)
     } else if let Some(hexadecimal) = body.strip_prefix("0x") {
         in_radix(hexadecimal, 16)
-    } else if let Some(octal) = body.strip_prefix('0').filter(|rest| !rest.is_empty()) {
-        in_radix(octal.strip_prefix(['o', 'O']).unwrap_or(octal), 8)
+    } else if body.starts_with('0') {
+        in_radix(body, 8)
     } else {
         in_sixtieths(body)
     };
@@ -293,12 +292,27 @@ fn int_value(text: &str) -> Value<'_> {
     }
 }
 
-/// The number that digits are, if they are one.
-fn in_radix(digits: &str, radix: u32) -> Value<'_> {
+/// The number that a text is to Python's `int` of that base, if it is one.
+fn in_radix(text: &str, radix: u32) -> Value<'_> {
+    let number = text.trim();
+    let body = unsigned(number);
+    let prefix = match radix {
+        2 => "0b",
+        8 => "0o",
+        16 => "0x",
+        _ => "",
+    };
+    let has_prefix = |start: &&str| start.eq_ignore_ascii_case(prefix);
+    let start = body.get(..2).filter(has_prefix);
+    let digits = start.and_then(|_| body.get(2..)).unwrap_or(body);
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
-        return Value::Malformed(digits);
+        return Value::Malformed(text);
     }
-    i128::from_str_radix(digits, radix).map_or(Value::Huge(digits), Value::Int)
+    match i128::from_str_radix(digits, radix) {
+        Ok(n) if number.starts_with('-') => n.checked_neg().map_or(Value::Huge(text), Value::Int),
+        Ok(n) => Value::Int(n),
+        Err(_) => Value::Huge(text),
+    }
 }
 
 /// Decimal numbers in base 60, divided by colons; a single one as it is.
@@ -317,7 +331,7 @@ fn in_sixtieths(text: &str) -> Value<'_> {
 /// The value of a float by PyYAML's constructor; `None` if it is none. In base 60 it adds up the last part first, as PyYAML does:
 /// the order decides how the sum is rounded.
 fn float_value(text: &str) -> Option<f64> {
-    let mut plain = without_underscores(text.trim());
+    let mut plain = without_underscores(text);
     if plain.contains(|c: char| c.is_ascii_uppercase()) {
         plain = plain.to_ascii_lowercase().into();
     }
@@ -329,12 +343,12 @@ fn float_value(text: &str) -> Option<f64> {
             let mut sum = 0.0;
             let mut base = 1.0;
             for part in body.rsplit(':') {
-                sum += part.parse::<f64>().ok()? * base;
+                sum += part.trim().parse::<f64>().ok()? * base;
                 base *= 60.0;
             }
             sum
         }
-        _ => body.parse().ok()?,
+        _ => body.trim().parse().ok()?,
     };
     Some(if plain.starts_with('-') {
         -magnitude
@@ -389,12 +403,65 @@ mod tests {
             of("tag:yaml.org,2002:float", "1e3"),
             recorded_form(Value::Float(1000.0))
         );
-        assert_eq!(of("tag:yaml.org,2002:int", "one"), "error");
         assert_eq!(of("tag:yaml.org,2002:str", "12"), "12");
         assert_eq!(
             Type::from_tag("tag:stsci.edu:asdf/core/complex-1.0.0"),
             None
         );
+    }
+
+    #[test]
+    fn a_tagged_number_is_what_python_makes_of_it() {
+        // Verdicts of yaml.safe_load of PyYAML.
+        for (text, value) in [
+            ("+-5", "-5"),
+            ("--5", "5"),
+            ("- 5 ", "-5"),
+            (" 010", "10"),
+            ("0x-F", "-15"),
+            ("0x0X5", "5"),
+            ("0O17", "15"),
+            ("0b1\n", "1"),
+            ("_5_", "5"),
+            ("1: -2", "58"),
+            ("one", "error"),
+            ("", "error"),
+            ("_", "error"),
+            ("-", "error"),
+            (" 0x1F", "error"),
+            ("0X1F", "error"),
+            ("0b12", "error"),
+            ("089", "error"),
+            ("0:1", "error"),
+            ("1:0o5", "error"),
+            (":1", "error"),
+            ("5.0", "error"),
+            ("1e3", "error"),
+            ("0x", "error"),
+            ("\u{1c}5", "error"),
+        ] {
+            assert_eq!(recorded_form(Type::Int.value(text)), value, "{text:?}");
+        }
+        for good in [
+            "--1", "- 1", " 1 ", "1:+2", "1: inf", "Infinity", "nan", ".iNF", "-.nan", "1.e3",
+        ] {
+            let value = Type::Float.value(good);
+            assert!(matches!(value, Value::Float(_)), "{good:?}");
+        }
+        for bad in [
+            "x", "", "_", "+", ".", "1e", "1:", ":1", "1:--2", "0x1F", " .inf", ".inf ", "1d3", "~",
+        ] {
+            let value = Type::Float.value(bad);
+            assert_eq!(value, Value::Malformed(bad), "{bad:?}");
+        }
+        for (text, value) in [
+            ("oN", "true"),
+            ("y", "error"),
+            ("", "error"),
+            (" yes", "error"),
+        ] {
+            assert_eq!(recorded_form(Type::Bool.value(text)), value, "{text:?}");
+        }
     }
 
     proptest! {

@@ -8,6 +8,7 @@ mod children;
 mod compose;
 mod node;
 mod subset;
+mod tags;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -417,8 +418,8 @@ mod tests {
             found,
             [
                 "line 5, column 17: key 'x' occurs again in its mapping; readers take the last one".into(),
-                "line 7, column 1: key '0x1' occurs again in its mapping; readers take the last one".into(),
-                "line 10, column 1: key 'FALSE' occurs again in its mapping; readers take the last one".into(),
+                "line 7, column 1: key '0x1' occurs again in its mapping (true is 1, false is 0); readers take the last one".into(),
+                "line 10, column 1: key 'FALSE' occurs again in its mapping (true is 1, false is 0); readers take the last one".into(),
                 format!("line 11, column 1: a key of type float, {key}"),
                 format!("line 12, column 1: a key of type null, {key}"),
                 format!("line 13, column 1: a key that is not a scalar, {key}"),

@@ -3,10 +3,12 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, Place, asdf_mount, can_mount};
+use crate::common::{Mount, PROGRAM, Place, asdf_mount, can_mount, run};
+use crate::corpus::python;
 use crate::sample::{Block, Sample, array_with, noise};
 
 const EIO: i32 = 5;
@@ -27,7 +29,7 @@ fn assert_save_refused(mount: &Mount, text: &str, words: &str) {
 }
 
 /// What to replace by what in a tree, and what is said of it.
-const CHANGES: [[&str; 3]; 6] = [
+const CHANGES: [[&str; 3]; 9] = [
     [
         "...\n",
         "...  \n",
@@ -57,6 +59,21 @@ const CHANGES: [[&str; 3]; 6] = [
         "a: 1",
         "a: 2001-01-01 24:00:00",
         "line 6, column 4: timestamp '2001-01-01 24:00:00' is no date or time that there is; correct it",
+    ],
+    [
+        "a: 1",
+        "a: 0x_",
+        "line 6, column 4: '0x_' is no int; correct it, or put it in quotes if it is text",
+    ],
+    [
+        "a: 1",
+        "a: {<<: 3}",
+        "line 6, column 9: << merges '3', where a mapping or a list of mappings is needed; name a mapping",
+    ],
+    [
+        "a: 1",
+        "a: !!set [a]",
+        "line 6, column 4: a sequence with the tag !!set, which is for a mapping; correct it, or its tag",
     ],
 ];
 
@@ -97,6 +114,21 @@ fn an_edit_adds_nothing_that_other_readers_do_not_open() {
         save(&mount, &odd.replacen("a: ", "b: 1\na: ", 1)).unwrap();
         assert!(fs::read_to_string(&file).unwrap().contains("\nb: 1\n"));
     }
+}
+
+#[test]
+fn yaml_that_python_does_not_open_is_told_of_and_no_other() {
+    let Some(python) = python() else { return };
+    let dir = TempDir::new().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/yaml_oracle.py");
+    let said = run(Command::new(python)
+        .arg(script)
+        .arg(PROGRAM)
+        .arg(dir.path()));
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    let last = said.stdout.lines().last().unwrap_or_default();
+    let passed: u32 = last.split(' ').next().unwrap().parse().unwrap();
+    assert!(passed > 700, "{last}");
 }
 
 #[test]

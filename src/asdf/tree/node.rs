@@ -181,10 +181,11 @@ impl<'t> Node<'t> {
         self.text() == Some(key) && self.value() == Some(Value::Str(key))
     }
 
-    /// Whether it is the key `<<`.
+    /// Whether it is the key `<<`, or one with its tag.
     #[must_use]
     pub fn is_merge(self) -> bool {
-        self.text() == Some("<<") && self.scalar_type() == Some(Type::Merge)
+        (self.text() == Some("<<") || self.tag().is_some())
+            && self.scalar_type() == Some(Type::Merge)
     }
 
     /// Its bytes in the text, with tag and anchor.
