@@ -454,7 +454,7 @@ fn decoders_on_their_way_take_no_more_memory_than_there_may_be() {
         });
     }
     // two of 20 MiB are what 16 MiB and those beyond are enough for
-    assert_eq!(fake.most.load(Ordering::SeqCst), 2);
+    assert!(fake.most.load(Ordering::SeqCst) <= 2);
 }
 
 #[test]
