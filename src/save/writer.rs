@@ -135,6 +135,8 @@ pub struct Writer<S: Store = Disk> {
     raw: Option<S::File>,
     /// What other programs write during a save.
     own: OwnWrites,
+    /// Why a copy could not take FILE's name, when it had been made: no other is made.
+    no_copies: Option<String>,
 }
 
 impl Writer<Disk> {
@@ -175,6 +177,7 @@ impl<S: Store> Writer<S> {
             rejected: RejectedText::new(&other_directories()),
             raw: None,
             own: OwnWrites::default(),
+            no_copies: None,
         };
         Ok(Writable {
             writer,
@@ -452,6 +455,9 @@ impl<S: Store> Writer<S> {
         save: &mut Committed<S::File>,
         observer: &mut dyn FnMut(bool),
     ) -> Result<(), SaveFailure> {
+        if let Some(why) = &self.no_copies {
+            return Err(SaveFailure::Impossible(why.clone()));
+        }
         let replace = Replace {
             store: &self.store,
             file: &self.file,
@@ -460,7 +466,15 @@ impl<S: Store> Writer<S> {
             plan,
             grain: self.grain(),
         };
-        let (copy, unsynced) = replace.run(|| observer(false))?;
+        let mut is_made = false;
+        let done = replace.run(|| {
+            is_made = true;
+            observer(false);
+        });
+        if let Err(SaveFailure::Impossible(why)) = &done {
+            self.no_copies = Some(why.clone()).filter(|_| is_made);
+        }
+        let (copy, unsynced) = done?;
         self.own.replaced(copy.of, copy.stat);
         self.file = copy.file;
         self.baseline.stat.id = copy.stat.id;

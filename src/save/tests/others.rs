@@ -221,3 +221,23 @@ fn a_save_says_that_it_writes_file_only_when_a_copy_is_whole() {
     let ops = sim.ops();
     assert_eq!(ops.get(begun.unwrap()), Some(&"exchange"), "{ops:?}");
 }
+
+/// Where names can't be exchanged nor removed, each save left a whole copy of FILE.
+#[test]
+fn no_copy_is_made_again_where_one_could_not_take_the_name() {
+    const EPERM: i32 = 1;
+    let bytes = padded().block(b"abc").bytes();
+    let (sim, mut writer) = open(Sim::new(OsStr::new(NAME), &bytes), true);
+    writer.save(&text("1")).unwrap();
+    let exchange = sim.ops().iter().position(|op| *op == "exchange").unwrap();
+    sim.arm(Trouble {
+        fault: Some((exchange, Fault::Errno(EPERM))),
+        ..Trouble::default()
+    });
+    for note in ["2", "3"] {
+        let saved = writer.save(&text(note)).unwrap();
+        assert_eq!(saved.method, Method::InPlace);
+        assert!(sim.ops().contains(&"exchange") == (note == "2"));
+        sim.arm(Trouble::default());
+    }
+}
