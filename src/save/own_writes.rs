@@ -45,10 +45,11 @@ impl OwnWrites {
         }
     }
 
-    /// A copy has taken FILE's name: of FILE as it was with these attributes, and with these of its own.
-    pub(super) fn replaced(&self, of: Stat, copy: Stat) {
+    /// A copy has taken FILE's name, which has changed its time of change: of FILE as it was with these attributes, and with these of its
+    /// own when it was whole, and `now`.
+    pub(super) fn replaced(&self, of: Stat, copy: &Stat, now: io::Result<Stat>) {
         self.look(Ok(of));
-        self.last.set(Some(copy));
+        self.last.set(now.ok().filter(|now| now.has_bytes_of(copy)));
     }
 
     /// FILE's attributes before the save and `now`, behind it; `None` if another program may have written FILE in between.

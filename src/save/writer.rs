@@ -356,17 +356,6 @@ impl<S: Store> Writer<S> {
         Ok(())
     }
 
-    /// That FILE has not lost its name during a save in place. If that can't be found out, the next save finds it out.
-    fn check_named(&self, method: Method) -> Result<()> {
-        let id = self.baseline.stat.id;
-        let lost = |found: Option<Stat>| found.is_none_or(|found| found.id != id);
-        if method == Method::InPlace && named(&*self.store, &self.name).is_ok_and(lost) {
-            let why = format!("{} has been replaced by another file", self.name.display());
-            return Err(Error::Stale { why });
-        }
-        Ok(())
-    }
-
     /// J.
     fn in_place(
         &mut self,
@@ -475,7 +464,8 @@ impl<S: Store> Writer<S> {
             self.no_copies = Some(why.clone()).filter(|_| is_made);
         }
         let (copy, unsynced) = done?;
-        self.own.replaced(copy.of, copy.stat);
+        let now = self.store.stat(&copy.file);
+        self.own.replaced(copy.of, &copy.stat, now);
         self.file = copy.file;
         self.baseline.stat.id = copy.stat.id;
         self.raw = self.raw.take().map(|_| copy.writer);

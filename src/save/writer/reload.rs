@@ -4,11 +4,12 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{NotOpened, Writer, locked, writable};
+use super::{Method, NotOpened, Writer, locked, writable};
 use crate::asdf::scan::Scan;
 use crate::error::{Error, Result};
 use crate::save::baseline::{Baseline, named, scanned};
 use crate::save::store::{Store, busy};
+use crate::source::Stat;
 
 impl<S: Store> Writer<S> {
     /// What FILE is, if another program has changed it: if it has another text or other block headers, or another file has its name.
@@ -44,6 +45,17 @@ impl<S: Store> Writer<S> {
         let (store, file) = (&self.store, &self.file);
         self.baseline.stat = self.baseline.compared(store, &self.name, file, &*view)?;
         self.baseline.timed = true;
+        Ok(())
+    }
+
+    /// That FILE has not lost its name during a save in place. If that can't be found out, the next save finds it out.
+    pub(super) fn check_named(&self, method: Method) -> Result<()> {
+        let id = self.baseline.stat.id;
+        let lost = |found: Option<Stat>| found.is_none_or(|found| found.id != id);
+        if method == Method::InPlace && named(&*self.store, &self.name).is_ok_and(lost) {
+            let why = format!("{} has been replaced by another file", self.name.display());
+            return Err(Error::Stale { why });
+        }
         Ok(())
     }
 

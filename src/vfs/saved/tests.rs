@@ -92,6 +92,20 @@ fn a_text_that_another_program_writes_right_behind_a_save_is_shown() {
     assert!(String::from_utf8_lossy(&text).contains("note: 2"));
 }
 
+/// The exchange of names changes the time of change of the new file: that is no other program.
+#[test]
+fn a_save_by_a_new_file_is_not_taken_for_a_change_by_another_program() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let mut writer = vfs.saver.writer().unwrap();
+    let committed = writer
+        .commit(&noted(&"1".repeat(100)), &mut |_| ())
+        .unwrap();
+    assert_eq!(committed.method, Method::Replaced);
+    let (_, now) = committed.around.unwrap();
+    let there = std::fs::metadata(dir.path().join("a.asdf")).unwrap();
+    assert!(Stat::from(&there).is_untouched_since(&now));
+}
+
 /// Once something had touched FILE, its own bytes were read with the layout that its journal was yet to make true.
 #[test]
 fn the_bytes_of_an_unfinished_save_are_shown_when_file_is_touched() {
