@@ -333,9 +333,12 @@ class Session:
         self.must(f"opening {self.data_path(kind, name)}", code, want)
         if code:
             return None
-        if new:
-            ref.draft(name)
         write = flags & os.O_ACCMODE != os.O_RDONLY
+        if new:
+            draft = ref.draft(name)
+            if write:
+                # closing it saves it, even if nothing is written
+                draft.touch(kind, name)
         truncate = bool(flags & os.O_TRUNC) and not new
         handle = ref.open_data(kind, name, write, truncate, bool(flags & os.O_APPEND))
         handle.readable = flags & os.O_ACCMODE != os.O_WRONLY
