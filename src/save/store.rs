@@ -7,6 +7,8 @@
     reason = "sharing a range of bytes and leases have no safe function; see each call"
 )]
 
+mod attributes;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, FlockOperation, IFlags, Mode, OFlags, RenameFlags,
-    SeekFrom, Statx, StatxFlags, StatxTimestamp, XattrFlags,
+    SeekFrom, Statx, StatxFlags, StatxTimestamp,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::Resource;
@@ -454,24 +456,7 @@ impl Store for Disk {
         if (found.uid(), found.gid()) != (made.uid(), made.gid()) {
             std::os::unix::fs::fchown(to, Some(found.uid()), Some(found.gid()))?;
         }
-        let names = attribute_names(from)?;
-        for name in attribute_names(to)? {
-            // a file inherits an access list from its directory, which the permissions that are set below would bring into effect
-            if !names.contains(&name) {
-                match rustix::fs::fremovexattr(to, &*name) {
-                    Err(error) if !name.as_bytes().starts_with(b"security.") => {
-                        return Err(error.into());
-                    }
-                    _ => {}
-                }
-            }
-        }
-        for name in names {
-            let value = attribute(from, &name)?;
-            if attribute(to, &name).ok().as_ref() != Some(&value) {
-                rustix::fs::fsetxattr(to, &*name, &value, XattrFlags::empty())?;
-            }
-        }
+        attributes::copy(from, to)?;
         to.set_permissions(found.permissions())
     }
 
@@ -582,32 +567,6 @@ impl Store for Disk {
     fn user(&self) -> u32 {
         rustix::process::geteuid().as_raw()
     }
-}
-
-/// Names of the extended attributes, those that a filesystem without any has not.
-fn attribute_names(file: &File) -> io::Result<Vec<OsString>> {
-    let len = match rustix::fs::flistxattr(file, &mut [0u8; 0]) {
-        Ok(_) => 64 << 10,
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
-        Err(error) => return Err(error.into()),
-    };
-    let mut names = vec![0; len];
-    let len = rustix::fs::flistxattr(file, &mut names[..])?;
-    names.truncate(len);
-    Ok(names
-        .split(|&byte| byte == 0)
-        .filter(|name| !name.is_empty())
-        .map(|name| OsStr::from_bytes(name).to_owned())
-        .collect())
-}
-
-fn attribute(file: &File, name: &OsStr) -> io::Result<Vec<u8>> {
-    /// The longest value that Linux has (`XATTR_SIZE_MAX`).
-    const LONGEST: usize = 64 << 10;
-    let mut value = vec![0; LONGEST];
-    let len = rustix::fs::fgetxattr(file, name, &mut value[..])?;
-    value.truncate(len);
-    Ok(value)
 }
 
 #[cfg(test)]

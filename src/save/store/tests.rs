@@ -1,3 +1,5 @@
+use rustix::fs::XattrFlags;
+
 use super::*;
 
 fn disk() -> (tempfile::TempDir, Disk) {
@@ -71,7 +73,10 @@ fn attributes_are_taken_over() {
         to.metadata().unwrap().mode(),
         from.metadata().unwrap().mode()
     );
-    assert_eq!(attribute(&to, OsStr::new("user.note")).unwrap(), b"kept");
+    assert_eq!(
+        attributes::value(&to, OsStr::new("user.note")).unwrap(),
+        b"kept"
+    );
 }
 
 /// A save by a new file gave FILE the access list that new files in its directory get.
@@ -105,8 +110,8 @@ fn a_copy_has_no_attribute_that_it_inherits_or_had_before() {
     rustix::fs::fsetxattr(&to, "user.note", b"old", XattrFlags::empty()).unwrap();
     disk.imitate(&from, &to).unwrap();
     assert_eq!(
-        attribute_names(&to).unwrap(),
-        attribute_names(&from).unwrap()
+        attributes::names(&to).unwrap(),
+        attributes::names(&from).unwrap()
     );
     assert_eq!(to.metadata().unwrap().mode() & 0o777, 0o660);
     // a file whose list gives its group nothing, and has a mask in the place of the group's bits
