@@ -50,7 +50,8 @@ pub fn bucket(remote: &Remote, prefix: Location) -> Box<dyn Listable> {
 struct RemoteFile {
     remote: Remote,
     at: Location,
-    /// What it said last; or its error, as to ask a server that does not answer takes long.
+    /// What it said last, also if it can't be asked now. If it has never said anything, or said that there is no such file: the error, as
+    /// to ask a server that does not answer takes long.
     known: Renewed<Result<Stat>>,
 }
 
@@ -63,16 +64,22 @@ impl fmt::Debug for RemoteFile {
 impl FarFile for RemoteFile {
     fn stat(&self) -> io::Result<Stat> {
         let found = self.known.get(|last| {
+            let before = last.and_then(Result::ok);
             let found = self.remote.probe(&self.at).map_err(Error::from);
-            let before = last.and_then(Result::ok).map(|stat| stat.size);
             let stat = found.map(|identity| Stat {
                 // it was counted when the file was opened
                 size: before
                     .filter(|_| !identity.says_size())
-                    .unwrap_or(identity.size()),
+                    .map_or(identity.size(), |before| before.size),
                 ..stat_of(&identity)
             });
-            stat.inspect_err(|error| warn!("{error}"))
+            let stat = stat.inspect_err(|error| warn!("{error}"));
+            let is_gone = |error: &Error| error.to_system().kind() == io::ErrorKind::NotFound;
+            match (stat, before) {
+                // any other error says nothing of the file
+                (Err(error), Some(before)) if !is_gone(&error) => Ok(before),
+                (stat, _) => stat,
+            }
         });
         found.map_err(|error| error.to_system())
     }
@@ -169,6 +176,11 @@ fn stat(id: impl Hash, size: u64, modified: Option<SystemTime>) -> Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Cache;
+    use crate::remote::RemoteOptions;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicU16, Ordering};
     use std::time::Duration;
 
     #[test]
@@ -185,5 +197,43 @@ mod tests {
             assert!(!a.has_bytes_of(&other));
         }
         assert_eq!(a.modified(), at(5).unwrap());
+    }
+
+    /// After one failure the file of a server that sends no length was taken for another one, and a file of a list had no attributes.
+    #[test]
+    fn a_server_that_cannot_be_asked_says_nothing_of_a_file() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let status = Arc::new(AtomicU16::new(200));
+        let now = Arc::clone(&status);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.read(&mut [0; 4096]);
+                let status = now.load(Ordering::Relaxed);
+                let body = if status == 200 { "all of it" } else { "" };
+                let answer = format!(
+                    "HTTP/1.1 {status} x\r\nETag: \"a\"\r\nConnection: close\r\n\r\n{body}"
+                );
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        let at = Location::parse(&format!("http://127.0.0.1:{port}/a.asdf"));
+        let file = RemoteFile {
+            remote: Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap(),
+            at: at.unwrap().unwrap(),
+            known: Renewed::new(PAUSE),
+        };
+        let opened = file.open().unwrap().stat;
+        assert_eq!(opened.size, 9);
+        for answers in [403, 200] {
+            status.store(answers, Ordering::Relaxed);
+            file.known.expire();
+            let found = file.stat().unwrap();
+            assert!(found.is_untouched_since(&opened), "{answers}: {found:?}");
+        }
+        status.store(404, Ordering::Relaxed);
+        file.known.expire();
+        let gone = file.stat().unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
     }
 }
