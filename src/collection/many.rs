@@ -247,6 +247,7 @@ impl Many {
                 let kind = ItemKind::of(&stat);
                 let found = self.items().of(item, kind, name);
                 let found = found.ok_or(Error::TooBig("2^24 names are known"))?;
+                self.members.note_there(found);
                 Ok((found, self.item_attr(kind, &stat)))
             }
             Err(error) => {
@@ -289,7 +290,9 @@ impl Many {
             if missing.is_empty() {
                 break;
             }
-            missing.remove(found);
+            if missing.remove(found) {
+                self.members.note_there(*found);
+            }
         }
         for gone in missing {
             self.note_gone(gone);
@@ -344,8 +347,10 @@ impl Many {
     /// Closes idle members whose files are gone, so that their space on the disk becomes free.
     pub(super) fn close_missing(&self) {
         for item in self.members.items() {
-            if let Err(Error::NotFound) = self.look_at(item) {
-                self.note_gone(item);
+            match self.look_at(item) {
+                Ok(_) => self.members.note_there(item),
+                Err(Error::NotFound) => self.note_gone(item),
+                Err(_) => {}
             }
         }
     }

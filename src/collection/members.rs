@@ -80,7 +80,7 @@ struct MemberTable {
     trees: HashMap<Item, Vec<Arc<ClosedTree>>>,
     /// What members that are closed have left.
     remains: HashMap<Item, Remains>,
-    /// When the files of members that have left something were first found to be gone.
+    /// When the files of members that have left something were first found to be gone, if they have not been found there since.
     gone: HashMap<Item, Instant>,
     /// Counts the uses.
     clock: u64,
@@ -274,6 +274,11 @@ impl Members {
         // its file is closed with the lock released
         drop(entry);
         lost
+    }
+
+    /// Notes that the file of a member is there.
+    pub(super) fn note_there(&self, item: Item) {
+        self.lock().gone.remove(&item);
     }
 
     /// Closes idle members that have the same file open by another name: one of them may hold its lock.

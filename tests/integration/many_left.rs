@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -173,6 +174,27 @@ fn scratch_files_go_with_a_file_that_is_removed() {
     assert!(said.contains(lost), "{said}");
     let named = mount.attribute("", "user.asdf.scratch");
     assert_eq!(named.as_deref(), Some("a.asdf: note (30720 bytes)"));
+}
+
+/// A file that came back was not noted: when it was replaced later, it counted as gone since the first time.
+#[test]
+fn scratch_files_stay_with_a_file_that_is_replaced_twice() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf", "b.asdf"]);
+    let mount = Mount::new(dir.path(), &["-o", "open=1"]);
+    fs::write(mount.path("a.asdf/note"), "x").unwrap();
+    close_all_but(&mount, dir.path(), "b.asdf");
+    let file = dir.path().join("a.asdf");
+    for n in 0..2 {
+        fs::remove_file(&file).unwrap();
+        mount.text(".asdf-mount/status");
+        fs::write(&file, sample(n).bytes()).unwrap();
+        mount.text(".asdf-mount/status");
+        std::thread::sleep(Duration::from_millis(2500));
+    }
+    assert_eq!(mount.read("a.asdf/note").unwrap(), b"x");
 }
 
 /// `-u` passed by what a member had to tell that was opened at that moment.
