@@ -251,12 +251,13 @@ impl Many {
                 Ok((found, self.item_attr(kind, &stat)))
             }
             Err(error) => {
+                let error = failed(&way, error);
                 let known = self.items().find(item, ItemKind::Member, name);
-                // closes the file, so that its space on the disk becomes free if it was removed
-                if let Some(known) = known {
+                // closes the file, so that its space on the disk becomes free
+                if let (Some(known), Error::NotFound) = (known, &error) {
                     self.note_gone(known);
                 }
-                Err(failed(&way, error))
+                Err(error)
             }
         }
     }

@@ -5,9 +5,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tempfile::TempDir;
 
 use crate::common::{Mount, PROGRAM, asdf_mount, can_mount, daemons_of, eventually, run};
@@ -194,6 +195,35 @@ fn scratch_files_stay_with_a_file_that_is_replaced_twice() {
         mount.text(".asdf-mount/status");
         std::thread::sleep(Duration::from_millis(2500));
     }
+    assert_eq!(mount.read("a.asdf/note").unwrap(), b"x");
+}
+
+/// A file that could not be looked at counted as removed.
+#[test]
+fn scratch_files_stay_while_their_file_cannot_be_looked_at() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf", "b.asdf"]);
+    let mount = Mount::new(dir.path(), &["-o", "open=1"]);
+    fs::write(mount.path("a.asdf/note"), "x").unwrap();
+    close_all_but(&mount, dir.path(), "b.asdf");
+    let daemon = Pid::from_raw(daemons_of(&mount.dir)[0]);
+    let limit = |current| {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current, maximum };
+        prlimit(daemon, Resource::Nofile, limit).unwrap().current
+    };
+    let before = limit(Some(1));
+    let begun = Instant::now();
+    let mut failed = 0;
+    while begun.elapsed() < Duration::from_secs(4) {
+        let looked = fs::metadata(mount.path("a.asdf"));
+        failed += usize::from(looked.is_err_and(|error| is_lack(&error)));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    limit(before);
+    assert!(failed > 1, "what the test is about");
     assert_eq!(mount.read("a.asdf/note").unwrap(), b"x");
 }
 
