@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use object_store::{GetOptions, GetRange};
 use tokio::time::timeout_at;
 
-use super::client::StoredObject;
+use super::client::{StoredObject, UnwantedAnswer};
 use super::error::RemoteError;
 use super::failure::{AttemptFailure, Patience};
 use super::identity::Identity;
@@ -76,7 +76,13 @@ impl Flight {
         };
         let answer = self.stored.store.get_opts(&self.stored.path, options);
         let answer = timeout_at(self.patience.until(), answer).await;
-        let answer = answer.map_err(|_| AttemptFailure::Stalled)??;
+        let answer = answer.map_err(|_| AttemptFailure::Stalled)?;
+        let answer = answer.map_err(|error| match AttemptFailure::from(error) {
+            AttemptFailure::Refused(UnwantedAnswer { status: 416, .. }) => {
+                AttemptFailure::Changed(format!("shorter, no more {}", self.identity))
+            }
+            failure => failure,
+        })?;
         let found = Identity::of(&answer.meta);
         if !self.identity.is_same(&found) {
             return Err(AttemptFailure::Changed(format!(

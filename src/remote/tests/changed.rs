@@ -61,6 +61,25 @@ fn a_weak_tag_is_compared_and_not_asked_for() {
     assert!(read_all(&*object, u64::MAX).unwrap() == bytes);
 }
 
+/// The error was one of the server, and what was here of the old state could be read on.
+#[test]
+fn an_object_that_has_become_shorter_has_changed() {
+    let bytes = bytes(MIB);
+    let len = Arc::new(AtomicUsize::new(MIB));
+    let now = Arc::clone(&len);
+    let stub = Stub::new(move |request| {
+        let len = now.load(Ordering::Relaxed);
+        Answer::part(request, &bytes[..len]).with("ETag", &format!("W/\"{len}\""))
+    });
+    let object = open(&remote(), &stub).unwrap();
+    len.store(300_000, Ordering::Relaxed);
+    for offset in [600_000, 0] {
+        let error = object.read_exact_at(&mut [0; 9], offset).unwrap_err();
+        assert!(matches!(error, Library::Stale { .. }), "{error}");
+    }
+    assert!(object.changed());
+}
+
 /// Each state is filled with its own number, so that a read with two of them is seen.
 #[test]
 fn ten_thousand_reads_while_the_object_is_replaced_have_no_wrong_byte() {
