@@ -271,13 +271,23 @@ impl Contents {
         }
     }
 
-    /// A directory of the file system that it is on, of a list that of its first file; nothing of what lies far away.
+    /// A directory of the file system that it is on, of a list that of the first file that has one; nothing of what lies far away.
+    ///
+    /// # Errors
+    /// Of the system.
     pub(super) fn any_directory(&self) -> io::Result<Option<OwnedFd>> {
         match self {
             Self::Mirror(root, _) => root.open(Path::new(""), OFlags::PATH).map(Some),
             Self::List(files) => {
-                let near = files.values().find(|file| !file.is_far());
-                near.map(FilePath::directory).transpose()
+                let near = files.values().filter(|file| !file.is_far());
+                let mut found = Ok(None);
+                for directory in near.map(FilePath::directory) {
+                    found = directory.map(Some);
+                    if found.is_ok() {
+                        break;
+                    }
+                }
+                found
             }
             Self::Listing(_) => Ok(None),
         }
@@ -362,5 +372,22 @@ mod tests {
         ] {
             assert_eq!(kind(path), want, "{path:?}");
         }
+    }
+
+    /// Without the directory of its first file, the whole mount had no sizes, and `df` failed.
+    #[test]
+    fn the_disk_of_a_list_is_that_of_any_file_whose_directory_is_there() {
+        let place = tempfile::TempDir::new().unwrap();
+        let [gone, there] = ["gone/a.asdf", "b.asdf"].map(|name| place.path().join(name));
+        let list = |paths: &[&Path]| {
+            let files = paths.iter().map(|path| {
+                let name = path.file_name().unwrap().to_owned();
+                (name, FilePath::from(*path))
+            });
+            Contents::List(files.collect()).any_directory()
+        };
+        assert!(list(&[&gone, &there]).unwrap().is_some());
+        assert!(list(&[&gone]).is_err());
+        assert!(list(&[]).unwrap().is_none());
     }
 }
