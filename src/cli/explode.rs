@@ -100,11 +100,11 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
     let fail = |error: Error| unwritten(file, &error);
     let count = original.snapshot.layout().blocks.len();
     let ending = format!("{count:04}.asdf").len();
-    let stem = original.path.file_stem().unwrap_or_default();
+    let stem = file.file_stem().unwrap_or_default();
     let stem = save::short_enough(stem, ending);
     let stem = stem.to_string_lossy();
     let name = |n: usize| format!("{stem}{n:04}.asdf");
-    let tree = directory.join(original.path.file_name().unwrap_or_default());
+    let tree = directory.join(file.file_name().unwrap_or_default());
     let text = exploded_text(&original.snapshot, &name).map_err(fail)?;
     let kept = kept(&original.snapshot).map_err(fail)?;
     std::fs::create_dir_all(directory)
@@ -341,6 +341,13 @@ mod tests {
         );
         assert_eq!(again.layout().blocks[1].compression, *b"zlib");
         assert_eq!(read_all(&*again.stored(1).unwrap(), 100).unwrap(), ZLIB);
+        // the tree has the name that the file is called by
+        let link = dir.path().join("latest.asdf");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let linked = dir.path().join("linked");
+        explode(&linked, &link, &options()).unwrap();
+        assert!(linked.join("latest0000.asdf").exists());
+        assert_eq!(arrays(&linked.join("latest.asdf")), arrays(&file));
         // what a run that was killed has made is used again, and what it had begun goes
         std::fs::remove_file(&tree).unwrap();
         std::fs::remove_file(parts.join("é x0001.asdf")).unwrap();
