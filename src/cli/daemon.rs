@@ -87,6 +87,11 @@ fn daemon(arguments: &[OsString]) -> std::io::Result<Command> {
     Ok(daemon)
 }
 
+/// Takes out of a command's environment what the parent has told the daemon there.
+pub(super) fn keep_own(command: &mut Command) -> &mut Command {
+    command.env_remove(DAEMON).env_remove(far::URLS)
+}
+
 /// The failure to start the daemon.
 fn not_started(error: &std::io::Error) -> Failure {
     Failure::new(Exit::Other, format!("starting the daemon: {error}"))

@@ -26,7 +26,7 @@ use crate::save::FilePath;
 use servers::{Location, Remote};
 
 /// The environment variable with the URLs for the daemon: for each the text that is shown of it, and the URL, a line each.
-const URLS: &str = "ASDF_MOUNT_URLS";
+pub(super) const URLS: &str = "ASDF_MOUNT_URLS";
 
 /// The URLs that the command line names, by the text that is shown of them.
 #[derive(Debug, Clone, Default)]

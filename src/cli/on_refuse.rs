@@ -7,6 +7,7 @@ use std::thread;
 
 use log::warn;
 
+use super::daemon;
 use crate::vfs::{Error, Vfs};
 
 /// Whether the command runs. It is run once at a time, for whatever file of the mount.
@@ -38,7 +39,7 @@ pub(super) fn run_when_refused(vfs: &Vfs, path: &Path, command: &str) {
 /// Runs the command to its end. What it has to say is in its environment, so that no text is taken for a part of the command.
 fn run(command: &str, path: &Path, why: &Error) {
     let line = why.line().map(|line| line.to_string());
-    let ended = Command::new("/bin/sh")
+    let ended = daemon::keep_own(&mut Command::new("/bin/sh"))
         .args(["-c", command])
         .env("ASDF_MOUNT_FILE", path)
         .env("ASDF_MOUNT_LINE", line.unwrap_or_default())

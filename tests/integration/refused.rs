@@ -47,6 +47,28 @@ fn a_command_is_run_when_a_text_is_refused() {
     });
 }
 
+/// It was told that it is the daemon: a mount that it made never went into the background.
+#[test]
+fn the_command_has_the_environment_that_the_mount_was_made_with() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    let told = dir.path().join("told");
+    let command = format!("on-refuse=env > {0}.tmp; mv {0}.tmp {0}", told.display());
+    let mount = Mount::new(&file, &["-o", &command]);
+    let bad = mount.text("tree.yaml").replace("a: 1", "a: [");
+    fs::write(mount.path("tree.yaml"), bad).unwrap();
+    eventually("the command has run", || told.exists());
+    let said = fs::read_to_string(&told).unwrap();
+    let has = |name: &str| said.lines().any(|line| line.starts_with(name));
+    assert!(has("ASDF_MOUNT_FILE="), "{said}");
+    for own in ["ASDF_MOUNT_DAEMON=", "ASDF_MOUNT_URLS="] {
+        assert!(!has(own), "{said}");
+    }
+}
+
 /// fsync(2) and close(2) refuse it both.
 #[test]
 fn a_command_is_run_once_for_a_text_that_is_synced_and_closed() {
