@@ -245,6 +245,17 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
+    /// An error of reading the data of a file, if it tells of the file. A lack of descriptors or memory, or a server that does not give what
+    /// it has, does not: then the file is not checked.
+    fn told_of(&self, path: &Path, error: Error) -> Result<Error, Failure> {
+        let is_far = self.options.urls.has(path);
+        let is_of_server = is_far && matches!(error, Error::Io { .. } | Error::Stale { .. });
+        if is_of_server || is_lack(&error) {
+            return Err(Failure::reading(path, &error));
+        }
+        Ok(error)
+    }
+
     /// Checks one file. Gives the verdict and the lines to print.
     fn file(&self, path: &Path) -> Result<(Verdict, Vec<u8>), Failure> {
         let mut findings = Findings::new(path);
@@ -414,13 +425,14 @@ fn check_blocks(
     };
     for (n, header) in blocks.iter().enumerate() {
         if is_left_out(header) {
-            check_stored(snapshot, n, header, &mut done, findings);
+            check_stored(check, snapshot, n, &mut done, findings)?;
             continue;
         }
         match snapshot.verify_checksum(n, &mut done) {
-            // the machine lacks something: the file may be sound
-            Err(error) if is_lack(&error) => return Err(Failure::reading(findings.path, &error)),
-            Err(error) => findings.note(Verdict::Damaged, &error.at(Place::Block(n)).to_string()),
+            Err(error) => {
+                let error = check.told_of(path, error)?.at(Place::Block(n));
+                findings.note(Verdict::Damaged, &error.to_string());
+            }
             Ok(ChecksumState::Wrong) => {
                 findings.note(
                     Verdict::Damaged,
@@ -433,10 +445,7 @@ fn check_blocks(
             && snapshot.checksum_state(n) != ChecksumState::Decoded
             && let Err(error) = snapshot.block(n).and_then(|block| md5(&*block, &mut done))
         {
-            if is_lack(&error) {
-                return Err(Failure::reading(findings.path, &error));
-            }
-            let error = error.at(Place::Block(n));
+            let error = check.told_of(path, error)?.at(Place::Block(n));
             findings.note(verdict(&error), &error.to_string());
             continue;
         }
@@ -446,7 +455,10 @@ fn check_blocks(
                 let text = format!("block {n}: the {code} stream goes on behind its {len} bytes");
                 findings.note(Verdict::Suspicious, &text);
             }
-            Err(error @ Error::Io { .. }) => findings.note(Verdict::Damaged, &error.to_string()),
+            Err(error @ Error::Io { .. }) => {
+                let error = check.told_of(path, error)?;
+                findings.note(Verdict::Damaged, &error.to_string());
+            }
             // any other damage of the block has been told above
             Ok(false) | Err(_) => {}
         }
@@ -456,17 +468,23 @@ fn check_blocks(
 
 /// Reads the stored bytes of a block that is not decoded. `done` is told how many were read.
 fn check_stored(
+    check: &Check<'_>,
     snapshot: &Snapshot,
     n: usize,
-    header: &BlockHeader,
     done: &mut dyn FnMut(u64),
     findings: &mut Findings<'_>,
-) {
+) -> Result<(), Failure> {
+    let Some(header) = snapshot.layout().blocks.get(n) else {
+        return Ok(());
+    };
     let stored = snapshot.stored(n);
     let sum = stored.and_then(|stored| md5(&*stored, done));
     let len = header.data_size;
     match sum {
-        Err(error) => findings.note(Verdict::Damaged, &error.at(Place::Block(n)).to_string()),
+        Err(error) => {
+            let error = check.told_of(findings.path, error)?.at(Place::Block(n));
+            findings.note(Verdict::Damaged, &error.to_string());
+        }
         Ok(sum) => {
             let matches = header.has_checksum() && sum == header.checksum;
             let but = if matches {
@@ -480,4 +498,5 @@ fn check_stored(
             findings.note(Verdict::Suspicious, &text);
         }
     }
+    Ok(())
 }

@@ -537,6 +537,24 @@ fn what_looks_at_files_looks_at_urls() {
     assert_eq!(refused.code, 2, "{refused:?}");
 }
 
+/// The file was said to be damaged.
+#[test]
+fn a_server_that_goes_away_says_nothing_of_the_file_that_is_checked() {
+    let (server, ..) = served();
+    let url = server.url("/d/a.asdf");
+    let check = || asdf_mount(["--check", "-o", "timeout=1", url.to_str().unwrap()]);
+    assert_eq!(check().code, 0);
+    let asked = server.state().requests.len();
+    server.end_after(asked / 4 * 3);
+    let checked = check();
+    assert_eq!(
+        (checked.code, checked.stdout.as_str()),
+        (11, ""),
+        "{checked:?}"
+    );
+    assert!(checked.stderr.contains("/d/a.asdf: "), "{checked:?}");
+}
+
 #[test]
 fn the_directory_of_a_url_is_named_after_its_last_part() {
     if !can_mount() {

@@ -26,6 +26,8 @@ pub(crate) struct State {
     files: BTreeMap<String, (Arc<Vec<u8>>, u32)>,
     /// The file that is not answered for.
     hung: Option<String>,
+    /// Behind so many requests no file is answered for.
+    ends: Option<usize>,
     /// The requests for files: the first line and the headers.
     pub(crate) requests: Vec<String>,
 }
@@ -61,6 +63,12 @@ impl Server {
     pub(crate) fn hang(&self, path: Option<&str>) {
         self.state().hung = path.map(str::to_owned);
         self.shared.released.notify_all();
+    }
+
+    /// Answers so many more requests for files, and then no other.
+    pub(crate) fn end_after(&self, more: usize) {
+        let mut state = self.state();
+        state.ends = Some(state.requests.len() + more);
     }
 
     /// The URL of the file at a path.
@@ -104,6 +112,9 @@ fn serve(connection: &TcpStream, shared: &Shared) -> Option<()> {
         }
         let mut state = shared.state.lock().ok()?;
         state.requests.push(request.clone());
+        if state.ends.is_some_and(|ends| state.requests.len() > ends) {
+            return None;
+        }
         while state.hung.as_deref() == Some(path) {
             let limit = Duration::from_mins(1);
             state = shared.released.wait_timeout(state, limit).ok()?.0;
