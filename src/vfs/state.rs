@@ -67,15 +67,20 @@ impl State {
         }
     }
 
-    /// The state that follows this one with `snapshot`. Without `stat`, FILE's times are not known.
+    /// The state that follows this one with `snapshot`. Without `stat`, FILE's times are not known, but it is the file of `snapshot`.
     pub(super) fn next(&self, snapshot: Arc<Snapshot>, stat: Option<Stat>) -> Self {
         let timed = stat.is_some();
+        let untimed = || Stat {
+            id: snapshot.stat().map_or(self.stat.id, |stat| stat.id),
+            ..self.stat
+        };
+        let stat = stat.unwrap_or_else(untimed);
         Self {
             timed,
             file_epoch: self.file_epoch,
             numbers: Arc::clone(&self.numbers),
             views: self.views.next(),
-            ..Self::new(snapshot, stat.unwrap_or(self.stat))
+            ..Self::new(snapshot, stat)
         }
     }
 
@@ -260,5 +265,26 @@ impl Names {
             Self::Arrays(..) => return None,
         };
         Some((name, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::vfs::testing::writable;
+
+    /// It was the file that a save had replaced: under another name, the new one stayed locked for as long as the mount.
+    #[test]
+    fn a_state_whose_times_are_not_known_is_of_the_file_that_it_shows() {
+        let (_dir, vfs) = writable(&Sample::new().text(b"#ASDF 1.0.0\n").block(b"abc"));
+        let other = Stat {
+            id: (0, 0),
+            ..vfs.stat()
+        };
+        let snapshot = vfs.snapshot();
+        let old = State::new(Arc::clone(&snapshot), other);
+        let new = old.next(snapshot, None);
+        assert_eq!((new.timed, new.stat.id), (false, vfs.stat().id));
     }
 }
