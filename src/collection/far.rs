@@ -50,9 +50,23 @@ pub fn bucket(remote: &Remote, prefix: Location) -> Box<dyn Listable> {
 struct RemoteFile {
     remote: Remote,
     at: Location,
-    /// What it said last, also if it can't be asked now. If it has never said anything, or said that there is no such file: the error, as
-    /// to ask a server that does not answer takes long.
-    known: Renewed<Result<Stat>>,
+    known: Renewed<Said>,
+}
+
+/// What a server has said of a file.
+#[derive(Clone)]
+struct Said {
+    /// The last that it said, also if it can't be asked now. If it has never said anything, or said that there is no such file, the error.
+    stat: Result<Stat>,
+    /// Why it could not be asked last. As to ask a server that does not answer takes long, the file is not opened for some time then.
+    failure: Option<Error>,
+}
+
+impl From<Result<Stat>> for Said {
+    fn from(stat: Result<Stat>) -> Self {
+        let failure = stat.as_ref().err().cloned();
+        Self { stat, failure }
+    }
 }
 
 impl fmt::Debug for RemoteFile {
@@ -64,7 +78,7 @@ impl fmt::Debug for RemoteFile {
 impl FarFile for RemoteFile {
     fn stat(&self) -> io::Result<Stat> {
         let found = self.known.get(|last| {
-            let before = last.and_then(Result::ok);
+            let before = last.and_then(|said| said.stat.ok());
             let found = self.remote.probe(&self.at).map_err(Error::from);
             let stat = found.map(|identity| Stat {
                 // it was counted when the file was opened
@@ -75,16 +89,23 @@ impl FarFile for RemoteFile {
             });
             let stat = stat.inspect_err(|error| warn!("{error}"));
             let is_gone = |error: &Error| error.to_system().kind() == io::ErrorKind::NotFound;
-            match (stat, before) {
+            let said = Said::from(stat);
+            match (&said.failure, before) {
                 // any other error says nothing of the file
-                (Err(error), Some(before)) if !is_gone(&error) => Ok(before),
-                (stat, _) => stat,
+                (Some(error), Some(before)) if !is_gone(error) => Said {
+                    stat: Ok(before),
+                    ..said
+                },
+                _ => said,
             }
         });
-        found.map_err(|error| error.to_system())
+        found.stat.map_err(|error| error.to_system())
     }
 
     fn open(&self) -> Result<OpenFile> {
+        if let Some(failure) = self.known.fresh().and_then(|said| said.failure) {
+            return Err(failure);
+        }
         let begun = Instant::now();
         let object = self.remote.open(&self.at)?;
         let identity = object.identity();
@@ -95,7 +116,7 @@ impl FarFile for RemoteFile {
             );
         }
         let stat = stat_of(identity);
-        self.known.learn(begun, Ok(stat));
+        self.known.learn(begun, Ok(stat).into());
         Ok(OpenFile {
             local: None,
             bytes: object,
@@ -230,7 +251,13 @@ mod tests {
             file.known.expire();
             let found = file.stat().unwrap();
             assert!(found.is_untouched_since(&opened), "{answers}: {found:?}");
+            assert_eq!(file.open().is_ok(), answers == 200, "{answers}");
         }
+        status.store(403, Ordering::Relaxed);
+        file.known.expire();
+        file.stat().unwrap();
+        status.store(200, Ordering::Relaxed);
+        assert!(file.open().is_err(), "it is not asked so soon again");
         status.store(404, Ordering::Relaxed);
         file.known.expire();
         let gone = file.stat().unwrap_err();

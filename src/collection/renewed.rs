@@ -76,6 +76,12 @@ impl<T: Clone> Renewed<T> {
         value
     }
 
+    /// The value, if it is not old.
+    #[cfg(feature = "remote")]
+    pub(super) fn fresh(&self) -> Option<T> {
+        locked(&self.state).fresh()
+    }
+
     /// Takes the answer that a server has just given, and that was asked for at `begun`.
     pub(super) fn learn(&self, begun: Instant, value: T) {
         let pause = begun.elapsed().saturating_mul(self.pause).max(INTERVAL);
