@@ -70,24 +70,28 @@ impl<'t> JsonNode<'t> {
         }
     }
 
-    /// Writes the entries of a mapping, its own first, then those that it merges and does not have.
+    /// Writes the entries of a mapping, its own first, then those that it merges and does not have. Of equal keys, the last one counts.
     fn entries<M: SerializeMap>(self, map: &mut M) -> Result<(), M::Error> {
         let mut seen = HashSet::new();
         for part in self.node.merged().take(MOST_MERGED) {
-            for (key, value) in part.entries().filter(|(key, _)| !key.is_merge()) {
-                let name = match key.text() {
-                    Some(text) if text.starts_with('!') => format!("!{text}"),
-                    Some(text) => text.to_owned(),
-                    None => {
-                        serde_json::to_string(&Self::new(key, self.file_of)).unwrap_or_default()
-                    }
-                };
-                if seen.insert(name.clone()) {
-                    map.serialize_entry(&name, &Self::new(value, self.file_of))?;
-                }
+            let own = part.entries().filter(|(key, _)| !key.is_merge());
+            let mut own: Vec<_> = own.map(|(key, value)| (self.name(key), value)).collect();
+            own.reverse();
+            own.retain(|(name, _)| seen.insert(name.clone()));
+            for (name, value) in own.into_iter().rev() {
+                map.serialize_entry(&name, &Self::new(value, self.file_of))?;
             }
         }
         Ok(())
+    }
+
+    /// What a key is called in JSON.
+    fn name(self, key: Node<'_>) -> String {
+        match key.text() {
+            Some(text) if text.starts_with('!') => format!("!{text}"),
+            Some(text) => text.to_owned(),
+            None => serde_json::to_string(&JsonNode::new(key, self.file_of)).unwrap_or_default(),
+        }
     }
 }
 
@@ -174,5 +178,15 @@ mod tests {
         assert_eq!(json, want);
         let text = serde_json::to_string(&root).unwrap();
         assert_eq!(text.matches("\"!tag\"").count(), 4, "{text}");
+    }
+
+    #[test]
+    fn of_equal_keys_the_last_one_counts() {
+        let text = "#ASDF 1.0.0\n%YAML 1.1\n---\n\
+            k: 1\nm: &m {x: 1, y: 5}\nn: {x: 3, x: 4, <<: *m, y: 6, y: 7}\nk: 2\n...\n";
+        let tree = Tree::parse(text).unwrap();
+        let root = JsonNode::new(tree.root().unwrap(), &|_| None);
+        let json = serde_json::to_string(&root).unwrap();
+        assert_eq!(json, r#"{"m":{"x":1,"y":5},"n":{"x":4,"y":7},"k":2}"#);
     }
 }
