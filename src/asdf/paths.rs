@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::names::{Name, Unnamed, escape, odd_names};
-use super::outline::column::MAX_QUANTITY;
+use super::outline::column::{MAX_QUANTITY, is_tagged};
 use super::outline::pointer::reference;
 use super::outline::{Outline, Place, PlaceId, What};
 use super::tree::{Node, Tree};
@@ -149,19 +149,16 @@ impl Paths {
     /// The unit that the collection around the array at a place gives to it, if that is a quantity or a table's column.
     pub(super) fn unit(&self, id: PlaceId) -> Option<&str> {
         let place = self.outline.place(id)?;
-        let key = self.tree.key(place.component)?;
         let around = self.node(place.parent)?;
-        let name = around.tag()?.rsplit('/').next()?;
-        let gives = match key {
-            "value" => name.starts_with("quantity-"),
-            "data" => name.starts_with("column-"),
+        let gives = match self.tree.key(place.component)? {
+            "value" => is_tagged(around, &["quantity-"]),
+            "data" => is_tagged(around, &["column-", "maskedcolumn-"]),
             _ => false,
         };
         if !gives || around.len() > MAX_QUANTITY {
             return None;
         }
-        let (_, unit) = around.entries().find(|(key, _)| key.is_key("unit"))?;
-        unit.text()
+        around.get("unit")?.text()
     }
 
     /// The key or index of a place in the one above it, as the tree spells it.
@@ -409,11 +406,16 @@ mod tests {
     fn a_quantity_and_a_column_give_their_unit() {
         let found = places(
             "q: !<x/quantity-1.1.0> {value: ARRAY, unit: !<x/unit-1.0.0> Jy}\n\
-            t: [!<x/column-1.0.0> {data: ARRAY, unit: m}]\nn: {value: ARRAY, unit: s}",
+            t: [!<x/column-1.0.0> {data: ARRAY, unit: m}, !<x/maskedcolumn-1.0.0> {data: ARRAY, unit: mm}]\n\
+            n: {value: ARRAY, unit: s}\n\
+            e: !<x/quantity-1.1.0> {unit: kg, <<: &m {unit: g}, value: ARRAY, unit: t}\n\
+            m: !<x/quantity-1.1.0> {value: ARRAY, <<: *m}",
         );
         let unit = |path| found.unit(found.find(path).unwrap());
-        let units = ["q/value", "t/0/data", "n/value"].map(unit);
-        assert_eq!(units, [Some("Jy"), Some("m"), None]);
+        let units = ["q/value", "t/0/data", "t/1/data", "n/value"].map(unit);
+        assert_eq!(units, [Some("Jy"), Some("m"), Some("mm"), None]);
+        // as readers find it: the last of equal keys, or a merged one
+        assert_eq!(["e/value", "m/value"].map(unit), [Some("t"), Some("g")]);
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl<'t> TreeWalk<'t> {
             return;
         };
         if self.columns.insert((place, text)) {
-            self.push(place, Component::Key(name.follow().id()), at.id(), what);
+            self.push(place, Component::Key(name.id()), at.id(), what);
         }
     }
 }
@@ -118,8 +118,7 @@ fn named_data(column: Node<'_>) -> Option<(Node<'_>, Node<'_>)> {
     if !is_tagged(column, &["column-", "maskedcolumn-"]) || column.len() > MAX_QUANTITY {
         return None;
     }
-    let entry = |name| column.entries().find(|(key, _)| key.is_key(name));
-    Some((entry("name")?.1, entry("data")?.1))
+    Some((column.get("name")?, column.get("data")?))
 }
 
 #[cfg(test)]
@@ -166,6 +165,9 @@ mod tests {
         );
         let aliased = format!("a: &a {ARRAY}\n{}", table(&[&column("ra", "*a")]));
         assert_eq!(links(&aliased), ["t/columns/0/data -> a", "t/ra -> a"]);
+        let twice = "!table/column-1.1.0 {name: old, data: ARRAY, data: ARRAY, name: new}";
+        let body = table(&[&twice.replace("ARRAY", ARRAY)]);
+        assert_eq!(links(&body), ["t/new -> t/columns/0/data"]);
         let alone = "!core/table-1.0.0 {columns: [!core/column-1.0.0 {name: x, data: !core/ndarray-1.0.0 [1]}]}";
         assert_eq!(links(alone), ["x -> columns/0/data"]);
     }
