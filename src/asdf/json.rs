@@ -4,7 +4,7 @@
 //! and beside `!value` of a scalar. An array that has files in a mount has the path of one as `!file`. A key of the tree that begins
 //! with `!` has another one in front, so that it is none of these. Aliases and merge keys stand for what they lead to.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -12,27 +12,58 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::Snapshot;
 use super::scalar::Value;
 use super::tree::{Node, NodeKind, Tree};
-use crate::error::Error;
+use crate::error::{Error, Result, unsupported};
 
 /// What tags of YAML's own types begin with.
 const YAML: &str = "tag:yaml.org,2002:";
+/// How many times as long as the text JSON may be, and how many bytes besides.
+const MOST_TIMES: usize = 4;
+const SPARE: usize = 64 << 20;
 /// The most mappings that are merged into one.
 const MOST_MERGED: usize = 1 << 10;
 
-/// Writes a tree as one line of JSON; `null` where there is none. `file_of` gives the path in a mount of the file of the array that a
-/// node declares, if there is one.
+/// A tree as one line of JSON; `null` where there is none. `file_of` gives the path in a mount of the file of the array that a node
+/// declares, if there is one.
 ///
 /// # Errors
-/// Of `out`.
-pub(crate) fn write(
+/// [`Error::Unsupported`] if it is far longer than the text, [`MOST_TIMES`]: by aliases and tags, a short one can stand for endlessly much.
+pub(crate) fn line(
     tree: Option<&Tree>,
     file_of: &dyn Fn(Node<'_>) -> Option<String>,
-    mut out: impl io::Write,
-) -> io::Result<()> {
+) -> Result<Vec<u8>> {
+    let text = tree.map_or(0, |tree| tree.bytes().len());
+    let most = text.saturating_mul(MOST_TIMES).saturating_add(SPARE);
+    let mut line = Bounded {
+        bytes: Vec::new(),
+        room: most,
+    };
     let root = tree.and_then(Tree::root);
     let root = root.map(|root| JsonNode::new(root, file_of));
-    serde_json::to_writer(&mut out, &root)?;
-    out.write_all(b"\n")
+    serde_json::to_writer(&mut line, &root).map_err(|_| {
+        let why = format!("the tree is more than {most} bytes of JSON");
+        unsupported(why)
+    })?;
+    line.bytes.push(b'\n');
+    Ok(line.bytes)
+}
+
+/// Bytes in memory, as long as there is room.
+struct Bounded {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.room.checked_sub(bytes.len());
+        self.room = left.ok_or(io::ErrorKind::OutOfMemory)?;
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The path in a mount of the file of the array that a node of the snapshot's tree declares, if it does and has one.
@@ -42,14 +73,10 @@ pub(crate) fn file_of(snapshot: &Snapshot, node: Node<'_>) -> Option<String> {
     snapshot.arrays().get(number)?.listed_file()
 }
 
-/// Writes the object that stands for a tree that is not valid.
-///
-/// # Errors
-/// Of `out`.
-pub(crate) fn write_error(error: &Error, mut out: impl io::Write) -> io::Result<()> {
-    let object = HashMap::from([("!error", error.to_string())]);
-    serde_json::to_writer(&mut out, &object)?;
-    out.write_all(b"\n")
+/// The line with the object that stands for a tree that is not valid.
+pub(crate) fn error_line(error: &Error) -> Vec<u8> {
+    let object = serde_json::json!({ "!error": error.to_string() });
+    format!("{object}\n").into_bytes()
 }
 
 /// A node and all beneath it, as they are written.
@@ -178,6 +205,19 @@ mod tests {
         assert_eq!(json, want);
         let text = serde_json::to_string(&root).unwrap();
         assert_eq!(text.matches("\"!tag\"").count(), 4, "{text}");
+    }
+
+    #[test]
+    fn a_tree_of_endless_json_is_refused() {
+        let of = |count: usize| {
+            let (list, aliases) = ("!l!a 1, ".repeat(count), "*l, ".repeat(count));
+            let tag = "x".repeat(1000);
+            let text = format!("%TAG !l! tag:{tag}/\n---\nl: &l [{list}]\na: [{aliases}]\n...\n");
+            line(Some(&Tree::parse(text).unwrap()), &|_| None)
+        };
+        assert!(of(10).unwrap().ends_with(b"]]}\n"));
+        let why = of(1000).unwrap_err().to_string();
+        assert!(why.contains("bytes of JSON"), "{why}");
     }
 
     #[test]

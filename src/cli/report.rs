@@ -131,14 +131,9 @@ pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, F
     }
     let fail = |error: &Error| Failure::of(Exit::Damaged, path, error_of(path, error));
     let tree = snapshot.tree().transpose().map_err(fail)?;
-    let mut line = Vec::new();
-    // memory takes all of it
-    let _ = asdf::json::write(
-        tree,
-        &|node| asdf::json::file_of(&snapshot, node),
-        &mut line,
-    );
-    say_bytes(&line)?;
+    let file_of = |node: asdf::tree::Node<'_>| asdf::json::file_of(&snapshot, node);
+    let line = asdf::json::line(tree, &file_of);
+    say_bytes(&line.map_err(|error| fail(&error))?)?;
     Ok(Exit::Ok)
 }
 

@@ -112,22 +112,15 @@ impl Text {
     }
 }
 
-/// `info/tree.json`: the tree on one line, or the object `{"!error": WHY}` if it is not valid; with the files of arrays if they are
+/// `info/tree.json`: the tree on one line, or the object `{"!error": WHY}` if it is not valid or too long; with the files of arrays if they are
 /// `shown`.
 fn tree_json(snapshot: &Snapshot, shown: bool) -> Text {
-    let mut line = Vec::new();
     let file_of = |node: asdf::tree::Node<'_>| json::file_of(snapshot, node).filter(|_| shown);
-    let written = match snapshot.tree().transpose() {
-        Ok(tree) => json::write(tree, &file_of, &mut line),
-        Err(error) => json::write_error(error, &mut line),
-    };
-    // memory takes all of it, and JSON is UTF-8
-    Text(
-        written
-            .ok()
-            .and_then(|()| String::from_utf8(line).ok())
-            .unwrap_or_default(),
-    )
+    let tree = snapshot.tree().transpose().map_err(Clone::clone);
+    let line = tree.and_then(|tree| json::line(tree, &file_of));
+    let line = line.unwrap_or_else(|error| json::error_line(&error));
+    // JSON is UTF-8
+    Text(String::from_utf8(line).unwrap_or_default())
 }
 
 /// `info/blocks.tsv`: one line a block.
