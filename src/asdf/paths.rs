@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::names::{Name, Unnamed, escape, odd_names};
-use super::outline::column::{MAX_QUANTITY, is_tagged};
+use super::outline::column::{MAX_LABEL, MAX_QUANTITY, is_tagged};
 use super::outline::pointer::reference;
 use super::outline::{Outline, Place, PlaceId, What};
 use super::tree::{Node, Tree};
@@ -158,7 +158,8 @@ impl Paths {
         if !gives || around.len() > MAX_QUANTITY {
             return None;
         }
-        around.get("unit")?.text()
+        let unit = around.get("unit")?.text();
+        unit.filter(|unit| unit.len() <= MAX_LABEL)
     }
 
     /// The key or index of a place in the one above it, as the tree spells it.
@@ -414,6 +415,17 @@ mod tests {
         let unit = |path| found.unit(found.find(path).unwrap());
         let units = ["q/value", "t/0/data", "t/1/data", "n/value"].map(unit);
         assert_eq!(units, [Some("Jy"), Some("m"), Some("mm"), None]);
+        let of_len = |len: usize| {
+            let unit = "m".repeat(len);
+            let found = places(&format!(
+                "q: !<x/quantity-1.1.0> {{value: ARRAY, unit: {unit}}}"
+            ));
+            found.unit(found.find("q/value").unwrap()).map(str::len)
+        };
+        assert_eq!(
+            [MAX_LABEL, MAX_LABEL + 1].map(of_len),
+            [Some(MAX_LABEL), None]
+        );
         // as readers find it: the last of equal keys, or a merged one
         assert_eq!(["e/value", "m/value"].map(unit), [Some("t"), Some("g")]);
     }

@@ -6,7 +6,7 @@ use super::column::Columns;
 use super::rows::RowPart;
 use super::{FitsFile, cells, no_longer, table_file, unsupported};
 use crate::asdf::Snapshot;
-use crate::asdf::outline::column::{MAX_QUANTITY, is_table, is_tagged};
+use crate::asdf::outline::column::{MAX_LABEL, MAX_QUANTITY, is_table, is_tagged};
 use crate::asdf::outline::pointer::reference;
 use crate::asdf::outline::{PlaceId, What};
 use crate::asdf::paths::Paths;
@@ -157,6 +157,7 @@ fn declared<'t>(paths: &'t Paths, table: Node<'t>) -> Vec<TableColumn<'t>> {
         let get = |key| column.get(key).filter(|_| small);
         let own = get("name").and_then(Node::text);
         let name = own.or_else(|| listed.and_then(Node::text));
+        let name = name.and_then(|name| name.get(..name.floor_char_boundary(MAX_LABEL)));
         let name = name.filter(|name| !name.is_empty());
         let data = if is_tagged(column, &["column-", "maskedcolumn-"]) {
             get("data")
@@ -166,10 +167,11 @@ fn declared<'t>(paths: &'t Paths, table: Node<'t>) -> Vec<TableColumn<'t>> {
             let is_data = is_tagged(column, &["ndarray-"]) || reference(column).is_some();
             is_data.then_some(column)
         };
+        let unit = get("unit").and_then(Node::text);
         TableColumn {
             name: name.map_or_else(|| format!("col{n}"), str::to_owned),
             data,
-            unit: get("unit").and_then(Node::text),
+            unit: unit.filter(|unit| unit.len() <= MAX_LABEL),
         }
     });
     columns.collect()

@@ -6,6 +6,8 @@ use crate::asdf::tree::{Component, Node, NodeKind};
 
 /// Most entries of a quantity, table or column that is searched; they have five at most.
 pub(in crate::asdf) const MAX_QUANTITY: usize = 64;
+/// Longest name of a column in a FITS file, and longest unit: by aliases, a long text can be that of many arrays.
+pub(in crate::asdf) const MAX_LABEL: usize = 1 << 10;
 
 impl<'t> TreeWalk<'t> {
     /// Links from a table to the arrays of its columns, by the names of the columns. To be called when `node`, a part of the collection
