@@ -1,0 +1,25 @@
+//! Where the bytes of elements go.
+
+use crate::asdf::datatype::ByteOrder;
+
+/// The bytes of elements, or nothing if the elements are only checked: that must not cost what their padding does, which is as long as
+/// the datatype says.
+pub(super) struct Output<'a>(pub(super) Option<&'a mut Vec<u8>>);
+
+impl Output<'_> {
+    /// Appends the bytes of a little-endian number in the given order.
+    pub(super) fn push(&mut self, bytes: &[u8], order: ByteOrder) {
+        let Some(out) = &mut self.0 else { return };
+        match order {
+            ByteOrder::Little => out.extend_from_slice(bytes),
+            ByteOrder::Big => out.extend(bytes.iter().rev()),
+        }
+    }
+
+    /// Appends zeros.
+    pub(super) fn pad(&mut self, len: u64) {
+        let Some(out) = &mut self.0 else { return };
+        let len = usize::try_from(len).unwrap_or(0);
+        out.resize(out.len().saturating_add(len), 0);
+    }
+}
