@@ -3,6 +3,8 @@
 //! The dictionary is a literal of Python. Of that language there are here strings, whole numbers, truth values, lists, tuples and
 //! the one dictionary, which is all that numpy writes.
 
+use std::collections::HashSet;
+
 use super::{MAGIC, header};
 use crate::asdf::datatype::{ByteOrder, Datatype, Field, MAX_DEPTH, Scalar};
 use crate::asdf::strided::{MAX_NDIM, View, c_strides};
@@ -195,7 +197,11 @@ fn datatype(descr: &Literal) -> Result<Datatype> {
     match descr {
         Literal::Text(text) => plain(text),
         Literal::List(fields) if !fields.is_empty() => {
-            let fields = fields.iter().map(field).collect::<Result<_>>()?;
+            let fields = fields.iter().map(field).collect::<Result<Vec<_>>>()?;
+            let mut names = HashSet::new();
+            if !fields.iter().all(|field| names.insert(&field.name)) {
+                return Err(corrupt("two fields with one name"));
+            }
             Ok(Datatype::Struct(fields))
         }
         _ => Err(corrupt(

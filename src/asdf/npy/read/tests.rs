@@ -76,6 +76,7 @@ fn anything_else_is_refused_with_the_reason() {
         ("[('a', '<f4'), ('', '|V4')]", "(1,)", "padding"),
         ("[(('t', 'a'), '<f4')]", "(1,)", "title"),
         ("[('a', '<f4', 3)]", "(1,)", "a field that is not a tuple"),
+        ("[('a', '<f4'), ('a', '<f4')]", "(1,)", "one name"),
         ("'<f4'", "(1)", "a value in parentheses"),
         ("'<f4'", "[1]", "not a tuple of numbers"),
         ("'<f4'", "(-1,)", "no literal of Python"),
