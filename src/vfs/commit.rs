@@ -42,6 +42,9 @@ impl Vfs {
     ) -> Result<()> {
         let mut name = Ok(());
         let saved = self.commit_text(unsaved, |texts| name = named(texts));
+        if unsaved.through.is_none() {
+            locked(&self.texts).end_becoming(unsaved.number);
+        }
         self.keep_unless_saved(unsaved, &saved);
         saved.and(name)
     }

@@ -23,6 +23,8 @@ pub(super) struct RootFile {
     pub(super) text_epoch: u64,
     /// Whether it was `tree.yaml`, and open, when another program changed FILE: a text that its handles write is refused.
     pub(super) superseded: bool,
+    /// Whether it is being saved, to become `tree.yaml` then.
+    pub(super) becoming: bool,
     /// Whether a block or array has got its bytes, or is getting them.
     pub(super) taken: bool,
 }
@@ -44,6 +46,7 @@ impl RootFile {
             backup: false,
             text_epoch,
             superseded: false,
+            becoming: false,
             taken: false,
         }
     }

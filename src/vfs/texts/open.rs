@@ -218,7 +218,7 @@ impl Texts {
         let (open, shown) = (self.opened(handle)?, self.bytes(handle.number)?);
         let draft = open.draft.as_ref().map(|draft| &draft.bytes);
         Ok(draft
-            .filter(|_| self.is_text(handle.number) && !open.appends)
+            .filter(|_| self.has_drafts(handle.number) && !open.appends)
             .unwrap_or(shown))
     }
 
@@ -230,7 +230,7 @@ impl Texts {
         edit: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
         let number = handle.number;
-        let is_text = self.is_text(number);
+        let (is_text, has_drafts) = (self.is_text(number), self.has_drafts(number));
         if self.file(number)?.taken {
             return Err(taken());
         }
@@ -253,7 +253,7 @@ impl Texts {
             owned.shrink_to_fit();
         }
         edit(owned);
-        let draft = is_text.then(|| TextDraft {
+        let draft = has_drafts.then(|| TextDraft {
             bytes: Arc::clone(&bytes),
             touched: true,
             mapped: false,
@@ -292,7 +292,7 @@ impl Texts {
         self.opened(handle)?;
         match self.drafted(handle) {
             None => Ok(None),
-            Some(_) if !self.is_text(handle.number) => Ok(None),
+            Some(_) if !self.has_drafts(handle.number) => Ok(None),
             Some((_, _, draft)) if draft.is_beginning() => Ok(None),
             Some((through, open, draft)) => match &draft.refused {
                 Some((why, committed)) if self.has_other_text(committed, draft) => Err(why.clone()),
@@ -326,7 +326,7 @@ impl Texts {
         let draft = open.touched()?;
         let text = &draft.bytes;
         let begun = draft.is_beginning() && !draft.is_blank() && *text != self.committed;
-        if !begun || !self.is_text(handle.number) {
+        if !begun || !self.has_drafts(handle.number) {
             return None;
         }
         // not if the file shows what another handle has written since
@@ -361,24 +361,42 @@ impl Texts {
     }
 
     /// What is to be saved of a file before it gets the name `tree.yaml`: nothing if it has the name already, or if an editor that gives up
-    /// puts its backup back. The text that was refused stays refused then.
+    /// puts its backup back. The text that was refused stays refused then. After the save call [`Texts::end_becoming`].
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
-    pub(in crate::vfs) fn to_become_tree(&self, number: u32) -> Result<Option<Unsaved>, Error> {
+    pub(in crate::vfs) fn to_become_tree(
+        &mut self,
+        number: u32,
+    ) -> Result<Option<Unsaved>, Error> {
         if self.is_tree(number) {
             return Ok(None);
         }
-        let text = self.bytes(number)?;
-        let file = self.file(number)?;
-        let put_back = file.backup && *text == self.committed;
-        Ok((!put_back).then(|| Unsaved {
-            text: Arc::clone(text),
+        let text = Arc::clone(self.bytes(number)?);
+        let is_committed = text == self.committed;
+        let file = self.file_mut(number)?;
+        if file.backup && is_committed {
+            return Ok(None);
+        }
+        file.becoming = true;
+        Ok(Some(Unsaved {
+            text,
             number,
             text_epoch: file.text_epoch,
             through: None,
             shown: false,
         }))
+    }
+
+    /// Notes that a file has become `tree.yaml`, or has been refused. A refused one holds all that was written to it, as any scratch file.
+    pub(in crate::vfs) fn end_becoming(&mut self, number: u32) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.becoming = false;
+        }
+        if !self.is_text(number) {
+            let of_file = self.open.iter_mut().filter(|it| it.0.number == number);
+            of_file.for_each(|(_, open)| open.draft = None);
+        }
     }
 
     /// Whether FILE has got another text from another program since this one was begun: then this one is not saved.
@@ -428,10 +446,11 @@ impl Texts {
             && self.show(number, Arc::clone(text)).is_ok()
     }
 
-    /// Has the handles of a file that has become `tree.yaml`, in whose text something was put back, keep the text that they know.
+    /// Has the handles of a file that becomes `tree.yaml`, in whose text something was put back, keep the text that they know.
     fn keep_as_written(&mut self, unsaved: &Unsaved) {
         let handles = self.open.iter_mut();
-        for (_, open) in handles.filter(|(handle, _)| handle.number == unsaved.number) {
+        let of_file = handles.filter(|(handle, _)| handle.number == unsaved.number);
+        for (_, open) in of_file.filter(|(_, open)| open.touched().is_none()) {
             open.draft = Some(TextDraft {
                 bytes: Arc::clone(&unsaved.text),
                 touched: false,

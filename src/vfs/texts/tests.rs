@@ -437,16 +437,16 @@ fn a_scratch_file_that_is_written_anew_is_of_the_text_of_now() {
     root.release(first);
     root.reloaded(Arc::new(b"#ASDF 1.0.0\n--- {a: 3}\n...\n".to_vec()))
         .unwrap();
-    let is_outdated = |root: &Texts| {
+    let is_outdated = |root: &mut Texts| {
         let unsaved = root.to_become_tree(number).unwrap().unwrap();
         root.is_outdated(&unsaved)
     };
-    assert!(is_outdated(&root));
+    assert!(is_outdated(&mut root));
     let part = root.open(number, WRITE).unwrap();
     root.write(part, 0, b"#", false).unwrap();
-    assert!(is_outdated(&root), "only a part of it");
+    assert!(is_outdated(&mut root), "only a part of it");
     let anew = write_new(&mut root, number, OTHER);
-    assert!(!is_outdated(&root));
+    assert!(!is_outdated(&mut root));
     for handle in [part, anew] {
         root.release(handle);
     }

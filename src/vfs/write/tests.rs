@@ -6,7 +6,7 @@ use super::*;
 use crate::asdf::sample::Sample;
 use crate::source::Loan;
 use crate::vfs::testing::writable;
-use crate::vfs::texts::TREE_NAME;
+use crate::vfs::texts::{TREE_NAME, Texts};
 use crate::vfs::{Bytes, Call, Rename};
 
 const WRITE: Access = Access {
@@ -416,4 +416,33 @@ fn nothing_is_lost_by_a_rename_that_is_refused() {
     rename().unwrap();
     assert_eq!(read(&vfs, &block), b"123");
     vfs.release(&block);
+}
+
+/// What was written to a file while a rename of it over `tree.yaml` was being saved went nowhere, and its close said that all was well.
+#[test]
+fn what_is_written_while_a_rename_is_being_saved_is_saved_at_the_close() {
+    let (_dir, vfs) = writable(&Sample::new());
+    let [one, two] = two_trees();
+    let caller = Caller { uid: 0, gid: 0 };
+    let (made, next) = vfs
+        .create(Node::Root, "next".as_ref(), 0o600, caller, WRITE)
+        .unwrap();
+    let Node::Text(number) = made.node else {
+        panic!("files of the root are texts");
+    };
+    let write = |text: &[u8]| vfs.write(&next.handle, 0, text, false).unwrap();
+    write(b"no tree at all\n");
+    let begin = || locked(&vfs.texts).to_become_tree(number).unwrap().unwrap();
+    let refused = begin();
+    write(&one);
+    vfs.save_text(&refused, |_| Ok(())).unwrap_err();
+    vfs.flush(&next.handle, 0).unwrap();
+    assert_ne!(texts(&vfs)[0], one, "it is no tree.yaml");
+    let waiting = begin();
+    write(&two);
+    let name = |texts: &mut Texts| texts.rename("next".as_ref(), TREE_NAME.as_ref(), 0);
+    vfs.save_text(&waiting, name).unwrap();
+    assert_eq!(texts(&vfs), [one, two.clone()]);
+    vfs.flush(&next.handle, 0).unwrap();
+    assert_eq!(texts(&vfs), [two.clone(), two]);
 }
