@@ -102,7 +102,12 @@ impl Vfs {
         let there = taken.filter(|node| self.attr_now(&state, *node).is_ok());
         match how {
             Rename::Exchange => return Err(Error::NotPermitted("files of data are not exchanged")),
-            Rename::NoReplace if there.is_some() => return Err(Error::Exists),
+            Rename::NoReplace
+                if there.is_some()
+                    && !locked(&self.beside).is_free_to(to.0, to.1, || process(thread)) =>
+            {
+                return Err(Error::Exists);
+            }
             Rename::Replace | Rename::NoReplace => {}
         }
         if !self.is_scratch(file) {
@@ -114,6 +119,7 @@ impl Vfs {
                     self.make_block(to.1)?;
                 }
                 self.take_over(node, file, thread)?;
+                locked(&self.beside).end_vacancy(to.0, to.1);
             }
             (Some(Node::Beside(_)) | None, Node::Beside(_))
                 if matches!(to.0, Node::Blocks | Node::ArrayDir(_)) =>

@@ -446,3 +446,23 @@ fn what_is_written_while_a_rename_is_being_saved_is_saved_at_the_close() {
     vfs.flush(&next.handle, 0).unwrap();
     assert_eq!(texts(&vfs), [two.clone(), two]);
 }
+
+/// A process that has removed the file of an array, and has renamed another one over it then, did not find it for two seconds.
+#[test]
+fn an_array_that_is_replaced_after_it_was_removed_is_found() {
+    const ARRAY: &str = "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+        x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
+    const PROCESS: u32 = 1;
+    let (_dir, vfs) = writable(&Sample::new().text(ARRAY.as_bytes()).block(b"abc"));
+    let names = [".x.bin.tmp", "x.bin"].map(|name| (Node::ARRAYS, name.as_ref()));
+    for how in [Rename::Replace, Rename::NoReplace] {
+        let caller = Caller { uid: 0, gid: 0 };
+        let made = vfs.create(Node::ARRAYS, names[0].1, 0o644, caller, WRITE);
+        let handle = made.unwrap().1.handle;
+        vfs.write(&handle, 0, b"123", false).unwrap();
+        vfs.release(&handle);
+        vfs.unlink(Node::ARRAYS, names[1].1, PROCESS).unwrap();
+        vfs.rename(names[0], names[1], how, PROCESS).unwrap();
+        vfs.lookup_by(Node::ARRAYS, names[1].1, PROCESS).unwrap();
+    }
+}
