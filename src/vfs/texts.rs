@@ -171,12 +171,17 @@ impl Texts {
         }
     }
 
-    /// Makes an empty file. Its number.
+    /// Makes an empty file; as `tree.yaml` one that shows FILE's tree until it is opened to be written anew. Its number.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::ScratchFull`].
     pub(super) fn create(&mut self, name: &OsStr, facts: FileFacts) -> Result<u32, Error> {
-        self.add(name, FileKind::File, &[], facts)
+        let bytes = if name == TREE_NAME {
+            Arc::clone(self.current())
+        } else {
+            Arc::default()
+        };
+        self.add(name, FileKind::File, bytes, facts)
     }
 
     /// Makes a symlink. Its number.
@@ -192,7 +197,8 @@ impl Texts {
         if name == TREE_NAME {
             return Err(Error::NotPermitted("tree.yaml can't be a symlink"));
         }
-        self.add(name, FileKind::Symlink, target.as_bytes(), facts)
+        let target = target.as_bytes().to_vec();
+        self.add(name, FileKind::Symlink, Arc::new(target), facts)
     }
 
     /// Makes a file or a symlink. Its number. If the name is taken, or the limit does not allow it, nothing has changed.
@@ -200,7 +206,7 @@ impl Texts {
         &mut self,
         name: &OsStr,
         kind: FileKind,
-        bytes: &[u8],
+        bytes: Arc<Vec<u8>>,
         facts: FileFacts,
     ) -> Result<u32, Error> {
         if self.is_taken(name) {
@@ -211,7 +217,7 @@ impl Texts {
             .next
             .checked_add(1)
             .ok_or(Error::ScratchFull(self.room.limit()))?;
-        let file = RootFile::new(kind, bytes.to_vec().into(), facts, self.text_epoch);
+        let file = RootFile::new(kind, bytes, facts, self.text_epoch);
         self.files.insert(number, file);
         if let Err(error) = self.give_name(name, number) {
             self.files.remove(&number);

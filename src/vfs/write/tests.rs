@@ -466,3 +466,16 @@ fn an_array_that_is_replaced_after_it_was_removed_is_found() {
         vfs.lookup_by(Node::ARRAYS, names[1].1, PROCESS).unwrap();
     }
 }
+
+/// A file that mknod(2) had made under the name `tree.yaml`, while that was free, was empty, though FILE has a tree.
+#[test]
+fn a_tree_that_is_made_and_not_opened_shows_the_tree() {
+    let (_dir, vfs) = writable(&Sample::new());
+    let process = std::process::id();
+    vfs.unlink(Node::Root, TREE_NAME.as_ref(), process).unwrap();
+    let caller = Caller { uid: 0, gid: 0 };
+    vfs.mknod(Node::Root, TREE_NAME.as_ref(), 0o644, caller)
+        .unwrap();
+    let [saved, shown] = texts(&vfs);
+    assert_eq!(shown, saved);
+}
