@@ -107,17 +107,6 @@ impl Texts {
         self.lookup(TREE_NAME.as_ref()) == Some(number)
     }
 
-    /// Whether what is written to that file is the text of FILE, rather than of a scratch file.
-    fn is_text(&self, number: u32) -> bool {
-        self.is_tree(number) || self.file(number).is_ok_and(|file| file.superseded)
-    }
-
-    /// Whether each handle that writes to that file has a draft of its own. While the file is being saved to become `tree.yaml`, what
-    /// other threads write to it is not in the text that is saved, but is of the text of FILE after that.
-    fn has_drafts(&self, number: u32) -> bool {
-        self.is_text(number) || self.file(number).is_ok_and(|file| file.becoming)
-    }
-
     fn file(&self, number: u32) -> Result<&RootFile, Error> {
         self.files.get(&number).ok_or(Error::NotFound)
     }

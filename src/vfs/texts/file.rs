@@ -21,8 +21,9 @@ pub(super) struct RootFile {
     pub(super) backup: bool,
     /// [`Texts::text_epoch`](super::Texts) when it was made, or emptied last.
     pub(super) text_epoch: u64,
-    /// Whether it was `tree.yaml`, and open, when another program changed FILE: a text that its handles write is refused.
-    pub(super) superseded: bool,
+    /// If it was `tree.yaml`, and open, when another program changed FILE: how many handles had been opened by then. A text that these
+    /// write is refused; those that are opened later, by another name, write to a scratch file.
+    pub(super) superseded: Option<u64>,
     /// Whether it is being saved, to become `tree.yaml` then.
     pub(super) becoming: bool,
     /// Whether a block or array has got its bytes, or is getting them.
@@ -45,7 +46,7 @@ impl RootFile {
             charged: 0,
             backup: false,
             text_epoch,
-            superseded: false,
+            superseded: None,
             becoming: false,
             taken: false,
         }

@@ -92,7 +92,7 @@ impl Texts {
         access: Access,
     ) -> Result<TextHandle, Error> {
         let file = self.file(number)?;
-        if file.superseded && file.names == 0 {
+        if file.superseded.is_some() && file.names == 0 {
             return Err(Error::NotFound);
         }
         let text_epoch = self.shown_epoch(number);
@@ -120,6 +120,19 @@ impl Texts {
             return Err(error);
         }
         Ok(handle)
+    }
+
+    /// Whether what is written through this handle is the text of FILE, rather than that of a scratch file.
+    fn is_text(&self, handle: TextHandle) -> bool {
+        let file = self.file(handle.number);
+        let superseded = file.ok().and_then(|file| file.superseded);
+        self.is_tree(handle.number) || superseded.is_some_and(|handles| handle.id < handles)
+    }
+
+    /// Whether what is written through this handle is its own draft. While the file is being saved to become `tree.yaml`, what other
+    /// threads write to it is not in the text that is saved, but is of the text of FILE after that.
+    fn has_draft(&self, handle: TextHandle) -> bool {
+        self.is_text(handle) || self.file(handle.number).is_ok_and(|file| file.becoming)
     }
 
     pub(super) fn opened(&self, handle: TextHandle) -> Result<&OpenText, Error> {
@@ -218,7 +231,7 @@ impl Texts {
         let (open, shown) = (self.opened(handle)?, self.bytes(handle.number)?);
         let draft = open.draft.as_ref().map(|draft| &draft.bytes);
         Ok(draft
-            .filter(|_| self.has_drafts(handle.number) && !open.appends)
+            .filter(|_| self.has_draft(handle) && !open.appends)
             .unwrap_or(shown))
     }
 
@@ -230,7 +243,7 @@ impl Texts {
         edit: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
         let number = handle.number;
-        let (is_text, has_drafts) = (self.is_text(number), self.has_drafts(number));
+        let (is_text, has_draft) = (self.is_text(handle), self.has_draft(handle));
         if self.file(number)?.taken {
             return Err(taken());
         }
@@ -253,7 +266,7 @@ impl Texts {
             owned.shrink_to_fit();
         }
         edit(owned);
-        let draft = has_drafts.then(|| TextDraft {
+        let draft = has_draft.then(|| TextDraft {
             bytes: Arc::clone(&bytes),
             touched: true,
             mapped: false,
@@ -292,7 +305,7 @@ impl Texts {
         self.opened(handle)?;
         match self.drafted(handle) {
             None => Ok(None),
-            Some(_) if !self.has_drafts(handle.number) => Ok(None),
+            Some(_) if !self.has_draft(handle) => Ok(None),
             Some((_, _, draft)) if draft.is_beginning() => Ok(None),
             Some((through, open, draft)) => match &draft.refused {
                 Some((why, committed)) if self.has_other_text(committed, draft) => Err(why.clone()),
@@ -326,7 +339,7 @@ impl Texts {
         let draft = open.touched()?;
         let text = &draft.bytes;
         let begun = draft.is_beginning() && !draft.is_blank() && *text != self.committed;
-        if !begun || !self.has_drafts(handle.number) {
+        if !begun || !self.has_draft(handle) {
             return None;
         }
         // not if the file shows what another handle has written since
@@ -357,7 +370,7 @@ impl Texts {
     /// flushed a text that is no valid tree, and the process that opened the handle may write the rest.
     fn is_left_by_heir(&self, handle: TextHandle, open: &OpenText) -> bool {
         let waits = |draft: &TextDraft| draft.refused.is_none() && !draft.is_beginning();
-        self.is_text(handle.number) && open.touched().is_some_and(waits)
+        self.is_text(handle) && open.touched().is_some_and(waits)
     }
 
     /// What is to be saved of a file before it gets the name `tree.yaml`: nothing if it has the name already, or if an editor that gives up
@@ -365,10 +378,7 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
-    pub(in crate::vfs) fn to_become_tree(
-        &mut self,
-        number: u32,
-    ) -> Result<Option<Unsaved>, Error> {
+    pub(in crate::vfs) fn to_become_tree(&mut self, number: u32) -> Result<Option<Unsaved>, Error> {
         if self.is_tree(number) {
             return Ok(None);
         }
@@ -393,9 +403,10 @@ impl Texts {
         if let Some(file) = self.files.get_mut(&number) {
             file.becoming = false;
         }
-        if !self.is_text(number) {
-            let of_file = self.open.iter_mut().filter(|it| it.0.number == number);
-            of_file.for_each(|(_, open)| open.draft = None);
+        let of_file = self.open.keys().filter(|handle| handle.number == number);
+        let refused: Vec<_> = of_file.filter(|it| !self.is_text(**it)).copied().collect();
+        for handle in refused {
+            self.set_draft(handle, None);
         }
     }
 
@@ -407,7 +418,7 @@ impl Texts {
     /// FILE's text, which `unsaved` is to replace, and whether `unsaved` is outdated. `None` if it is not to be saved any more: its file has
     /// lost the name `tree.yaml` to one that another thread has saved.
     pub(in crate::vfs) fn to_replace(&self, unsaved: &Unsaved) -> Option<(Arc<Vec<u8>>, bool)> {
-        let wanted = unsaved.through.is_none() || self.is_text(unsaved.number);
+        let wanted = unsaved.through.is_none_or(|handle| self.is_text(handle));
         wanted.then(|| (Arc::clone(&self.committed), self.is_outdated(unsaved)))
     }
 

@@ -526,6 +526,24 @@ fn a_hard_link_of_a_tree_that_was_open_when_another_program_changed_file_can_be_
     assert_eq!(tree_of(&root), theirs);
 }
 
+/// What was written to the hard link then, by who opened it after the change, was saved over what the other program had made.
+#[test]
+fn a_hard_link_of_a_tree_that_was_before_is_a_scratch_file() {
+    let mut root = root();
+    let early = root.open(0, WRITE).unwrap();
+    root.link(0, "tree.yaml~".as_ref()).unwrap();
+    root.reloaded(Arc::new(b"#ASDF 1.0.0\n--- {a: 3}\n...\n".to_vec()))
+        .unwrap();
+    root.write(early, 0, b"#", false).unwrap();
+    let late = root.open(0, WRITE).unwrap();
+    root.write(late, 0, OTHER, false).unwrap();
+    assert!(unsaved(&root, late).is_none());
+    assert_eq!(**root.view(late).unwrap(), *OTHER);
+    let refused = unsaved(&root, early).unwrap();
+    assert_eq!(**refused.text, *TEXT);
+    assert!(root.is_outdated(&refused));
+}
+
 /// The name of before came back, though it was renamed.
 #[test]
 fn who_has_taken_the_tree_away_may_rename_another_name_of_it_over_it() {

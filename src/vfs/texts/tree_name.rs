@@ -48,7 +48,8 @@ impl Texts {
     /// of the old text can read the rest, and what it saves is refused.
     pub(super) fn supersede(&mut self, number: u32) -> Option<u32> {
         let new = self.add_tree()?;
-        self.file_mut(number).ok()?.superseded = true;
+        let opened = self.opened;
+        self.file_mut(number).ok()?.superseded = Some(opened);
         self.drop_name(number);
         Some(new)
     }
@@ -56,7 +57,7 @@ impl Texts {
     /// The files that were `tree.yaml` and still have another name: they have one link less than the kernel knows of.
     pub(in crate::vfs) fn superseded(&self) -> Vec<u32> {
         let files = self.files.iter();
-        let linked = files.filter(|(_, file)| file.superseded && file.names > 0);
+        let linked = files.filter(|(_, file)| file.superseded.is_some() && file.names > 0);
         linked.map(|(&number, _)| number).collect()
     }
 
