@@ -544,6 +544,22 @@ fn a_hard_link_of_a_tree_that_was_before_is_a_scratch_file() {
     assert!(root.is_outdated(&refused));
 }
 
+/// It was said to be outdated, as it had been made before another program had changed FILE.
+#[test]
+fn a_tree_that_is_renamed_away_is_of_the_text_that_it_shows() {
+    let mut root = root();
+    root.reloaded(Arc::new(OTHER.to_vec())).unwrap();
+    root.rename(TREE_NAME.as_ref(), "t".as_ref(), 0).unwrap();
+    let handle = root.open(0, WRITE).unwrap();
+    root.write(handle, 0, b"#", false).unwrap();
+    let unsaved = root.to_become_tree(0).unwrap().unwrap();
+    assert!(!root.is_outdated(&unsaved));
+    root.end_becoming(0);
+    root.reloaded(Arc::new(TEXT.to_vec())).unwrap();
+    let unsaved = root.to_become_tree(0).unwrap().unwrap();
+    assert!(root.is_outdated(&unsaved));
+}
+
 /// The name of before came back, though it was renamed.
 #[test]
 fn who_has_taken_the_tree_away_may_rename_another_name_of_it_over_it() {

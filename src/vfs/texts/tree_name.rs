@@ -77,6 +77,7 @@ impl Texts {
     /// FILE's owner, group and mode instead of those of the process that made it.
     pub(super) fn note_name(&mut self, number: u32, new: &OsStr) {
         let was_tree = self.is_tree(number);
+        let shown_epoch = self.shown_epoch(number);
         let Some(file) = self.files.get_mut(&number) else {
             return;
         };
@@ -86,8 +87,9 @@ impl Texts {
                 mtime: file.facts.mtime,
                 ..self.of_file.clone()
             };
-        } else {
-            file.backup |= was_tree;
+        } else if was_tree {
+            file.backup = true;
+            file.text_epoch = shown_epoch;
         }
     }
 }
