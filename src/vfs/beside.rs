@@ -266,11 +266,15 @@ impl Beside {
         name: &OsStr,
         process: impl FnOnce() -> u32,
     ) -> bool {
-        if self.vacancies.is_empty() {
-            return false;
-        }
-        let vacancy = self.vacancies.get(&(directory, name.to_owned()));
+        let vacancy = self.vacancy(directory, name);
         vacancy.is_some_and(|vacancy| vacancy.is_to(process))
+    }
+
+    fn vacancy(&self, directory: Node, name: &OsStr) -> Option<&Vacancy> {
+        if self.vacancies.is_empty() {
+            return None;
+        }
+        self.vacancies.get(&(directory, name.to_owned()))
     }
 
     /// Ends a vacancy; whether the name was free to any process.
@@ -282,6 +286,18 @@ impl Beside {
 }
 
 impl Vfs {
+    /// The attributes of what a name leads to. While the name is free to one process, the kernel must ask for each process that looks it up.
+    pub(super) fn of_name(&self, directory: Node, name: &OsStr, attr: Attr) -> Attr {
+        let beside = locked(&self.beside);
+        match beside.vacancy(directory, name).filter(|it| it.lasts()) {
+            Some(_) => Attr {
+                valid: Duration::ZERO,
+                ..attr
+            },
+            None => attr,
+        }
+    }
+
     /// The files beside blocks and arrays that hold something and that users have named, with their lengths.
     pub(super) fn described_beside(&self) -> impl Iterator<Item = String> {
         let files = locked(&self.beside).described().into_iter();

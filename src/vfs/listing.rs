@@ -73,10 +73,13 @@ impl Vfs {
         quickly: bool,
         add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
     ) -> Result<()> {
+        let Open::Directory(directory, ..) = &handle.open else {
+            return Err(Error::NotDirectory);
+        };
         self.each_name(handle, offset, &mut |at, name, state, node| {
             let unmeasured = quickly.then(|| self.unmeasured(state, node)).flatten();
             let attr = unmeasured.map_or_else(|| self.attr(state, node), Ok);
-            attr.is_ok_and(|attr| add(at, name, &attr))
+            attr.is_ok_and(|attr| add(at, name, &self.of_name(*directory, name, attr)))
         })
     }
 

@@ -241,7 +241,8 @@ impl Vfs {
         if locked(&self.beside).is_free_to(parent, name, || process(thread)) {
             return Err(Error::NotFound);
         }
-        self.lookup(parent, name)
+        let found = self.lookup(parent, name)?;
+        Ok(self.of_name(parent, name, found))
     }
 
     /// Takes a name away: of a file in the root, or the last block.

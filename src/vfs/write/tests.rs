@@ -1,5 +1,7 @@
 //! What can be written when, and what looking costs.
 
+use std::time::Duration;
+
 use rustix::fs::XattrFlags;
 
 use super::*;
@@ -478,4 +480,33 @@ fn a_tree_that_is_made_and_not_opened_shows_the_tree() {
         .unwrap();
     let [saved, shown] = texts(&vfs);
     assert_eq!(shown, saved);
+}
+
+/// A process that had removed the file of an array could not make it anew if another one had looked the name up in between: the kernel
+/// kept the name.
+#[test]
+fn the_kernel_asks_for_an_array_while_its_name_is_free_to_a_process() {
+    let text = "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+        x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
+    let (_dir, vfs) = writable(&Sample::new().text(text.as_bytes()).block(b"abc"));
+    let name = "x.bin".as_ref();
+    let kept = || {
+        let found = vfs.lookup_by(Node::ARRAYS, name, 2).unwrap();
+        let mut kept = vec![found.valid];
+        let directory = vfs.opendir(Node::ARRAYS).unwrap();
+        let mut add = |_, listed: &OsStr, attr: &Attr| {
+            kept.extend((listed == name).then_some(attr.valid));
+            false
+        };
+        vfs.readdir(&directory, 0, false, &mut add).unwrap();
+        kept
+    };
+    let before = kept();
+    assert!(before.len() == 2 && !before.contains(&Duration::ZERO));
+    vfs.unlink(Node::ARRAYS, name, 1).unwrap();
+    assert_eq!(kept(), [Duration::ZERO; 2]);
+    let caller = Caller { uid: 0, gid: 0 };
+    let made = vfs.create(Node::ARRAYS, name, 0o644, caller, WRITE);
+    vfs.release(&made.unwrap().1.handle);
+    assert_eq!(kept(), before);
 }
