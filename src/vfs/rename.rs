@@ -246,7 +246,7 @@ impl Vfs {
             self.take_in_maps(Node::Text(number));
         }
         let mut texts = locked(&self.texts);
-        match texts.to_become_tree(number)? {
+        match texts.begin_becoming(number)? {
             None => named(&mut texts)?,
             Some(unsaved) => {
                 drop(texts);

@@ -378,7 +378,7 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] for a symlink.
-    pub(in crate::vfs) fn to_become_tree(&mut self, number: u32) -> Result<Option<Unsaved>, Error> {
+    pub(in crate::vfs) fn begin_becoming(&mut self, number: u32) -> Result<Option<Unsaved>, Error> {
         if self.is_tree(number) {
             return Ok(None);
         }

@@ -93,3 +93,25 @@ impl Texts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{OTHER, TEXT, WRITE, root};
+    use super::*;
+
+    /// It was said to be outdated, as it had been made before another program had changed FILE.
+    #[test]
+    fn a_tree_that_is_renamed_away_is_of_the_text_that_it_shows() {
+        let mut root = root();
+        root.reloaded(Arc::new(OTHER.to_vec())).unwrap();
+        root.rename(TREE_NAME.as_ref(), "t".as_ref(), 0).unwrap();
+        let handle = root.open(0, WRITE).unwrap();
+        root.write(handle, 0, b"#", false).unwrap();
+        let unsaved = root.begin_becoming(0).unwrap().unwrap();
+        assert!(!root.is_outdated(&unsaved));
+        root.end_becoming(0);
+        root.reloaded(Arc::new(TEXT.to_vec())).unwrap();
+        let unsaved = root.begin_becoming(0).unwrap().unwrap();
+        assert!(root.is_outdated(&unsaved));
+    }
+}

@@ -434,7 +434,7 @@ fn what_is_written_while_a_rename_is_being_saved_is_saved_at_the_close() {
     };
     let write = |text: &[u8]| vfs.write(&next.handle, 0, text, false).unwrap();
     write(b"no tree at all\n");
-    let begin = || locked(&vfs.texts).to_become_tree(number).unwrap().unwrap();
+    let begin = || locked(&vfs.texts).begin_becoming(number).unwrap().unwrap();
     let refused = begin();
     write(&one);
     vfs.save_text(&refused, |_| Ok(())).unwrap_err();
