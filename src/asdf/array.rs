@@ -5,8 +5,7 @@ mod text;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use super::datatype::{ByteOrder, Datatype};
 use super::gather::Strided;
@@ -17,7 +16,7 @@ use super::paths::Paths;
 use super::strided::View;
 use super::tree::Node;
 use super::{Snapshot, fits};
-use crate::error::{Error, Place, Result, corrupt};
+use crate::error::{Error, Place, Result, corrupt, lock};
 use crate::source::{Joined, Memory, Source, Window, len_u64};
 
 /// Where the elements of an array are.
@@ -51,13 +50,8 @@ pub struct Array {
 enum Detail {
     /// Its elements are in the tree.
     Inline(Elements),
-    /// It lies in another file.
-    Outside {
-        /// Whether the last attempt to read that file failed.
-        is_absent: AtomicBool,
-        /// The error of the first attempt that failed.
-        why: OnceLock<Box<Error>>,
-    },
+    /// It lies in another file: why that could not be read when it was tried last, if it could not.
+    Outside(Mutex<Option<Error>>),
     /// Why it has no files.
     Problem(Error),
 }
@@ -180,10 +174,9 @@ impl Array {
         let detail = match located {
             Err(error) => Some(Detail::Problem(array.named(error))),
             Ok(Some(elements)) => Some(Detail::Inline(elements)),
-            Ok(None) if matches!(array.origin(), Origin::External(_)) => Some(Detail::Outside {
-                is_absent: AtomicBool::new(false),
-                why: OnceLock::new(),
-            }),
+            Ok(None) if matches!(array.origin(), Origin::External(_)) => {
+                Some(Detail::Outside(Mutex::default()))
+            }
             Ok(None) => None,
         };
         array.detail = detail.map(Box::new);
@@ -278,13 +271,10 @@ impl Array {
 
     /// Why it has no files, if it has none; else why the other file that it lies in could not be read, when that was tried last.
     #[must_use]
-    pub fn problem(&self) -> Option<&Error> {
+    pub fn problem(&self) -> Option<Cow<'_, Error>> {
         match self.detail.as_deref()? {
-            Detail::Problem(error) => Some(error),
-            Detail::Outside { is_absent, why } => {
-                let known = why.get().map(|error| &**error);
-                known.filter(|_| is_absent.load(Ordering::Relaxed))
-            }
+            Detail::Problem(error) => Some(Cow::Borrowed(error)),
+            Detail::Outside(why) => lock(why).clone().map(Cow::Owned),
             Detail::Inline(_) => None,
         }
     }
@@ -298,13 +288,10 @@ impl Array {
     /// Notes whether the other file that holds the elements could be read; `error` says why not. An I/O error changes nothing, because
     /// it says nothing of that file.
     pub(super) fn learn(&self, error: Option<&Error>) {
-        if let Some(Detail::Outside { is_absent, why }) = self.detail.as_deref()
+        if let Some(Detail::Outside(why)) = self.detail.as_deref()
             && !matches!(error, Some(Error::Io { .. }))
         {
-            is_absent.store(error.is_some(), Ordering::Relaxed);
-            if let Some(error) = error {
-                why.get_or_init(|| self.named(error.clone()).into());
-            }
+            *lock(why) = error.map(|error| self.named(error.clone()));
         }
     }
 

@@ -280,16 +280,16 @@ fn check_arrays(old: Option<&Snapshot>, found: &ArrayTable) -> Result<()> {
         .map(Snapshot::arrays)
         .unwrap_or_default()
         .iter()
-        .filter_map(|array| Some((array.brief_path(), reason(array.problem()?))))
+        .filter_map(|array| Some((array.brief_path(), reason(&*array.problem()?))))
         .collect();
     for (array, error) in faulty {
-        if !known.contains(&(array.brief_path(), reason(error))) {
+        if !known.contains(&(array.brief_path(), reason(&error))) {
             let advice = match array.shape() {
                 // what is declared makes no sense, wherever it may be stored
                 None => "correct it",
                 Some(_) => "correct it, or the number of the block",
             };
-            return Err(rejected(error.clone(), advice));
+            return Err(rejected(error.into_owned(), advice));
         }
     }
     Ok(())
@@ -309,9 +309,10 @@ fn check_externals(old: &Snapshot, strict: bool, found: &ArrayTable) -> Result<(
     let known: HashSet<&str> = old_arrays.iter().filter_map(external_uri).collect();
     for (array, _) in outside.filter(|(_, uri)| !known.contains(uri)) {
         old.look_for(array);
-        if let Some(error @ Error::Corrupt { .. }) = array.problem() {
+        let problem = array.problem().map(Cow::into_owned);
+        if let Some(error @ Error::Corrupt { .. }) = problem {
             let advice = "put the file there first, or correct the source; -o validate=off saves it all the same";
-            return Err(rejected(error.clone(), advice));
+            return Err(rejected(error, advice));
         }
     }
     Ok(())

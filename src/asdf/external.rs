@@ -340,6 +340,30 @@ mod tests {
         }
     }
 
+    /// What was found first was told for as long as the state was shown.
+    #[test]
+    fn the_problem_of_an_array_is_what_was_found_last() {
+        let place = place();
+        let main = place.path().join("in/main.asdf");
+        let text = "#ASDF 1.0.0\n%YAML 1.1\n--- !<tag:stsci.edu:asdf/core/asdf-1.1.0>\n\
+            x: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {source: other.asdf, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
+        std::fs::write(&main, text).unwrap();
+        let snapshot = snapshot(&main);
+        let array = &snapshot.arrays()[0];
+        let problem = || {
+            snapshot.look_for(array);
+            let found = array.problem().map(|error| error.to_string());
+            found.unwrap_or_default()
+        };
+        assert!(problem().contains("no such file"), "{}", problem());
+        let other = place.path().join("in/other.asdf");
+        std::fs::write(&other, Sample::new().block(b"ab").bytes()).unwrap();
+        assert!(!problem().contains("no such file"), "{}", problem());
+        assert!(problem().contains("other.asdf"), "{}", problem());
+        std::fs::write(&other, Sample::new().block(b"abc").bytes()).unwrap();
+        assert_eq!(problem(), "");
+    }
+
     fn read(sandbox: &Sandbox, uri: &str) -> Result<Vec<u8>> {
         read_all(&*sandbox.first_block(uri, &Cache::new(1 << 24))?, 100)
     }

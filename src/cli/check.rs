@@ -366,7 +366,7 @@ fn check_tree(snapshot: &Snapshot, findings: &mut Findings<'_>) {
     for array in snapshot.arrays() {
         snapshot.look_for(array);
         if let Some(error) = array.problem() {
-            findings.note(verdict(error), &error.to_string());
+            findings.note(verdict(&error), &error.to_string());
         }
     }
     for limit in snapshot.limits() {

@@ -2,6 +2,7 @@
 
 mod json;
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -150,7 +151,7 @@ fn problems(
     };
     let arrays = snapshot.arrays().iter().enumerate();
     let arrays = arrays.filter_map(|(i, array)| {
-        let unread = || stats.get(i)?.as_ref().err();
+        let unread = || stats.get(i)?.as_ref().err().map(Cow::Borrowed);
         let error = array.problem().or_else(unread)?;
         Some(format!("arrays/{}: {error}", array.file_path()))
     });

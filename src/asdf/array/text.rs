@@ -75,7 +75,7 @@ impl Array {
     /// Why it has no files, or cannot be read, or what a reader of its files must know.
     #[must_use]
     pub fn remark(&self) -> Option<String> {
-        let problem = self.problem().map(ToString::to_string);
+        let problem = self.problem().map(|error| error.to_string());
         problem.or_else(|| self.note())
     }
 
