@@ -137,7 +137,8 @@ impl Sandbox {
         unsupported(why)
     }
 
-    /// Why the kernel did not open a file. Not its errno: to a reader of the array, `ENOENT` would say that there is no array.
+    /// Why the kernel did not open a file. Not its errno, where that tells of the file: to a reader of the array, `ENOENT` would say that
+    /// there is no array.
     fn unopened(&self, uri: &str, errno: Errno) -> Error {
         let why = match errno {
             Errno::XDEV => return self.outside(uri),
@@ -146,6 +147,15 @@ impl Sandbox {
                 return corrupt(why);
             }
             Errno::LOOP => "a symbolic link leads there, and none is followed".to_owned(),
+            // the system may open it the next time
+            Errno::IO
+            | Errno::MFILE
+            | Errno::NFILE
+            | Errno::NOMEM
+            | Errno::AGAIN
+            | Errno::INTR
+            | Errno::STALE
+            | Errno::TIMEDOUT => return Error::io(format!("external source {uri}"), errno.into()),
             errno => std::io::Error::from(errno).to_string(),
         };
         unsupported(format!("external source {uri}: {why}"))
@@ -154,7 +164,7 @@ impl Sandbox {
     /// Opens the file that `uri` names, if it is a regular one beneath the directory.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it is missing, [`Error::Unsupported`] if it can't be opened or may not be.
+    /// [`Error::Corrupt`] if it is missing, [`Error::Unsupported`] if it can't be opened or may not be, [`Error::Io`] if that fails.
     pub fn open(&self, uri: &str) -> Result<File> {
         let relative = self.relative_path(uri)?;
         // NONBLOCK: opening a FIFO must not wait for a writer
@@ -439,6 +449,18 @@ mod tests {
         });
         let all = begun.elapsed();
         assert!(longest < all / 2, "{longest:?} of {all:?}");
+    }
+
+    #[test]
+    fn what_keeps_a_file_from_being_opened_for_a_moment_says_nothing_of_it() {
+        let place = place();
+        let sandbox = Sandbox::new(&place.path().join("in/main.asdf"), None).unwrap();
+        for errno in [Errno::IO, Errno::MFILE, Errno::NFILE, Errno::AGAIN] {
+            let error = sandbox.unopened("x.asdf", errno);
+            assert!(matches!(error, Error::Io { .. }), "{error}");
+        }
+        let error = sandbox.unopened("x.asdf", Errno::ACCESS);
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
 
     #[test]
