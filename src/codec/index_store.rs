@@ -21,11 +21,11 @@
 
 use std::ffi::CStr;
 use std::fs::{DirBuilder, File, Metadata};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
@@ -184,7 +184,6 @@ impl FileFormat {
     /// # Errors
     /// Of the system; what says why not.
     pub(crate) fn store(&self, path: &Path, key: &[u8], index: &[u8]) -> io::Result<OwnedFd> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         let len = HEAD_LEN
             .saturating_add(key.len())
             .saturating_add(index.len());
@@ -195,8 +194,8 @@ impl FileFormat {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let dir = open_dir(path)?;
         let name = self.file_name(key);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let temporary = format!("{name}.{}.{count}", std::process::id());
+        // of no other writer, nor of one that was killed: processes in two containers may have the same number
+        let temporary = format!("{name}.{:016x}", RandomState::new().hash_one(key));
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&dir, &temporary, flags, Mode::from_raw_mode(0o600))?;
@@ -437,6 +436,19 @@ mod tests {
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
         assert!(load(&dir, KEY).is_none());
+    }
+
+    /// In a container, a process may have the number of one that was killed while it wrote.
+    #[test]
+    fn what_was_left_half_written_is_in_nobodys_way() {
+        let (_place, dir) = dir();
+        slot(&dir).store(b"another", b"an index");
+        for count in 0..1000 {
+            let name = format!("{}.{}.{count}", file_name(KEY), std::process::id());
+            fs::write(dir.join(name), b"half").unwrap();
+        }
+        slot(&dir).store(KEY, b"an index");
+        assert_eq!(load(&dir, KEY).unwrap(), b"an index");
     }
 
     #[test]
