@@ -67,11 +67,10 @@ mod timestamp;
 pub mod tree;
 mod yaml;
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::codec::Cache;
 use crate::error::{Error, Lasting, Result};
@@ -88,7 +87,7 @@ use block::OpenBlock;
 use buffers::Buffers;
 use check::CheckedText;
 use checksum::ChecksumState;
-use external::Sandbox;
+use external::{OfFiles, Sandbox};
 use find::ArrayTable;
 use fits::Fits;
 use layout::{Finding, Layout, Severity};
@@ -125,8 +124,10 @@ pub struct Snapshot {
     cache: Arc<Cache>,
     buffers: Arc<Buffers>,
     options: OpenOptions,
-    /// Lengths of the first blocks of other files, by path, each with the attributes that the file had when it was read.
-    external_lens: Mutex<HashMap<PathBuf, (Stat, Result<u64>)>>,
+    /// Lengths of the first blocks of other files.
+    external_lens: Mutex<OfFiles<Result<u64>>>,
+    /// The first blocks of other files that are in use.
+    external_blocks: Mutex<OfFiles<Weak<dyn Source>>>,
 }
 
 impl Snapshot {
@@ -194,6 +195,7 @@ impl Snapshot {
             cache,
             options,
             external_lens: Mutex::default(),
+            external_blocks: Mutex::default(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! (`openat2`), without following symlinks or entering other mounts; only regular files are opened, and nothing that is not ASDF gives a byte.
 //! Where there is no such call, on other systems than Linux, external sources are not read.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -21,6 +22,9 @@ use crate::source::{Source, Stat};
 
 /// What messages call the files that arrays lie in.
 const EXTERNAL: &str = "external sources";
+
+/// What is known of other files, by path, each with the attributes that the file had when it was read.
+pub(super) type OfFiles<T> = HashMap<PathBuf, (Stat, T)>;
 
 /// Opens a directory for the names in it only, which takes no permission to read it.
 #[cfg(target_os = "linux")]
@@ -91,9 +95,7 @@ impl Sandbox {
     /// [`Error::Unsupported`] for a URI that leads elsewhere and for a file that can't be opened, [`Error::Corrupt`] for one that is
     /// missing or not an ASDF file with a block.
     pub fn first_block(&self, uri: &str, cache: &Arc<Cache>) -> Result<Arc<dyn Source>> {
-        self.snapshot(uri, cache)?
-            .block(0)
-            .map_err(|error| told(uri, error))
+        first_block(uri, self.open(uri)?, cache)
     }
 
     /// The file that `uri` names, opened.
@@ -224,21 +226,14 @@ impl Snapshot {
     /// # Errors
     /// As [`Sandbox::first_block`].
     pub(super) fn external_len(&self, uri: &str) -> Result<u64> {
-        let sandbox = self.sandbox(EXTERNAL)?;
-        let path = sandbox.located(uri)?;
-        let file = sandbox.open(uri)?;
-        let meta = file.metadata();
-        let meta = meta.map_err(|error| Error::io(format!("external source {uri}"), error))?;
-        let stat = Stat::from(&meta);
+        let (path, file, stat) = self.external_file(uri)?;
         if let Some((then, len)) = lock(&self.external_lens).get(&path)
             && stat.is_untouched_since(then)
         {
             return len.clone();
         }
         // without the lock, for which all other files would wait; so two threads may read one file at once
-        let other = opened(uri, file, &self.cache);
-        let block = other.and_then(|other| other.block(0).map_err(|error| told(uri, error)));
-        let len = block.map(|block| block.len());
+        let len = first_block(uri, file, &self.cache).map(|block| block.len());
         // an I/O error says nothing of the file: the next call reads it again
         if !matches!(len, Err(Error::Io { .. })) {
             lock(&self.external_lens).insert(path, (stat, len.clone()));
@@ -248,15 +243,39 @@ impl Snapshot {
 
     /// The decoded first block of another file, in which an array lies. [`Array::problem`] then says whether that could be read.
     pub(super) fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {
-        let block = self.sandbox(EXTERNAL).and_then(|sandbox| {
-            let block = sandbox.first_block(uri, &self.cache)?;
-            array
-                .lies_in(block.len())
-                .map_err(|error| told(uri, error))?;
-            Ok(block)
+        let block = self.external_block(uri).and_then(|block| {
+            let fits = array.lies_in(block.len());
+            fits.map(|()| block).map_err(|error| told(uri, error))
         });
         array.learn(block.as_ref().err());
         block.map_err(|error| error.at(Place::Array(array.brief_path())))
+    }
+
+    /// The decoded first block of the file that `uri` names. Who reads the same state of the file shares the block, with what of it is
+    /// decoded.
+    fn external_block(&self, uri: &str) -> Result<Arc<dyn Source>> {
+        let (path, file, stat) = self.external_file(uri)?;
+        if let Some((then, block)) = lock(&self.external_blocks).get(&path)
+            && stat.is_untouched_since(then)
+            && let Some(block) = block.upgrade()
+        {
+            return Ok(block);
+        }
+        let block = first_block(uri, file, &self.cache)?;
+        let mut blocks = lock(&self.external_blocks);
+        blocks.retain(|_, (_, block)| block.strong_count() > 0);
+        blocks.insert(path, (stat, Arc::downgrade(&block)));
+        Ok(block)
+    }
+
+    /// The file that `uri` names, with its path, and its attributes from before it is read.
+    fn external_file(&self, uri: &str) -> Result<(PathBuf, File, Stat)> {
+        let sandbox = self.sandbox(EXTERNAL)?;
+        let path = sandbox.located(uri)?;
+        let file = sandbox.open(uri)?;
+        let meta = file.metadata();
+        let meta = meta.map_err(|error| Error::io(format!("external source {uri}"), error))?;
+        Ok((path, file, Stat::from(&meta)))
     }
 
     /// Checks that the other file which holds the elements of an array is there and long enough, which is else found out when the array
@@ -277,6 +296,12 @@ impl Snapshot {
 fn opened(uri: &str, file: File, cache: &Arc<Cache>) -> Result<Snapshot> {
     let options = OpenOptions::default();
     Snapshot::open(Arc::new(file), Arc::clone(cache), options).map_err(|error| told(uri, error))
+}
+
+/// The decoded first block of the file at a URI; errors name the URI.
+fn first_block(uri: &str, file: File, cache: &Arc<Cache>) -> Result<Arc<dyn Source>> {
+    let other = opened(uri, file, cache)?;
+    other.block(0).map_err(|error| told(uri, error))
 }
 
 /// An error in another file, with its name.
@@ -348,6 +373,25 @@ mod tests {
             let found = sandbox.located(uri).ok();
             assert_eq!(found, want.map(|want| place.path().join(want)), "{uri}");
         }
+    }
+
+    /// Whenever a program opened an array in another file, all handles of such arrays decoded their blocks from the start.
+    #[test]
+    fn who_reads_the_same_state_of_another_file_shares_its_block() {
+        let place = place();
+        let main = place.path().join("in/main.asdf");
+        let text = "#ASDF 1.0.0\n%YAML 1.1\n--- !<tag:stsci.edu:asdf/core/asdf-1.1.0>\n\
+            x: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {source: x.asdf, datatype: uint8, byteorder: little, shape: [1]}\n...\n";
+        std::fs::write(&main, text).unwrap();
+        let snapshot = snapshot(&main);
+        let block = || snapshot.external("x.asdf", &snapshot.arrays()[0]).unwrap();
+        let first = block();
+        assert!(Arc::ptr_eq(&first, &block()));
+        let other = place.path().join("in/x.asdf");
+        std::fs::write(&other, Sample::new().block(b"new").bytes()).unwrap();
+        let now = block();
+        assert!(!Arc::ptr_eq(&first, &now));
+        assert_eq!(read_all(&*now, 9).unwrap(), b"new");
     }
 
     /// What was found first was told for as long as the state was shown.
