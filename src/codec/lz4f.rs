@@ -285,6 +285,7 @@ impl Stream for Frames {
     fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
         let (position, spot) = self.spot(offset);
         Ok(Box::new(FrameCursor {
+            block_max: self.block_max,
             stream: self,
             walker: spot.walker,
             position,
@@ -349,6 +350,8 @@ struct FrameCursor {
     history: Vec<u8>,
     pending: Pending,
     input: PooledBuf<u8>,
+    /// The greatest decoded size of a block in the frames so far, the next one included: memory for such a block is announced.
+    block_max: usize,
 }
 
 impl Cursor for FrameCursor {
@@ -361,7 +364,8 @@ impl Cursor for FrameCursor {
         let stream = Arc::clone(&self.stream);
         let mut headers = Headers::new(stream.stored.as_ref());
         let mut given = self.pending.take(buf);
-        while given == 0 && !buf.is_empty() {
+        let announced = self.block_max;
+        while given == 0 && !buf.is_empty() && self.block_max == announced {
             given = self.read_block(&stream, &mut headers, buf)?;
         }
         self.position = self.position.saturating_add(len_u64(given));
@@ -378,7 +382,7 @@ impl Cursor for FrameCursor {
     }
 
     fn needed(&self) -> u64 {
-        let block = len_u64(self.stream.block_max).saturating_mul(2);
+        let block = len_u64(self.block_max).saturating_mul(2);
         block.max(self.held())
     }
 
@@ -388,7 +392,8 @@ impl Cursor for FrameCursor {
 }
 
 impl FrameCursor {
-    /// Decodes the next block, or ends a frame; gives how much of `buf` that has filled.
+    /// Decodes the next block, or ends a frame; gives how much of `buf` that has filled. A block that may be larger than all before is not
+    /// decoded yet: `block_max` says so.
     fn read_block(
         &mut self,
         stream: &Frames,
@@ -409,6 +414,10 @@ impl FrameCursor {
             }
             FramePart::End => return Err(corrupt("LZ4 frames end before the data does")),
         };
+        if block.frame.block_max > self.block_max {
+            (self.block_max, self.walker) = (block.frame.block_max, at);
+            return Ok(0);
+        }
         if at.frame.is_none() {
             self.content = FrameContent::of(block.frame);
         } else if self.content.is_short() {

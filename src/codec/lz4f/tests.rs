@@ -95,6 +95,26 @@ fn linked_blocks_leave_checkpoints_behind() {
     assert!(part == whole[offset as usize..]);
 }
 
+/// Only the blocks of the first frame were announced.
+#[test]
+fn no_frame_takes_more_memory_than_was_announced() {
+    let plain = pattern(SIZE);
+    let stored = [recorded("apart.lz4"), encode(&Lz4f, &plain)].concat();
+    let stream = open(stored, 2 * SIZE as u64);
+    let mut cursor = stream.cursor(0).unwrap();
+    let mut decoded = vec![0; 2 * SIZE];
+    let mut done = 0;
+    while done < decoded.len() {
+        let announced = cursor.needed();
+        let to = decoded.len().min(done + 70_000);
+        let given = cursor.read(&mut decoded[done..to]).unwrap();
+        assert!(given > 0 || cursor.needed() > announced, "at {done}");
+        assert!(cursor.held() <= announced + (256 << 10), "at {done}");
+        done += given;
+    }
+    assert!(decoded == [&plain[..], &plain].concat());
+}
+
 #[test]
 fn what_is_written_is_read_again() {
     for size in [
