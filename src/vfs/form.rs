@@ -1,7 +1,7 @@
 //! Whether a file still has the form that it had when a handle opened it.
 //!
 //! A program understands the bytes of an array, a FITS file or a picture by what it read first: an NPY or FITS header, or the datatype
-//! and shape in the tree. If a save or another program has given the array another form, a handle from before can't read on (`ESTALE`).
+//! and shape in the tree; and the rest of a table by its first lines. If a save or another program has given the array another form, a handle from before can't read on (`ESTALE`).
 //! It can if only elements have changed.
 
 use std::sync::Arc;
@@ -28,6 +28,7 @@ impl State {
                 Some(hash_of((header, data.form())))
             }
             Node::View(view, number) => self.form_of_view(view, number),
+            Node::StatsTsv => Some(self.form_of_stats()),
             _ => None,
         }
     }
@@ -56,7 +57,7 @@ impl Vfs {
         let is_own = writes.is_some_and(|writes| writes.has_emptied.load(Ordering::Relaxed));
         if !is_own && state.form(open.node) != open.form {
             return changed(
-                "the tree has no array of that datatype, shape and order here any more; open it again",
+                "the tree has other arrays here than when this was opened, by name, datatype, shape or order; open it again",
             );
         }
         Ok(self.data_source(&state, open.node, reading)?)

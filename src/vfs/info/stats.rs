@@ -11,9 +11,9 @@ use crate::asdf::Snapshot;
 use crate::asdf::stats::Stats;
 use crate::error::Error;
 use crate::source::{Made, Source};
-use crate::vfs::locked;
 use crate::vfs::node::Node;
 use crate::vfs::state::State;
+use crate::vfs::{hash_of, locked};
 
 /// Characters of a number: those of the longest float64.
 const NUMBER: usize = 24;
@@ -27,6 +27,11 @@ impl State {
             locked(&self.info_lens).insert(Node::StatsTsv, len);
             len
         })
+    }
+
+    /// A hash of the lines of `info/stats.tsv` without the numbers, see `form`.
+    pub(in crate::vfs) fn form_of_stats(&self) -> u64 {
+        hash_of(stats_tsv(&self.snapshot, &[]).into_string())
     }
 
     /// `info/stats.tsv`, of what is saved.
@@ -85,7 +90,44 @@ fn columns(stats: Option<Stats>) -> [String; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asdf::sample::Sample;
     use crate::asdf::stats::Number;
+    use crate::source::read_all;
+    use crate::vfs::testing::writable;
+    use crate::vfs::{Access, Open, Result as Outcome};
+
+    /// A program that reads in pieces got the beginning of one table and the end of another.
+    #[test]
+    fn who_reads_the_table_gets_one_of_them() -> Outcome<()> {
+        let sample = |name: &str, value: &[u8]| {
+            let text = format!(
+                "#ASDF 1.0.0\n%YAML 1.1\n--- !<tag:stsci.edu:asdf/core/asdf-1.1.0>\n\
+                {name}: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {{source: 0, datatype: uint8, byteorder: little, shape: [1]}}\n...\n"
+            );
+            Sample::new().text(text.as_bytes()).block(value)
+        };
+        let (dir, vfs) = writable(&sample("x", b"1"));
+        let opened = vfs.open(Node::StatsTsv, Access::default())?;
+        let Open::Data(open) = &opened.handle.open else {
+            panic!("no data")
+        };
+        let shown = || {
+            let source = vfs.current_source(open, &vfs.saver.reading())?;
+            Ok::<_, crate::vfs::Error>(read_all(&*source, 1 << 20)?)
+        };
+        let first = shown()?;
+        let change = |now: Sample| {
+            std::fs::write(dir.path().join("a.asdf"), now.bytes()).unwrap();
+            vfs.refresh_soon();
+            vfs.refresh();
+        };
+        change(sample("x", b"22").block(b"more"));
+        assert_ne!(shown()?, first, "other elements in the same lines");
+        change(sample("other", b"1"));
+        let refused = shown().unwrap_err();
+        assert!(refused.to_string().contains("open it again"), "{refused}");
+        Ok(())
+    }
 
     #[test]
     fn no_number_makes_a_line_longer() {
