@@ -151,6 +151,7 @@ fn reading(
 pub(super) fn shown(options: &Options, folder: &Path) -> vfs::VfsOptions {
     vfs::VfsOptions {
         spool: Spool::new(folder),
+        allow_other: options.allow_other,
         ..options.shown.clone()
     }
 }

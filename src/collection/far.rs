@@ -191,6 +191,7 @@ fn stat(id: impl Hash, size: u64, modified: Option<SystemTime>) -> Stat {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         mode: FILE,
+        left: Stat::ALL,
     }
 }
 

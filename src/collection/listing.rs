@@ -91,6 +91,7 @@ impl Listing {
                 uid: rustix::process::geteuid().as_raw(),
                 gid: rustix::process::getegid().as_raw(),
                 mode: DIRECTORY,
+                left: Stat::ALL,
             },
             known: Renewed::new(PAUSE),
         };
@@ -239,6 +240,7 @@ mod tests {
             uid: 0,
             gid: 0,
             mode: 0o100_444,
+            left: Stat::ALL,
         }
     }
 

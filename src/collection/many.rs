@@ -220,7 +220,7 @@ impl Many {
         let options = &self.options;
         let mut attr = Attr::of_file(Node::Root, 0, stat, true, options);
         if kind == ItemKind::Directory {
-            let perm = stat.mode & 0o555 & !options.umask;
+            let perm = stat.permissions(options.allow_other) & 0o555 & !options.umask;
             attr.perm = u16::try_from(perm).unwrap_or(0);
         }
         attr

@@ -1,7 +1,9 @@
 //! What an access control list leaves of the permission bits.
 //!
 //! A file with a list has the list's mask in place of its group's permissions. The kernel checks the files of a mount by their bits
-//! alone, so these allow no user more than the list does. The users and groups that the list names may have less than it gives them.
+//! alone, so where other users reach the mount these allow none of them more than the list does. All whom the list does not name may have
+//! less than it gives them then, as may those that it names. A mount that its own user alone reaches keeps the bits: that process has
+//! opened the file itself, and gets no more by them.
 
 use rustix::io::Errno;
 
@@ -16,7 +18,7 @@ const SHARED: u32 = 0o077;
 /// The longest list that is read, in bytes.
 const LONGEST: usize = 4 << 10;
 
-/// The attributes with the permissions of group and others that the list leaves. `read` reads an extended attribute, and gives its length.
+/// The attributes with the permissions that the list leaves. `read` reads an extended attribute, and gives its length.
 pub(crate) fn limited(
     stat: Stat,
     read: impl FnOnce(&str, &mut [u8]) -> Result<usize, Errno>,
@@ -31,8 +33,8 @@ pub(crate) fn limited(
         // there is no list
         Err(_) => SHARED,
     };
-    let mode = stat.mode & (!SHARED | left);
-    Stat { mode, ..stat }
+    let left = Stat::ALL & (!SHARED | left);
+    Stat { left, ..stat }
 }
 
 /// The bits of group and others that a list leaves, in the form of `linux/posix_acl_xattr.h`: a version, then for each entry its tag, its
@@ -112,10 +114,12 @@ mod tests {
         let mut stat = Stat::from(&std::fs::metadata("/").unwrap());
         for mode in [0o100_664, 0o100_600, 0o40_755] {
             stat.mode = mode;
-            assert_eq!(limited(stat, |_, _| Err(Errno::NODATA)).mode, mode);
+            assert_eq!(limited(stat, |_, _| Err(Errno::NODATA)), stat);
         }
-        let mode = |read: Result<usize, Errno>| limited(stat, |_, _| read).mode;
-        assert_eq!(mode(Err(Errno::RANGE)), 0o40_700, "a list too long");
-        assert_eq!(mode(Ok(4)), 0o40_700, "no list of this version");
+        let limits = |read: Result<usize, Errno>| limited(stat, |_, _| read).permissions(true);
+        assert_eq!(limits(Err(Errno::RANGE)), 0o700, "a list too long");
+        assert_eq!(limits(Ok(4)), 0o700, "no list of this version");
+        let alone = limited(stat, |_, _| Ok(4)).permissions(false);
+        assert_eq!(alone, 0o755, "no other user reaches the mount");
     }
 }

@@ -293,6 +293,7 @@ fn stat_of(found: &Statx) -> Stat {
         uid: found.stx_uid,
         gid: found.stx_gid,
         mode: found.stx_mode.into(),
+        left: Stat::ALL,
     }
 }
 

@@ -28,9 +28,14 @@ pub struct Stat {
     pub gid: u32,
     /// Type and permissions.
     pub mode: u32,
+    /// The permissions that an access control list leaves to every user; all if there is none.
+    pub left: u32,
 }
 
 impl Stat {
+    /// [`Stat::left`] of a file without a list.
+    pub const ALL: u32 = 0o777;
+
     /// Whether it is a regular file: no directory, symlink or device.
     #[must_use]
     pub fn is_regular(&self) -> bool {
@@ -56,6 +61,13 @@ impl Stat {
     #[must_use]
     pub fn is_untouched_since(&self, before: &Self) -> bool {
         self.has_bytes_of(before) && self.ctime == before.ctime
+    }
+
+    /// The permission bits; those that an access list leaves to every user, if that counts.
+    #[must_use]
+    pub fn permissions(&self, list_counts: bool) -> u32 {
+        let left = if list_counts { self.left } else { Self::ALL };
+        self.mode & Self::ALL & left
     }
 
     /// When its bytes were changed last.
@@ -95,6 +107,7 @@ impl From<&Metadata> for Stat {
             uid: found.uid(),
             gid: found.gid(),
             mode: found.mode(),
+            left: Self::ALL,
         }
     }
 }

@@ -67,7 +67,7 @@ impl Attr {
         options: &VfsOptions,
     ) -> Self {
         let kind = kind(node);
-        let perm = permissions(file, options.umask);
+        let perm = permissions(file, options);
         Self {
             node,
             kind,
@@ -226,6 +226,8 @@ pub struct VfsOptions {
     pub gid: Option<u32>,
     /// Permission bits to take away.
     pub umask: u32,
+    /// Whether users other than the one who mounts reach the mount.
+    pub allow_other: bool,
     /// The memory for scratch files, shared by all files of the mount.
     pub scratch: Arc<ScratchRoom>,
     /// Where unsaved bytes are kept, shared by all files of the mount.
@@ -252,6 +254,7 @@ impl Default for VfsOptions {
             uid: None,
             gid: None,
             umask: 0,
+            allow_other: false,
             scratch: ScratchRoom::new(SCRATCH),
             spool: Spool::new(&std::env::temp_dir()),
             validate: Validate::default(),
@@ -324,8 +327,9 @@ impl Show {
 }
 
 /// Permission bits of FILE without set-id, sticky and execute bits.
-pub(super) fn permissions(file: &Stat, umask: u32) -> u16 {
-    u16::try_from(file.mode & 0o666 & !umask).unwrap_or(0)
+pub(super) fn permissions(file: &Stat, options: &VfsOptions) -> u16 {
+    let bits = file.permissions(options.allow_other);
+    u16::try_from(bits & 0o666 & !options.umask).unwrap_or(0)
 }
 
 /// Owner, mode and times of a file in the root.
@@ -345,7 +349,7 @@ impl FileFacts {
     /// Those of `tree.yaml`, for a FILE with these attributes.
     pub(super) fn of(file: &Stat, options: &VfsOptions) -> Self {
         Self {
-            perm: permissions(file, options.umask),
+            perm: permissions(file, options),
             uid: options.uid.unwrap_or(file.uid),
             gid: options.gid.unwrap_or(file.gid),
             mtime: file.modified(),

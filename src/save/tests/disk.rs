@@ -489,6 +489,7 @@ impl Store for Sim {
             uid: 0,
             gid: 0,
             mode: 0o100_600,
+            left: Stat::ALL,
         })
     }
 

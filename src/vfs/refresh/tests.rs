@@ -361,6 +361,7 @@ impl FarFile for Far {
             uid: 0,
             gid: 0,
             mode: 0o100_444,
+            left: Stat::ALL,
         })
     }
 
