@@ -392,7 +392,11 @@ impl Vfs {
             self.kernel.wait_for(node);
             return Err(Error::NotFound);
         }
-        self.open_node(node, access)
+        let opened = self.open_node(node, access)?;
+        if access.write {
+            self.begin_block(node);
+        }
+        Ok(opened)
     }
 
     /// Opens a file as [`Vfs::open`] does, but of the state that is shown, without a look at FILE.

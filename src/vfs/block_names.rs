@@ -21,7 +21,7 @@ pub(super) fn block_number(name: &OsStr) -> Option<u32> {
 }
 
 impl Vfs {
-    /// A new block at the end, which begins to exist when it is written to, or is closed after it was made.
+    /// A new block at the end, which begins to exist when it is written to, or is closed after it was open for writing.
     pub(super) fn make_block(&self, name: &OsStr) -> Result<Node> {
         let state = self.state();
         let layout = state.snapshot.layout();
@@ -37,6 +37,16 @@ impl Vfs {
         self.edits
             .get_or_begin(count, || Some(Arc::new(Memory::new(Vec::new()))));
         Ok(Node::Block(n))
+    }
+
+    /// Has a block that was made, and is open for writing now, saved when it is closed, even if nothing is written.
+    pub(super) fn begin_block(&self, node: Node) {
+        if let Node::Block(n) = node
+            && index(n) >= self.state().snapshot.layout().blocks.len()
+            && let Some(draft) = self.edits.get(index(n))
+        {
+            draft.touch(node);
+        }
     }
 
     /// Removes the last block, if no array uses it.

@@ -14,7 +14,7 @@ use super::process::{is_of_another, process};
 use super::texts::TextHandle;
 use super::{
     Access, Attr, Attributes, Caller, Error, FileKind, Handle, Invalidation, Open, Opened,
-    ROOT_DIRECTORIES, Result, Vfs, block_number, index, locked,
+    ROOT_DIRECTORIES, Result, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
 use crate::source::{Source, at_most, len_u64};
@@ -150,12 +150,8 @@ impl Vfs {
         // if the new tree.yaml is closed without a write, its empty draft is forgotten, and it shows FILE's tree
         let truncate = matches!(node, Node::Text(_) | Node::Array(..));
         let opened = self.open_node(node, Access { truncate, ..access })?;
-        if let Node::Block(n) = node
-            && access.write
-            && let Some(draft) = self.edits.get(index(n))
-        {
-            // closing it saves the block, even if nothing is written
-            draft.touch(node);
+        if access.write {
+            self.begin_block(node);
         }
         let attr = self.getattr(node);
         let attr = attr.inspect_err(|_| self.release(&opened.handle))?;

@@ -132,6 +132,30 @@ fn a_link_to_a_name_that_is_taken_saves_nothing() {
     assert_eq!(files(), before);
 }
 
+/// `touch` ended with 0 and there was no block, if another program had made its name before and not opened it for writing.
+#[test]
+fn a_block_that_is_made_and_opened_for_writing_later_is_saved_at_the_close() {
+    let (_dir, vfs) = writable(&Sample::new());
+    let count = || vfs.state().snapshot.layout().blocks.len();
+    let caller = Caller { uid: 0, gid: 0 };
+    let (made, reads) = vfs
+        .create(
+            Node::Blocks,
+            "0.bin".as_ref(),
+            0o600,
+            caller,
+            Access::default(),
+        )
+        .unwrap();
+    vfs.flush(&reads.handle, 0).unwrap();
+    vfs.release(&reads.handle);
+    assert_eq!(count(), 0);
+    let writes = vfs.open(made.node, WRITE).unwrap().handle;
+    vfs.flush(&writes, 0).unwrap();
+    vfs.release(&writes);
+    assert_eq!(count(), 1);
+}
+
 /// The kernel tells of a descriptor's end at any time after its close: then half of what the next writer had written was saved.
 #[test]
 fn a_late_end_of_a_descriptor_does_not_save_what_another_has_not_finished() {
