@@ -135,7 +135,7 @@ pub struct Writer<S: Store = Disk> {
     raw: Option<S::File>,
     /// What other programs write during a save.
     own: OwnWrites,
-    /// Why a copy could not take FILE's name, when it had been made: no other is made.
+    /// Why a copy could not take FILE's name, when it had been made: no other is made of that file.
     no_copies: Option<String>,
 }
 

@@ -240,4 +240,11 @@ fn no_copy_is_made_again_where_one_could_not_take_the_name() {
         assert!(sim.ops().contains(&"exchange") == (note == "2"));
         sim.arm(Trouble::default());
     }
+    // another program has given the name to a file that it can be given to: of this one nothing is known
+    let new = OsStr::new("new");
+    let made = sim.create(new, None).unwrap();
+    sim.write(&made, &bytes, 0).unwrap();
+    sim.rename(new, OsStr::new(NAME)).unwrap();
+    assert!(writer.reload().unwrap().is_some());
+    assert_eq!(writer.save(&text("4")).unwrap().method, Method::Replaced);
 }

@@ -103,6 +103,9 @@ impl<S: Store> Writer<S> {
         baseline.share_text(&self.baseline.text);
         self.baseline = baseline;
         self.file = file;
+        if !same {
+            self.no_copies = None;
+        }
         if self.unsettled.take().is_some() && same && self.broken.is_none() {
             let why = format!(
                 "{} was changed by another program while a save of it was not finished",
