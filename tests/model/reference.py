@@ -159,7 +159,7 @@ class Reference:
         file = self.names[name]
         if write and file is self.tree:
             self.vacancy = None
-        epoch = self.pending[1] if self.pending and file is self.tree else self.epoch
+        epoch = self.shown_epoch() if file is self.tree else self.epoch
         handle = Text(file, write, append, epoch)
         file.handles.append(handle)
         if truncate:
@@ -316,9 +316,15 @@ class Reference:
             self.taken_away(old, w)
         return OK
 
+    def shown_epoch(self):
+        """That of the text that tree.yaml shows."""
+        return self.pending[1] if self.pending else self.epoch
+
     def note_backup(self, file, new):
         if new == TREE or file is self.tree:
             file.backup = new != TREE
+        if new != TREE and file is self.tree:
+            file.epoch = self.shown_epoch()
 
     def save_file(self, file, refusal=errno.EIO):
         """What must be answered when a file becomes tree.yaml."""
