@@ -499,7 +499,7 @@ mod tests {
         assert_eq!(granted_last.load(Ordering::Relaxed), 7 << 20);
         grant.park(resting(8 << 20), Demand::NONE);
         let mut other = Grant::new(&cache);
-        assert!(admit(&mut other, most - 1).unwrap(), "nobody runs");
+        assert!(admit(&mut other, most - 1).unwrap(), "no thread decodes");
         assert_eq!(granted_last.load(Ordering::Relaxed), 8 << 20);
         drop(other);
         assert_eq!((granted(), cache.used()), (0, 0));

@@ -440,7 +440,7 @@ mod tests {
 
     /// In a container, a process may have the number of one that was killed while it wrote.
     #[test]
-    fn what_was_left_half_written_is_in_nobodys_way() {
+    fn what_was_left_half_written_keeps_no_index_from_being_stored() {
         let (_place, dir) = dir();
         slot(&dir).store(b"another", b"an index");
         for count in 0..1000 {

@@ -394,7 +394,7 @@ impl BlockEdits {
         let mut slots = locked(&self.by_block);
         let slot = slots.get_mut(&block).filter(|slot| slot.id == id)?;
         slot.writers = slot.writers.saturating_sub(1);
-        // a draft that another thread has locked is that thread's, which ends it
+        // a draft that another thread has locked stays: that thread saves it, or forgets it if it can't
         let over = |draft: &Arc<BlockDraft>| match draft.saved.try_write() {
             Ok(mut saved) => {
                 *saved = true;

@@ -112,8 +112,8 @@ impl Text {
     }
 }
 
-/// `info/tree.json`: the tree on one line, or the object `{"!error": WHY}` if it is not valid or too long; with the files of arrays if they are
-/// `shown`.
+/// `info/tree.json`: the tree on one line, or the object `{"!error": WHY}` if it is not valid or too long; with the files of arrays if
+/// they are `shown`.
 fn tree_json(snapshot: &Snapshot, shown: bool) -> Text {
     let file_of = |node: asdf::tree::Node<'_>| json::file_of(snapshot, node).filter(|_| shown);
     let tree = snapshot.tree().transpose().map_err(Clone::clone);

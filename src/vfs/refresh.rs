@@ -203,7 +203,7 @@ impl Vfs {
         let mut changed = !is_of(old, &stat);
         let snapshot = match writer {
             None => {
-                // perhaps with a save that another mount has begun, and nobody will finish before the next mount
+                // another mount may have been killed in a save: FILE is read through the journal that it has left
                 let opened = save::open_unlocked(&self.saver.file)?;
                 stat = opened.file.stat;
                 opened.snapshot_like(&old.snapshot)?

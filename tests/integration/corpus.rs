@@ -7,7 +7,7 @@ use std::process::Command;
 use md5::{Digest, Md5};
 use tempfile::TempDir;
 
-use crate::common::{Mount, can_mount, run};
+use crate::common::{Mount, PROGRAM, can_mount, run};
 
 /// Python with asdf in it: `scripts/test` makes one and names it.
 pub(crate) fn python() -> Option<PathBuf> {
@@ -18,6 +18,21 @@ pub(crate) fn python() -> Option<PathBuf> {
         println!("skipped: no Python with asdf here; scripts/test makes one");
     }
     found
+}
+
+/// Runs a script of `tests/`, which compares the program with Python's asdf: more than `least` comparisons, none of which fails.
+pub(crate) fn agrees_with_python(script: &str, least: u32) {
+    let Some(python) = python() else { return };
+    let dir = TempDir::new().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(script);
+    let mut compared = Command::new(python);
+    let said = run(compared.arg(script).arg(PROGRAM).arg(dir.path()));
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    let last = said.stdout.lines().last().unwrap_or_default();
+    let passed: u32 = last.split(' ').next().unwrap().parse().unwrap();
+    assert!(passed > least, "{last}");
 }
 
 fn hash(bytes: &[u8]) -> String {

@@ -3,12 +3,11 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
-use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, PROGRAM, Place, asdf_mount, can_mount, run};
-use crate::corpus::python;
+use crate::common::{Mount, Place, asdf_mount, can_mount, run};
+use crate::corpus::agrees_with_python;
 use crate::sample::{Block, Sample, array_with, noise};
 
 const EIO: i32 = 5;
@@ -118,17 +117,7 @@ fn an_edit_adds_nothing_that_other_readers_do_not_open() {
 
 #[test]
 fn yaml_that_python_does_not_open_is_told_of_and_no_other() {
-    let Some(python) = python() else { return };
-    let dir = TempDir::new().unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/yaml_oracle.py");
-    let said = run(Command::new(python)
-        .arg(script)
-        .arg(PROGRAM)
-        .arg(dir.path()));
-    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
-    let last = said.stdout.lines().last().unwrap_or_default();
-    let passed: u32 = last.split(' ').next().unwrap().parse().unwrap();
-    assert!(passed > 700, "{last}");
+    agrees_with_python("yaml_oracle.py", 700);
 }
 
 #[test]

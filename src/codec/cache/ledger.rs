@@ -1,6 +1,7 @@
 //! What the cache holds and counts, and which segment or decoder it drops when room is needed.
 //!
-//! Nothing here waits, decodes, frees a decoder or takes another lock. Who drops decoders gives them to [`Cache::free`].
+//! Nothing here waits, decodes, frees a decoder or takes another lock. The thread that drops decoders gives them to [`Cache::free`]
+//! once it has unlocked the ledger.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
