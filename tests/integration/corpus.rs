@@ -20,8 +20,8 @@ pub(crate) fn python() -> Option<PathBuf> {
     found
 }
 
-/// Runs a script of `tests/`, which compares the program with Python's asdf: more than `least` comparisons, none of which fails.
-pub(crate) fn agrees_with_python(script: &str, least: u32) {
+/// Runs a script of `tests/`, which compares the program with Python's asdf: it makes `more_than` so many comparisons, and none fails.
+pub(crate) fn agrees_with_python(script: &str, more_than: u32) {
     let Some(python) = python() else { return };
     let dir = TempDir::new().unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -32,7 +32,7 @@ pub(crate) fn agrees_with_python(script: &str, least: u32) {
     assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
     let last = said.stdout.lines().last().unwrap_or_default();
     let passed: u32 = last.split(' ').next().unwrap().parse().unwrap();
-    assert!(passed > least, "{last}");
+    assert!(passed > more_than, "{last}");
 }
 
 fn hash(bytes: &[u8]) -> String {
