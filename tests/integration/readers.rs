@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, Place, asdf_mount, can_mount, run};
+use crate::common::{Mount, Place, asdf_mount, can_mount};
 use crate::corpus::agrees_with_python;
 use crate::sample::{Block, Sample, array_with, noise};
 

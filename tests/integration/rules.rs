@@ -2,11 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, asdf_mount, can_mount, run};
+use crate::common::{Mount, asdf_mount, can_mount};
 use crate::corpus::agrees_with_python;
 use crate::sample::Sample;
 
