@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::command::{assert_not_forged, hostile};
 use crate::common::{
     Mount, Outcome, PROGRAM, Place, asdf_mount, assert_refused, can_mount, daemons_of, eventually,
-    is_root, is_running, mount_options, mounted_at, run,
+    is_root, is_running, mount_options, mounted_at, run, run_when_free,
 };
 use crate::sample::{Block, Index, Sample, array, noise};
 
@@ -421,7 +421,7 @@ fn several_mountpoints_are_unmounted_at_once() {
     }
     let (one, two) = (Place::new(), Place::new());
     assert_eq!((one.mount(&[]).code, two.mount(&[]).code), (0, 0));
-    let said = run(Command::new(PROGRAM).arg("-u").args([&one.mnt, &two.mnt]));
+    let said = run_when_free(Command::new(PROGRAM).arg("-u").args([&one.mnt, &two.mnt]));
     assert_eq!(said.code, 0, "{}", said.stderr);
     assert!(mounted_at(&one.mnt).is_none() && mounted_at(&two.mnt).is_none());
 }
@@ -451,7 +451,8 @@ fn in_the_foreground_it_stays_until_the_unmount_and_exits_with_0() {
             child.try_wait().unwrap().is_none(),
             "{flag} left the foreground"
         );
-        assert!(run(Command::new("umount").arg(&place.mnt)).code == 0);
+        let said = run_when_free(Command::new("umount").arg(&place.mnt));
+        assert_eq!(said.code, 0, "{}", said.stderr);
         let mut status = None;
         eventually("ended", || {
             status = child.try_wait().unwrap();
@@ -519,7 +520,7 @@ fn a_file_can_be_mounted_again_as_soon_as_it_is_unmounted() {
         let said = place.mount(&[]);
         assert_eq!(said.code, 0, "{}", said.stderr);
         // unlike `asdf-mount -u` this does not wait for the daemon
-        let said = run(Command::new("umount").arg(&place.mnt));
+        let said = run_when_free(Command::new("umount").arg(&place.mnt));
         assert_eq!(said.code, 0, "{}", said.stderr);
     }
 }

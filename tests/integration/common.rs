@@ -97,6 +97,20 @@ pub(crate) fn within(limit: Duration, holds: &mut dyn FnMut() -> bool) -> bool {
 /// How long a command or a mount may take: some are Python programs that compare a thousand files.
 const RUN_LIMIT: Duration = Duration::from_secs(200);
 
+/// Runs a command that unmounts, again while the kernel says that the mount is busy: a child that another test starts holds the
+/// open files of this process until it has executed its program.
+pub(crate) fn run_when_free(command: &mut Command) -> Outcome {
+    let mut said = run(command);
+    within(PATIENCE, &mut || {
+        let free = !said.stderr.contains("busy");
+        if !free {
+            said = run(command);
+        }
+        free
+    });
+    said
+}
+
 /// Runs a command to its end. Its output goes through files, because a daemon it leaves behind may keep it open.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     let dir = TempDir::new().unwrap();
@@ -388,7 +402,7 @@ impl Place {
 
     /// Takes the mount away and waits for its daemon.
     pub(crate) fn unmount(&self) {
-        let said = run(Command::new(PROGRAM).arg("-u").arg(&self.mnt));
+        let said = run_when_free(Command::new(PROGRAM).arg("-u").arg(&self.mnt));
         assert_eq!(said.code, 0, "{}", said.stderr);
         assert!(mounted_at(&self.mnt).is_none());
         assert!(
