@@ -119,7 +119,9 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
     let mounted = find::mount_of(mountpoint).map_err(|why| fail(&why))?;
     let path = mounted.directory().to_owned();
     check_owner(&mounted).map_err(|why| fail(&why))?;
-    free_from_killed(&mounted);
+    if free_from_killed(&mounted) {
+        return Ok(Exit::Ok);
+    }
     let mut wait = Wait::new(limit);
     let answers = ask::ask(&path, &mut wait, || {
         say(&format!("waiting: {}", silence(&mounted)))
@@ -185,15 +187,14 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
 }
 
 /// Makes the kernel fail the requests to a daemon that was killed. A thread of it may wait in the kernel for a program that waits for
-/// the daemon: without this neither ends, and the mount stays.
-fn free_from_killed(mounted: &Mounted) {
-    if mounted.looks_ours() && serving::daemon_of(mounted).is_some_and(was_killed) {
-        let force = || rustix::mount::unmount(mounted.directory(), UnmountFlags::FORCE);
-        // if that was in vain, the mount is asked next and says why
-        let _ = mounted
-            .abort()
-            .or_else(|_| force().map_err(std::io::Error::from));
+/// the daemon: without this neither ends, and the mount stays. Whether that has unmounted it, too.
+fn free_from_killed(mounted: &Mounted) -> bool {
+    if !mounted.looks_ours() || !serving::daemon_of(mounted).is_some_and(was_killed) {
+        return false;
     }
+    // umount2(2) with MNT_FORCE also unmounts what is not in use; if both are in vain, the mount is asked next and says why
+    mounted.abort().is_err()
+        && rustix::mount::unmount(mounted.directory(), UnmountFlags::FORCE).is_ok()
 }
 
 /// Checks that this user may unmount it, if it is one of our mounts.

@@ -97,8 +97,8 @@ pub(crate) fn within(limit: Duration, holds: &mut dyn FnMut() -> bool) -> bool {
 /// How long a command or a mount may take: some are Python programs that compare a thousand files.
 const RUN_LIMIT: Duration = Duration::from_secs(200);
 
-/// Runs a command that unmounts, again while the kernel says that the mount is busy: a child that another test starts holds the
-/// open files of this process until it has executed its program.
+/// Runs a command that unmounts, again while the kernel says that the mount is busy: a process that looks who has which file open, as
+/// programs of other tests do, holds each file in `/proc/*/fd` for a moment, also one that is closed meanwhile.
 pub(crate) fn run_when_free(command: &mut Command) -> Outcome {
     let mut said = run(command);
     within(PATIENCE, &mut || {

@@ -5,22 +5,26 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
+use super::was_killed;
 use crate::save::lock_holder;
 use crate::vfs::Mounted;
 
 /// The process that serves a mount: one of this program's name that has the mount's connection to the kernel. If the kernel does not
 /// show connections, it is the process that has the file locked; there is none for a directory or a far file.
+///
+/// After an unmount the kernel gives the connection's number to the next mount, while the first one's daemon may still be ending. So
+/// of several processes it is one that was not killed, and that of the highest number.
 pub(super) fn daemon_of(mounted: &Mounted) -> Option<u32> {
     let connected = || {
         let name = fs::read("/proc/self/comm").ok()?;
         let line = format!("fuse_connection:\t{}\n", mounted.connection().display());
         let has_name = |process: &Path| fs::read(process.join("comm")).is_ok_and(|it| it == name);
-        let mut processes = entries(Path::new("/proc"));
-        processes.find_map(|entry| {
+        let processes = entries(Path::new("/proc")).filter_map(|entry| {
             let number = entry.file_name().to_str()?.parse().ok()?;
             let process = entry.path();
             (has_name(&process) && has_connection(&process, &line)).then_some(number)
-        })
+        });
+        processes.max_by_key(|&process| (!was_killed(process), process))
     };
     connected().or_else(|| lock_holder_of(mounted))
 }
