@@ -115,6 +115,7 @@ impl View {
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) if that stride is not positive or a row has no bytes: then any number would do.
+    /// Also if `offset` lies behind the end of the block: NumPy refuses it too, even for no rows.
     pub fn rows_to_end(
         itemsize: u64,
         row: &[u64],
@@ -126,7 +127,11 @@ impl View {
             Some(stride) => u64::try_from(stride).ok(),
             None => c_order_len(itemsize, row),
         };
-        step.and_then(|step| block_len.saturating_sub(offset).checked_div(step))
+        let left = block_len.checked_sub(offset).ok_or_else(|| {
+            let why = format!("an array at byte {offset} wanted of a block of {block_len}");
+            corrupt(why)
+        })?;
+        step.and_then(|step| left.checked_div(step))
             .ok_or_else(|| {
                 let why = "a shape that begins with '*' needs rows of one byte or more and a positive first stride";
                 corrupt(why)

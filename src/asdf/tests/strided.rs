@@ -71,7 +71,8 @@ fn a_star_counts_whole_rows() {
     assert_eq!(rows(&[3], None, 0), Some(8));
     assert_eq!(rows(&[3], None, 5), Some(7));
     assert_eq!(rows(&[3], Some(24), 5), Some(3));
-    assert_eq!(rows(&[], None, 101), Some(0));
+    assert_eq!(rows(&[], None, 100), Some(0));
+    assert_eq!(rows(&[], None, 101), None);
     assert_eq!(rows(&[3], Some(0), 0), None);
     assert_eq!(rows(&[3], Some(-12), 0), None);
     assert_eq!(rows(&[0], None, 0), None);
