@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::command::{assert_not_forged, hostile};
 use crate::common::{
     Mount, Outcome, PROGRAM, Place, asdf_mount, assert_refused, can_mount, daemons_of, eventually,
-    is_root, is_running, mount_options, mounted_at, run, run_when_free,
+    is_root, is_running, mount_options, mounted_at, run,
 };
 use crate::sample::{Block, Index, Sample, array, noise};
 
@@ -421,7 +421,7 @@ fn several_mountpoints_are_unmounted_at_once() {
     }
     let (one, two) = (Place::new(), Place::new());
     assert_eq!((one.mount(&[]).code, two.mount(&[]).code), (0, 0));
-    let said = run_when_free(Command::new(PROGRAM).arg("-u").args([&one.mnt, &two.mnt]));
+    let said = run(Command::new(PROGRAM).arg("-u").args([&one.mnt, &two.mnt]));
     assert_eq!(said.code, 0, "{}", said.stderr);
     assert!(mounted_at(&one.mnt).is_none() && mounted_at(&two.mnt).is_none());
 }
@@ -438,21 +438,21 @@ fn in_the_foreground_it_stays_until_the_unmount_and_exits_with_0() {
             .arg(flag)
             .arg("--log-file")
             .arg(&log)
-            .args([&place.file, &place.mnt])
+            .arg("--pid-file")
+            .args([&place.pid_file(), &place.file, &place.mnt])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        eventually("mounted", || mounted_at(&place.mnt).is_some());
-        eventually("readable", || place.mnt.join("tree.yaml").exists());
+        eventually("mounted", || place.pid_file().exists());
         let tree = fs::read(place.mnt.join("tree.yaml")).unwrap();
         fs::read(place.mnt.join("nothing")).unwrap_err();
         assert!(
             child.try_wait().unwrap().is_none(),
             "{flag} left the foreground"
         );
-        let said = run_when_free(Command::new("umount").arg(&place.mnt));
-        assert_eq!(said.code, 0, "{}", said.stderr);
+        let said = run(Command::new("umount").arg(&place.mnt));
+        assert_eq!((said.code, &*said.stderr), (0, ""));
         let mut status = None;
         eventually("ended", || {
             status = child.try_wait().unwrap();
@@ -481,12 +481,12 @@ fn a_request_is_logged_on_a_terminal_with_its_time_and_the_attribute_that_it_ask
     let place = Place::new();
     let log = place.mnt.with_file_name("log");
     let mut child = Command::new(PROGRAM)
-        .arg("-d")
-        .args([&place.file, &place.mnt])
+        .args(["-d", "--pid-file"])
+        .args([&place.pid_file(), &place.file, &place.mnt])
         .stderr(fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
-    eventually("mounted", || mounted_at(&place.mnt).is_some());
+    eventually("mounted", || place.pid_file().exists());
     let block = place.mnt.join("blocks/0.bin");
     let [mut value, mut names] = [[0; 100], [0; 100]];
     rustix::fs::getxattr(&block, "user.asdf.offset", &mut value).unwrap();
@@ -520,7 +520,7 @@ fn a_file_can_be_mounted_again_as_soon_as_it_is_unmounted() {
         let said = place.mount(&[]);
         assert_eq!(said.code, 0, "{}", said.stderr);
         // unlike `asdf-mount -u` this does not wait for the daemon
-        let said = run_when_free(Command::new("umount").arg(&place.mnt));
+        let said = run(Command::new("umount").arg(&place.mnt));
         assert_eq!(said.code, 0, "{}", said.stderr);
     }
 }

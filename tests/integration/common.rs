@@ -97,20 +97,6 @@ pub(crate) fn within(limit: Duration, holds: &mut dyn FnMut() -> bool) -> bool {
 /// How long a command or a mount may take: some are Python programs that compare a thousand files.
 const RUN_LIMIT: Duration = Duration::from_secs(200);
 
-/// Runs a command that unmounts, again while the kernel says that the mount is busy: a process that looks who has which file open, as
-/// programs of other tests do, holds each file in `/proc/*/fd` for a moment, also one that is closed meanwhile.
-pub(crate) fn run_when_free(command: &mut Command) -> Outcome {
-    let mut said = run(command);
-    within(PATIENCE, &mut || {
-        let free = !said.stderr.contains("busy");
-        if !free {
-            said = run(command);
-        }
-        free
-    });
-    said
-}
-
 /// Runs a command to its end. Its output goes through files, because a daemon it leaves behind may keep it open.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     let dir = TempDir::new().unwrap();
@@ -400,9 +386,15 @@ impl Place {
             .arg(&self.mnt))
     }
 
+    /// What a daemon in the foreground is given as `--pid-file`. It writes the file when it no longer asks its own mount: until then
+    /// the mount may be busy.
+    pub(crate) fn pid_file(&self) -> PathBuf {
+        self.dir.path().join("pid")
+    }
+
     /// Takes the mount away and waits for its daemon.
     pub(crate) fn unmount(&self) {
-        let said = run_when_free(Command::new(PROGRAM).arg("-u").arg(&self.mnt));
+        let said = run(Command::new(PROGRAM).arg("-u").arg(&self.mnt));
         assert_eq!(said.code, 0, "{}", said.stderr);
         assert!(mounted_at(&self.mnt).is_none());
         assert!(

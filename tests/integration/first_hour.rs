@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{
     Outcome, PROGRAM, Place, asdf_mount, assert_refused, can_mount, daemons_of, eventually,
-    is_root, is_running, mount_table, mounted_at, run, run_when_free,
+    is_root, is_running, mount_table, mounted_at, run,
 };
 use crate::corpus::python;
 use crate::sample::Sample;
@@ -132,7 +132,7 @@ fn a_mount_is_named_by_its_file_and_by_what_is_inside() {
         place.mnt.join("tree.yaml"),
     ] {
         assert_eq!(place.mount(&[]).code, 0);
-        let said = run_when_free(Command::new(PROGRAM).arg("-u").arg(&name));
+        let said = run(Command::new(PROGRAM).arg("-u").arg(&name));
         assert_eq!(
             (said.code, said.stderr.as_str()),
             (0, ""),

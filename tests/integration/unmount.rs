@@ -66,12 +66,13 @@ fn a_daemon_in_another_pid_namespace_is_not_taken_for_a_process_of_this_one() {
     let place = Place::new();
     let daemon = Command::new("unshare")
         .args(["--fork", "--pid", "--kill-child", PROGRAM, "-f"])
-        .args([&place.file, &place.mnt])
+        .arg("--pid-file")
+        .args([&place.pid_file(), &place.file, &place.mnt])
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let _daemon = Held(daemon);
-    eventually("mounted", || mounted_at(&place.mnt).is_some());
+    eventually("mounted", || place.pid_file().exists());
     let said = unmount(&place.mnt, "1000");
     assert_eq!((said.code, &*said.stderr), (0, ""));
 }

@@ -7,11 +7,11 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::{Mount, Outcome, PROGRAM, Place, can_mount, is_root, run, run_when_free};
+use crate::common::{Mount, Outcome, PROGRAM, Place, can_mount, is_root, run};
 use crate::sample::{Block, Sample, array};
 
 fn unmount(mount: &Mount) -> Outcome {
-    run_when_free(Command::new(PROGRAM).arg("-u").arg(&mount.dir))
+    run(Command::new(PROGRAM).arg("-u").arg(&mount.dir))
 }
 
 /// A shell script in a name space of its own for mounts, with the program as its `$0` and a sample beside it.
@@ -290,6 +290,6 @@ fn a_text_that_a_refused_truncation_leaves_has_its_length_at_once() {
     assert!(said.stderr.contains("Invalid argument"), "{}", said.stderr);
     assert_eq!(fs::read(&tree).unwrap(), text[..text.len() - 5]);
     assert_eq!(fs::metadata(&tree).unwrap().len(), text.len() as u64 - 5);
-    let said = run_when_free(Command::new(PROGRAM).arg("-u").arg(&place.mnt));
+    let said = run(Command::new(PROGRAM).arg("-u").arg(&place.mnt));
     assert_eq!(said.code, 40, "{}", said.stderr);
 }
