@@ -108,7 +108,7 @@ impl<T: Clone> Entries<T> {
     }
 
     /// The first entry behind `offset`.
-    #[cfg(feature = "xz")]
+    #[cfg(any(feature = "xz", feature = "zstd"))]
     pub(super) fn after(&self, offset: u64) -> Option<&(u64, T)> {
         let next = self.rest.partition_point(|&(at, _)| at <= offset);
         self.rest.get(next)

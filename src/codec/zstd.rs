@@ -253,6 +253,9 @@ impl Cursor for ZstdCursor {
             };
             done = done.saturating_add(given);
         }
+        if self.position >= self.stream.data_size {
+            self.finish()?;
+        }
         Ok(done)
     }
 
@@ -327,7 +330,7 @@ impl ZstdCursor {
         if at != self.input.position() {
             self.input.seek(at);
         }
-        lock(&self.stream.frames).add(self.position, at);
+        lock(&self.stream.frames).meet(self.position, at)?;
         self.window = frame.window;
         if frame.window > announced {
             self.seat = before;
@@ -341,15 +344,41 @@ impl ZstdCursor {
         Ok(Some(Seat::new(slot, None)))
     }
 
-    /// Decodes some input into `out`.
+    /// Decodes some input into `out`, which has room.
     fn step(&mut self, running: &mut Running, out: &mut [u8]) -> Result<Step> {
+        let step = self.decode(running, out)?;
+        if step.is_stuck() || self.input.is_idle() {
+            return Err(corrupt("zstd frames end before the data does"));
+        }
+        Ok(step)
+    }
+
+    /// Runs the decoder from the last byte of the data to the end of the frame, where it compares the checksum. As for zlib, one that is
+    /// cut off is no error.
+    fn finish(&mut self) -> Result<()> {
+        let Some(seat) = self.seat.take() else {
+            return Ok(());
+        };
+        while self.within && !self.input.is_idle() {
+            let mut turn = seat.resume()?;
+            let step = self.decode(&mut turn.running, &mut [])?;
+            if step.stop == Stop::End {
+                turn.end();
+                self.within = false;
+            } else if step.is_stuck() {
+                break;
+            }
+        }
+        self.seat = Some(seat);
+        Ok(())
+    }
+
+    /// One call of the decoder.
+    fn decode(&mut self, running: &mut Running, out: &mut [u8]) -> Result<Step> {
         let stored = self.stream.stored.as_ref();
         let input = self.input.fill(stored, stored.len())?;
         let step = running.decode(input, out)?;
         self.input.moved(&step);
-        if step.is_stuck() || self.input.is_idle() {
-            return Err(corrupt("zstd frames end before the data does"));
-        }
         Ok(step)
     }
 }

@@ -14,6 +14,8 @@ const SKIPPABLE: u32 = 0x184D_2A50;
 /// The skippable frame of a seek table, and the last four bytes of it.
 const SEEK_TABLE: u32 = 0x184D_2A5E;
 const SEEKABLE: u32 = 0x8F92_EAB1;
+/// Greatest seek table that is read, enough for five million frames: it is read as a whole before anything is decoded.
+const MAX_SEEK_TABLE: u64 = 64 << 20;
 /// The seek table is read in pieces of so many entries.
 const SEEK_ENTRIES: usize = 4096;
 /// Frames and blocks that hold no data are skipped, but not without end: each costs a read.
@@ -137,9 +139,21 @@ fn frame_end(stored: &dyn Source, frame: &Frame) -> Result<u64> {
 /// The starts of frames that are known so far, by decoded offset.
 pub(super) struct Frames {
     entries: Entries<u64>,
-    /// Decoded offset and offset in the payload of the next frame to look at; `None` if no more can be known from headers.
-    frontier: Option<(u64, u64)>,
+    found: FoundBy,
     data_size: u64,
+}
+
+/// How the starts of frames are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FoundBy {
+    /// They were not looked for yet.
+    Nothing,
+    /// A seek table has all of them.
+    Table,
+    /// Headers: the decoded offset and the offset in the payload of the next frame to look at.
+    Headers(u64, u64),
+    /// Decoding alone.
+    Decoding,
 }
 
 impl Frames {
@@ -147,7 +161,7 @@ impl Frames {
     pub(super) fn new(data_size: u64) -> Self {
         Self {
             entries: Entries::new(data_size, 0),
-            frontier: Some((0, 0)),
+            found: FoundBy::Nothing,
             data_size,
         }
     }
@@ -156,40 +170,60 @@ impl Frames {
     ///
     /// Looks at headers up to there, or once at a seek table.
     pub(super) fn at(&mut self, stored: &dyn Source, offset: u64) -> (u64, u64) {
-        if self.frontier == Some((0, 0)) && offset > 0 {
-            match seek_table(stored, self.data_size) {
-                Ok(entries) => (self.entries, self.frontier) = (entries, None),
+        if self.found == FoundBy::Nothing && offset > 0 {
+            self.found = match seek_table(stored, self.data_size) {
+                Ok(entries) => {
+                    self.entries = entries;
+                    FoundBy::Table
+                }
+                // The next one to ask may get further.
                 Err(Error::Io { .. }) => return (0, 0),
-                Err(_) => {}
+                Err(_) => FoundBy::Headers(0, 0),
             }
         }
         let mut idle = 0u32;
-        while let Some((decoded, at)) = self.frontier
+        while let FoundBy::Headers(decoded, at) = self.found
             && decoded <= offset
         {
             self.entries.add(decoded, at);
             let next = match behind(stored, decoded, at, offset) {
                 Ok(next) => next,
-                // The next one to ask may get further.
                 Err(Error::Io { .. }) => break,
                 // Damage is told by the cursor that runs into it.
-                Err(_) => None,
+                Err(_) => FoundBy::Decoding,
             };
-            if next == self.frontier {
+            if next == self.found {
                 break;
             }
             idle = match next {
-                Some((end, _)) if end == decoded => idle.saturating_add(1),
+                FoundBy::Headers(end, _) if end == decoded => idle.saturating_add(1),
                 _ => 0,
             };
-            self.frontier = next.filter(|_| idle < MAX_IDLE);
+            self.found = if idle < MAX_IDLE {
+                next
+            } else {
+                FoundBy::Decoding
+            };
         }
         self.entries.at(offset)
     }
 
     /// Keeps the start of a frame that decoding ran into.
-    pub(super) fn add(&mut self, decoded: u64, at: u64) {
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it is another one than a seek table says. The table is of no more use then: what was decoded from its entries
+    /// may be other bytes than those of the offsets that it gives.
+    pub(super) fn meet(&mut self, decoded: u64, at: u64) -> Result<()> {
+        let (start, before) = self.entries.at(decoded);
+        let behind = self.entries.after(decoded).map(|&(_, behind)| behind);
+        let fits = before < at || before == at && start == decoded;
+        if self.found == FoundBy::Table && !(fits && behind.is_none_or(|behind| at < behind)) {
+            (self.entries, self.found) = (Entries::new(self.data_size, 0), FoundBy::Decoding);
+            let why = format!("zstd frame at {at} of the payload, where no seek table has it");
+            return Err(corrupt(why));
+        }
         self.entries.add(decoded, at);
+        Ok(())
     }
 
     /// Bytes of memory held.
@@ -198,24 +232,23 @@ impl Frames {
     }
 }
 
-/// Where the frame behind the one at `at` starts: the same place if that one holds `offset`, `None` if its length is not known.
-fn behind(stored: &dyn Source, decoded: u64, at: u64, offset: u64) -> Result<Option<(u64, u64)>> {
-    let Some((_, frame)) = next_frame(stored, at)? else {
-        return Ok(None);
-    };
-    let Some(size) = frame.content_size else {
-        return Ok(None);
+/// Where the frame behind the one at `at` starts: the same place if that one holds `offset`.
+fn behind(stored: &dyn Source, decoded: u64, at: u64, offset: u64) -> Result<FoundBy> {
+    let next = next_frame(stored, at)?;
+    let Some((frame, size)) = next.and_then(|(_, frame)| Some((frame, frame.content_size?))) else {
+        return Ok(FoundBy::Decoding);
     };
     let end = decoded.saturating_add(size);
     if end > offset {
-        return Ok(Some((decoded, at)));
+        return Ok(FoundBy::Headers(decoded, at));
     }
-    Ok(Some((end, frame_end(stored, &frame)?)))
+    Ok(FoundBy::Headers(end, frame_end(stored, &frame)?))
 }
 
 /// The frames that a seek table at the end of the payload lists.
 ///
-/// Its sums must be the lengths of the payload and of the data; what the entries say besides is checked by the cursors.
+/// Its sums must be the lengths of the payload and of the data; what the entries say besides is checked by the cursors that come to the
+/// frames ([`Frames::meet`]).
 fn seek_table(stored: &dyn Source, data_size: u64) -> Result<Entries<u64>> {
     let none = || corrupt("no seek table");
     let footer = stored.len().checked_sub(9).ok_or_else(none)?;
@@ -226,7 +259,8 @@ fn seek_table(stored: &dyn Source, data_size: u64) -> Result<Entries<u64>> {
     let count = u64::from(u32::from_le_bytes([n0, n1, n2, n3]));
     let width: usize = if descriptor & 0x80 != 0 { 12 } else { 8 };
     let size = count.saturating_mul(len_u64(width));
-    let mut at = footer.checked_sub(size).ok_or_else(none)?;
+    let at = footer.checked_sub(size).filter(|_| size <= MAX_SEEK_TABLE);
+    let mut at = at.ok_or_else(none)?;
     let table = at.checked_sub(8).ok_or_else(none)?;
     let start = array_at::<8>(stored, table)?;
     let [magic, len] = [0, 4].map(|n| start.get(n..).and_then(|part| part.first_chunk::<4>()));

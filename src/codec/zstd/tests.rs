@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::chunked::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
+use crate::codec::testing::Counted;
 use crate::source::{Memory, len_u64};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const SIZE: usize = 270_001;
 const RECORDED: [&str; 4] = ["single.zst", "unsized.zst", "frames.zst", "seekable.zst"];
@@ -101,6 +103,95 @@ fn cursors_of_a_long_frame_take_turns() {
     drop(second);
     first.fill(&mut buf).unwrap();
     assert!(buf == data[1_000_000..][..50_000]);
+}
+
+/// A frame that ends in a checksum, which is wrong.
+fn summed(data: &[u8]) -> Vec<u8> {
+    let mut stored = frame(data, 17);
+    stored[4] |= 4;
+    stored.extend([1; 4]);
+    stored
+}
+
+/// Stored bytes are read in pieces. A checksum that was in another piece than the last block was never looked at.
+#[test]
+fn a_checksum_is_compared_wherever_the_pieces_of_the_stored_bytes_end() {
+    for before in PIECE - 5..=PIECE + 1 {
+        let data = noise(before - 12);
+        let (size, stored) = (data.len() as u64, summed(&data));
+        assert_eq!(stored.len(), before + 4);
+        for cut in 0..=4 {
+            let stored = &stored[..stored.len() - cut];
+            for step in [data.len(), 70_000] {
+                let decoded = decode(&Zstd, stored, size, step);
+                assert_eq!(decoded.is_ok(), cut > 0, "{before} {cut} {step}");
+            }
+        }
+        let python =
+            "import zstandard\no.write(zstandard.ZstdCompressor(write_checksum=True).compress(d))";
+        if let Some(good) = crate::codec::testing::python(python, &data) {
+            assert!(good.len().abs_diff(stored.len()) < 9);
+            assert!(decode(&Zstd, &good, size, 70_000).unwrap() == data);
+            let mut bad = good;
+            *bad.last_mut().unwrap() ^= 1;
+            assert!(decode(&Zstd, &bad, size, 70_000).is_err());
+        }
+    }
+}
+
+/// A seek table for frames of these stored and decoded sizes.
+fn seek_table(frames: &[(usize, usize)]) -> Vec<u8> {
+    let mut table = 0x184D_2A5E_u32.to_le_bytes().to_vec();
+    table.extend((frames.len() as u32 * 8 + 9).to_le_bytes());
+    for &(stored, decoded) in frames {
+        table.extend((stored as u32).to_le_bytes());
+        table.extend((decoded as u32).to_le_bytes());
+    }
+    table.extend((frames.len() as u32).to_le_bytes());
+    table.push(0);
+    table.extend(0x8F92_EAB1_u32.to_le_bytes());
+    table
+}
+
+/// Its sums are right, but not the lengths. Decoding past the end of a frame never told, and reads in between got other bytes.
+#[test]
+fn a_seek_table_that_the_frames_contradict_is_no_longer_believed() {
+    let data = noise(700_000);
+    let frames = [&data[..200_000], &data[200_000..]].map(|part| frame(part, 17));
+    let lens = frames.each_ref().map(Vec::len);
+    let open = |sizes: [usize; 2]| {
+        let table = seek_table(&[(lens[0], sizes[0]), (lens[1], sizes[1])]);
+        open([&frames.concat()[..], &table].concat(), 700_000)
+    };
+    for wrong in [[200_001, 499_999], [400_000, 300_000], [100_000, 600_000]] {
+        let stream = open(wrong);
+        assert_eq!(stream.entry(699_999), wrong[0] as u64);
+        let read = decode_from(&stream, 0, 700_000, 70_000).map(drop);
+        let error = read.unwrap_err();
+        assert!(error.to_string().contains("seek table"), "{error}");
+        assert_eq!(stream.entry(699_999), 0);
+        assert!(decode_from(&stream, 500_000, 700_000, 70_000).unwrap() == data[500_000..]);
+    }
+    let stream = open([200_000, 500_000]);
+    assert_eq!(stream.entry(699_999), 200_000);
+    for offset in [0, 500_000, 199_999, 0] {
+        let decoded = decode_from(&stream, offset, 700_000, 70_000).unwrap();
+        assert!(decoded == data[offset as usize..]);
+    }
+}
+
+/// One that contradicts itself was read anew for each read of the first frame.
+#[test]
+fn a_seek_table_is_read_once() {
+    let mut stored = encode(&Zstd, &pattern(3_000_000));
+    stored.extend(seek_table(&[(1, 1); 100_000]));
+    let stored = Arc::new(Counted(Memory::new(stored), AtomicU64::new(0)));
+    let stream = Zstd.open(stored.clone(), 3_000_000).unwrap().stream;
+    for offset in 0..1000 {
+        assert_eq!(stream.entry(offset), 0);
+    }
+    let read = stored.1.load(Ordering::Relaxed);
+    assert!(read < 900_000, "{read} bytes read");
 }
 
 /// A frame with a window of 2^`log` bytes that does not say how long it is.
