@@ -258,35 +258,35 @@ impl XzCursor {
         };
         self.input.take(taken);
         let stuck = taken == 0 && given == 0;
-        // Data is stored as it is where it can't be made smaller, so that input hardly ever exceeds it.
-        let most = self
-            .given
-            .saturating_add(self.given >> 3)
-            .saturating_add(MAX_IDLE_INPUT);
-        if stuck || self.decoder.total_in() > most.saturating_add(len_u64(given)) {
+        if stuck || self.decoder.total_in() > self.most_input().saturating_add(len_u64(given)) {
             return Err(corrupt("xz stream that ends before the data does"));
         }
         Ok(Some(given))
     }
 
-    /// Runs the decoder over what is left of the running part: the check of its last block.
+    /// Runs the decoder over what is left of the running part: the check of its last block. One that is cut off is no error.
     fn finish(&mut self) -> Result<()> {
-        if self.stream.index()?.is_none() {
-            return Ok(());
-        }
         // Blocks without data take no memory, whatever they ask for.
         self.decoder.set_mem_limit(MEMORY_KIB);
-        loop {
+        while self.decoder.total_in() <= self.most_input() {
             let input = self.input.fill(self.stream.stored.as_ref(), self.end)?;
             let (taken, given) = process(&mut self.decoder, input, &mut [0])?;
-            if given > 0 {
+            if given > 0 && self.stream.index()?.is_some() {
                 return Err(corrupt("xz block of more bytes than its index says"));
             }
             self.input.take(taken);
-            if taken == 0 {
-                return Ok(());
+            if taken == 0 || given > 0 {
+                break;
             }
         }
+        Ok(())
+    }
+
+    /// The most input for what was given of the running part. Data is stored as it is where it can't be made smaller, so that input hardly
+    /// ever exceeds it.
+    fn most_input(&self) -> u64 {
+        let more = (self.given >> 3).saturating_add(MAX_IDLE_INPUT);
+        self.given.saturating_add(more)
     }
 }
 
@@ -399,181 +399,4 @@ impl Records<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::codec::chunked::tests::{
-        decode, decode_from, encode, noise, pattern, poke, recorded,
-    };
-    use crate::codec::testing::{image, python};
-    use crate::source::Memory;
-    use proptest::prelude::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    const SIZE: usize = 270_001;
-    const RECORDED: [&str; 3] = ["single.xz", "blocks.xz", "streams.xz"];
-
-    #[test]
-    fn streams_of_the_reference_tool_are_read() {
-        for name in RECORDED {
-            for step in [1000, 65_536, SIZE] {
-                let decoded = decode(&Xz, &recorded(name), SIZE as u64, step).unwrap();
-                assert!(decoded == pattern(SIZE), "{name} in steps of {step}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_written_is_read_by_us_and_by_python_and_entered_at_its_blocks() {
-        let block = usize::try_from(BLOCK).unwrap();
-        for plain in [
-            vec![],
-            vec![7],
-            image(PIECE + 1),
-            noise(5000),
-            image(2 * block + 3),
-        ] {
-            let stored = encode(&Xz, &plain);
-            let size = plain.len() as u64;
-            assert!(decode(&Xz, &stored, size, 100_000).unwrap() == plain);
-            let found = python("import lzma\no.write(lzma.decompress(d))", &stored);
-            assert!(found.is_none_or(|found| found == plain));
-            let opened = Xz.open(Arc::new(Memory::new(stored)), size).unwrap();
-            if plain.len() > block {
-                assert_eq!(opened.stream.entry(BLOCK + 1), BLOCK);
-                assert!(
-                    decode_from(&opened.stream, 2 * BLOCK, size, 5000).unwrap()
-                        == plain[2 * block..]
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn blocks_are_entries_by_the_index() {
-        let stored = recorded("blocks.xz");
-        let opened = Xz.open(Arc::new(Memory::new(stored)), SIZE as u64).unwrap();
-        assert!(opened.stream.parallel());
-        for (offset, entry) in [(269_999, 200_000), (100_000, 100_000), (99_999, 0)] {
-            assert_eq!(opened.stream.entry(offset), entry);
-            let decoded = decode_from(&opened.stream, offset, SIZE as u64, 5000).unwrap();
-            assert!(decoded == pattern(SIZE)[offset as usize..], "from {offset}");
-        }
-    }
-
-    #[test]
-    fn damage_is_found_by_the_check_of_its_block() {
-        for name in ["single.xz", "blocks.xz"] {
-            let stored = recorded(name);
-            for at in (600..stored.len() - 200).step_by(997) {
-                let mut stored = stored.clone();
-                stored[at] ^= 0x10;
-                assert!(
-                    decode(&Xz, &stored, SIZE as u64, SIZE).is_err(),
-                    "{name} at {at}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_stream_that_ends_before_the_data_does_is_an_error() {
-        for name in RECORDED {
-            assert!(decode(&Xz, &recorded(name), SIZE as u64 + 1, SIZE).is_err());
-        }
-    }
-
-    #[test]
-    fn a_dictionary_of_gigabytes_is_refused() {
-        let mut stored = recorded("single.xz");
-        // Block header at 12: size, flags, LZMA2, one property byte: the dictionary; the header's CRC-32 at its end.
-        let header = usize::from(stored[12]) * 4 + 4;
-        let property = stored[12..12 + header]
-            .windows(2)
-            .position(|w| w == [0x21, 1])
-            .unwrap();
-        stored[12 + property + 2] = 38;
-        let sum = crc32(0, &stored[12..12 + header - 4]).to_le_bytes();
-        stored[12 + header - 4..12 + header].copy_from_slice(&sum);
-        let error = decode(&Xz, &stored, SIZE as u64, SIZE).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "xz: needed memory too big for mem_limit_kb"
-        );
-    }
-
-    #[test]
-    fn a_dictionary_is_made_when_its_memory_was_asked_for() {
-        for name in RECORDED {
-            let stored = Arc::new(Memory::new(recorded(name)));
-            let stream = Xz.open(stored, SIZE as u64).unwrap().stream;
-            let mut cursor = stream.cursor(0).unwrap();
-            let mut decoded = vec![0; SIZE];
-            let (mut done, mut pauses) = (0, 0);
-            while done < SIZE {
-                let announced = cursor.needed();
-                let given = cursor.read(&mut decoded[done..]).unwrap();
-                assert!(cursor.held() <= announced + len_u64(PIECE), "{name}");
-                pauses += usize::from(given == 0);
-                done += given;
-            }
-            assert!(decoded == pattern(SIZE), "{name}");
-            assert_eq!(pauses, 1, "{name}");
-        }
-    }
-
-    /// Zeros, but for a stream header, the start of an index of 2^34 blocks, and a footer that gives the index all of the space.
-    struct EndlessIndex(AtomicU64);
-
-    impl Source for EndlessIndex {
-        fn len(&self) -> u64 {
-            1 << 30
-        }
-
-        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-            let backward = u32::try_from((self.len() - 24) / 4 - 1).unwrap();
-            let body = [&backward.to_le_bytes()[..], &[0, 0]].concat();
-            let footer = [&crc32(0, &body).to_le_bytes()[..], &body, b"YZ"].concat();
-            let start = [&MAGIC[..], &[0; 7], &[0xFF, 0xFF, 0xFF, 0xFF, 0x7F]].concat();
-            for (at, byte) in (offset..).zip(buf.iter_mut()) {
-                let known = match at.checked_sub(self.len() - FOOTER) {
-                    Some(within) => footer.get(within as usize),
-                    None => start.get(at as usize),
-                };
-                *byte = known.copied().unwrap_or(0);
-            }
-            self.0.fetch_add(len_u64(buf.len()), Ordering::Relaxed);
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn an_index_of_a_gigabyte_is_not_read() {
-        let stored = Arc::new(EndlessIndex(AtomicU64::new(0)));
-        let opened = Xz.open(stored.clone(), 1 << 40).unwrap();
-        assert!(!opened.stream.parallel());
-        let read = stored.0.load(Ordering::Relaxed);
-        assert!(read < 1 << 20, "{read} bytes read");
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(60))]
-
-        #[test]
-        fn damaged_streams_never_panic(
-            which in 0usize..3,
-            spots in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
-            place in 0usize..3,
-            cut in any::<prop::sample::Index>(),
-            data_size in prop_oneof![Just(SIZE as u64), 0..SIZE as u64, any::<u64>().prop_map(|n| n % (1 << 22))],
-        ) {
-            let mut stored = recorded(RECORDED[which]);
-            let len = stored.len();
-            for (spot, byte) in spots {
-                let at = [spot.index(len), spot.index(40), len - 1 - spot.index(40)][place];
-                stored[at] = byte;
-            }
-            stored.truncate(1 + cut.index(stored.len() * 4).min(stored.len() - 1));
-            poke(&Xz, &stored, data_size, data_size / 2);
-        }
-    }
-}
+mod tests;
