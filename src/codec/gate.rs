@@ -12,7 +12,8 @@
 //! never for a difference. A decoder of few bytes takes nothing of what the gate has to grant: one for each reader is bearable.
 //!
 //! What a decoder holds stays granted as long as it exists. While it rests no thread owns that memory, so a thread that is not granted
-//! what it asks for drops decoders at rest, the oldest first. It gives their memory back when it has freed them.
+//! what it asks for drops decoders at rest, the oldest first, if all of them make enough room. It gives their memory back when it has
+//! freed them.
 
 /// What is admitted.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +46,14 @@ impl Gate {
             self.granted = granted;
         }
         free
+    }
+
+    /// Whether a thread that owns `owned` bytes could be granted `total` if decoders at rest were freed that have been granted `at_rest`
+    /// together.
+    pub(super) fn has_room_with(&self, at_rest: u64, owned: u64, total: u64) -> bool {
+        let more = self.share(total).saturating_sub(self.share(owned));
+        let granted = self.granted.saturating_sub(at_rest);
+        granted.saturating_add(more) <= self.memory
     }
 
     /// What `bytes` of one decoder take of the memory that may be granted.
@@ -187,6 +196,8 @@ mod tests {
             }
             let (at, step, owned) = &mut self.threads[n];
             let total = program.totals.get(*step).copied().unwrap_or_default();
+            let counted = self.at_rest.iter().filter(|held| **held > gate.small);
+            let at_rest = counted.sum();
             let Some(held) = self.at_rest.iter_mut().find(|held| **held > gate.small) else {
                 return false;
             };
@@ -200,10 +211,12 @@ mod tests {
                 At::Queued => !gate.clone().grant_queued(total),
                 _ => false,
             };
-            if is_refused {
+            let owned = if *at == At::Queued { 0 } else { *owned };
+            let drops = is_refused && gate.has_room_with(at_rest, owned, total);
+            if drops {
                 self.freeing[n] = take(held);
             }
-            is_refused
+            drops
         }
 
         /// Has thread `n` leave its memory with its decoder, which rests in the end, or give it back, if it has not to decode on.

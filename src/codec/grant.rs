@@ -76,7 +76,7 @@ impl<'a> Grant<'a> {
     }
 
     /// Waits for a run slot for a decoder that takes `total` bytes of memory in all, and makes room for them; `false` if that memory
-    /// is not free though parked decoders were dropped, and then it has no slot. One that has a slot and so much memory goes on.
+    /// would not be free without all parked decoders either, and then it has no slot. One that has a slot and so much memory goes on.
     ///
     /// A thread that has a run slot must not wait for another one, nor for a thread that does. So the source that a decoder
     /// reads must not wait for one either: it is a [`Piped`](super::Piped) one if it is decoded.
@@ -92,10 +92,12 @@ impl<'a> Grant<'a> {
         let urgent = !demand.is_background();
         cache.check(total)?;
         let mut ledger = cache.lock();
-        while !ledger.gate.grant(self.memory.bytes(), total) {
+        let owned = self.memory.bytes();
+        while !ledger.gate.grant(owned, total) {
             // what is freed now is for the thread that waits, if there is one
-            let oldest = Some(&mut *ledger).filter(|ledger| !ledger.gate.queued);
-            let Some(oldest) = oldest.and_then(Ledger::drop_granted) else {
+            let may_drop = Some(&mut *ledger).filter(|ledger| !ledger.gate.queued);
+            let oldest = may_drop.and_then(|ledger| ledger.drop_granted(owned, total));
+            let Some(oldest) = oldest else {
                 return Ok(false);
             };
             drop(ledger);
@@ -146,7 +148,7 @@ impl<'a> Grant<'a> {
         }
         let mut is_wanted = true;
         while is_wanted && !ledger.gate.grant_queued(total) {
-            if let Some(oldest) = ledger.drop_granted() {
+            if let Some(oldest) = ledger.drop_granted(0, total) {
                 drop(ledger);
                 cache.free(vec![oldest]);
                 ledger = cache.lock();
@@ -503,6 +505,22 @@ mod tests {
         assert_eq!(granted_last.load(Ordering::Relaxed), 8 << 20);
         drop(other);
         assert_eq!((granted(), cache.used()), (0, 0));
+    }
+
+    /// Decoding ahead dropped one after the other, and then gave up all the same.
+    #[test]
+    fn decoders_rest_on_where_all_of_them_make_no_room() {
+        let cache = Cache::new(64 << 20);
+        let mut grant = Grant::new(&cache);
+        for key in 0..3 {
+            assert!(admit(&mut grant, 8 << 20).unwrap());
+            let cursor = Resting(8 << 20, Arc::default(), cache.clone());
+            grant.park(Box::new(cursor), Demand::Random(key));
+        }
+        let mut running = slot(&cache);
+        assert!(admit(&mut running, 40 << 20).unwrap());
+        assert!(!grant.admit(57 << 20, Demand::Background(7)).unwrap());
+        assert_eq!(cache.used(), 64 << 20);
     }
 
     /// A thread that has waited for memory counts it before room is made for it: that must not be forgotten.

@@ -212,11 +212,14 @@ impl Ledger {
         parked
     }
 
-    /// Drops the least recently parked decoder that the gate has granted memory to, if there is one.
-    pub(in crate::codec) fn drop_granted(&mut self) -> Option<Parked> {
-        let has_share = |parked: &Parked| self.gate.share(parked.granted) > 0;
-        let oldest = self.parked.iter().position(has_share)?;
-        Some(self.drop_parked(oldest))
+    /// Drops the least recently parked decoder that the gate has granted memory to, if there is one, and if all such decoders make room
+    /// for a thread that owns `owned` bytes and asks for `total`.
+    pub(in crate::codec) fn drop_granted(&mut self, owned: u64, total: u64) -> Option<Parked> {
+        let share = |parked: &Parked| self.gate.share(parked.granted);
+        let at_rest = self.parked.iter().map(share).sum();
+        let oldest = self.parked.iter().position(|parked| share(parked) > 0)?;
+        let enough = self.gate.has_room_with(at_rest, owned, total);
+        enough.then(|| self.drop_parked(oldest))
     }
 
     /// Drops a segment and counts it no more, if it is here.
