@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::mem::take;
 use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -79,19 +80,21 @@ impl Jobs {
         self.called.notify_all();
         drop(jobs);
         for thread in threads {
-            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-                log::error!("a thread that reads ahead has panicked");
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
             }
         }
     }
 
-    /// Runs jobs until it is told to stop.
+    /// Runs jobs until it is told to stop. One that panics leaves the thread to the others.
     fn serve(&self) {
         let mut state = self.lock();
         while !state.stopped {
             if let Some(job) = state.queued.pop_front() {
                 drop(state);
-                job();
+                if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                    log::error!("a job that reads ahead has panicked");
+                }
                 state = self.lock();
             } else {
                 state.idle = state.idle.saturating_add(1);
@@ -140,6 +143,11 @@ pub(super) fn on_all_cores<T: Sync, R: Send>(
     })
 }
 
+/// What `decode` gives, or an error if the codec panics. What it has left behind must not be used again.
+pub(super) fn caught<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|cause| codec_panicked(&cause))
+}
+
 /// The result of an item whose thread has panicked, for work that ends in this library's errors.
 pub(super) fn codec_panicked<T, R>(_: &T) -> Result<R> {
     Err(Error::corrupt(Place::File, "a codec panicked"))
@@ -167,5 +175,20 @@ mod tests {
         all.stop();
         is_done.try_recv().unwrap();
         assert!(!all.later(|| ()));
+    }
+
+    /// Each took a thread with it, and without threads no job was ever run again.
+    #[test]
+    fn jobs_that_panic_do_not_keep_others_from_running() {
+        let all = Arc::new(Jobs::default());
+        for _ in 0..2 * THREADS {
+            assert!(all.later(|| panic!("of a test")));
+        }
+        let (done, is_done) = mpsc::channel();
+        assert!(all.later(move || done.send(()).unwrap()));
+        is_done
+            .recv_timeout(std::time::Duration::from_secs(20))
+            .unwrap();
+        all.stop();
     }
 }

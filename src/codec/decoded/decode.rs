@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use super::{Decoded, DecodedState, start_of};
 use crate::codec::cache::Demand;
 use crate::codec::grant::Grant;
+use crate::codec::jobs::caught;
 use crate::codec::{CountedBuf, Cursor, SEGMENT, Stream, misplaced};
 use crate::error::{Error, Place, Result};
 use crate::source::{PooledBuf, at_most, len_u64};
@@ -124,7 +125,8 @@ impl Decoder<'_> {
     /// Opens it, for which it may read and decode a little.
     fn open(&self, wanted: u64, demand: Demand, grant: &mut Grant<'_>) -> Result<Box<dyn Cursor>> {
         grant.admit(0, demand)?;
-        let opened = Arc::clone(&self.shown.stream).cursor(start_of(wanted));
+        let stream = Arc::clone(&self.shown.stream);
+        let opened = caught(|| stream.cursor(start_of(wanted)));
         grant.pause();
         opened
     }
@@ -227,9 +229,10 @@ impl Decoder<'_> {
             let before = cursor.position();
             if before < start {
                 let left = start.saturating_sub(before);
-                cursor.read(&mut PooledBuf::of(at_most(left, SKIP)))?;
+                caught(|| cursor.read(&mut PooledBuf::of(at_most(left, SKIP))))?;
             } else if before == start.saturating_add(len_u64(filled)) {
-                let given = cursor.read(buffer.get_mut(filled..).unwrap_or_default())?;
+                let rest = buffer.get_mut(filled..).unwrap_or_default();
+                let given = caught(|| cursor.read(rest))?;
                 filled = filled.saturating_add(given);
             } else {
                 return Err(misplaced(start));

@@ -371,6 +371,23 @@ fn what_the_medium_refuses_once_it_may_give_later() {
     assert_eq!(read(&decoded, MIB, 10).unwrap(), model(MIB, 10));
 }
 
+/// The thread that decoded ended with it: a reader's, or for good one of the few that decode ahead.
+#[test]
+fn where_a_codec_panics_is_damage() {
+    let mut fake = Fake::new(MIB);
+    fake.before = Box::new(|position| assert!(position != 5 * MIB, "of a test"));
+    let cache = Cache::new(64 * MIB);
+    let decoded = Decoded::new(Arc::new(fake), 9 * MIB, &cache, None);
+    for segment in 0..9 {
+        let found = read(&decoded, segment * MIB, 1 << 20);
+        match found {
+            Ok(bytes) => assert!(segment != 5 && bytes == model(segment * MIB, 1 << 20)),
+            Err(error) => assert_eq!((segment, &*error.to_string()), (5, "a codec panicked")),
+        }
+    }
+    assert_eq!(decoded.damage().unwrap().to_string(), "a codec panicked");
+}
+
 #[test]
 fn all_who_wait_for_a_failing_segment_get_its_error() {
     let mut fake = Fake::new(MIB);
