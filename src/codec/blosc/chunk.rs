@@ -21,7 +21,7 @@ use super::filters;
 use super::inner::{Decoders, Inner};
 use crate::codec::chunked::{Headers, array_at, read_into};
 use crate::error::{Result, corrupt, unsupported};
-use crate::source::{PooledBuf, Source, len_u64};
+use crate::source::{PooledBuf, Source, at_most, len_u64};
 
 /// Greatest block that is decoded.
 const MAX_BLOCK: u64 = 16 << 20;
@@ -520,9 +520,9 @@ struct Packed<'a> {
     stored: &'a dyn Source,
     bytes: &'a mut PooledBuf<u8>,
     taken: usize,
-    /// Offset of the block in the payload, and the bytes from there to the end of the chunk.
+    /// Offset of the block in the payload, and the most bytes that it takes there.
     at: u64,
-    room: u64,
+    most: usize,
 }
 
 impl<'a> Packed<'a> {
@@ -548,17 +548,16 @@ impl<'a> Packed<'a> {
         } else {
             chunk.len
         };
-        let most = size.saturating_add(streams.saturating_mul(4));
+        let most = at_most(room, size.saturating_add(streams.saturating_mul(4)));
         let hint = next.checked_sub(start).filter(|&hint| hint > 0);
-        let len = hint.unwrap_or(u64::MAX).min(room).min(len_u64(most));
         let at = chunk.at.saturating_add(start);
-        read_into(stored, at, usize::try_from(len).unwrap_or(most), bytes)?;
+        read_into(stored, at, at_most(hint.unwrap_or(u64::MAX), most), bytes)?;
         Ok(Self {
             stored,
             bytes,
             taken: 0,
             at,
-            room,
+            most,
         })
     }
 
@@ -567,10 +566,10 @@ impl<'a> Packed<'a> {
         let start = self.taken;
         let end = start.saturating_add(len);
         if end > self.bytes.len() {
-            if len_u64(end) > self.room {
+            if end > self.most {
                 return Err(corrupt("Blosc stream beyond the end of its chunk"));
             }
-            read_into(self.stored, self.at, end, self.bytes)?;
+            read_into(self.stored, self.at, self.most, self.bytes)?;
         }
         self.taken = end;
         Ok(self.bytes.get(start..end).unwrap_or_default())

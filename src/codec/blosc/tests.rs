@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use super::encode::{BLOCK_LEN, CHUNK_LEN, u32_len};
 use super::*;
 use crate::codec::chunked::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
+use crate::codec::testing::Counted;
 use crate::source::Memory;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const BLSC: Blosc = Blosc(*b"blsc");
 const BLS2: Blosc = Blosc(*b"bls2");
@@ -326,4 +328,33 @@ proptest! {
         let size = u64::from_be_bytes(stored[30..38].try_into().unwrap());
         poke(&BLS2, &stored, size.min(1 << 20), size / 2 % (1 << 20));
     }
+}
+
+/// The start of the next block tells how much to read, and may be a lie: once each stream cost all those before it again.
+#[test]
+fn streams_beyond_where_the_next_block_begins_are_read_once() {
+    const STREAM: u32 = 1000;
+    let (block, starts) = (255 * STREAM, 16_u32);
+    let plain = noise(block as usize);
+    let mut chunk = vec![5, 1, 0, 255];
+    let len = starts + 8 + 255 * (STREAM + 4);
+    chunk.extend(
+        [2 * block, block, len, starts + 8, starts + 9]
+            .map(u32::to_le_bytes)
+            .as_flattened(),
+    );
+    for stream in plain.chunks(STREAM as usize) {
+        chunk.extend(STREAM.to_le_bytes());
+        chunk.extend(stream);
+    }
+    let stored = Arc::new(Counted(Memory::new(chunk), AtomicU64::new(0)));
+    let stream = Blosc(*b"bls2")
+        .open(stored.clone(), 2 * u64::from(block))
+        .unwrap()
+        .stream;
+    let mut decoded = vec![0; block as usize];
+    stream.cursor(0).unwrap().fill(&mut decoded).unwrap();
+    assert!(decoded == plain);
+    let read = stored.1.load(Ordering::Relaxed);
+    assert!(read < 2 * u64::from(block), "{read} bytes read");
 }
