@@ -80,6 +80,11 @@ impl LongBlock {
             filled = filled.saturating_add(len);
         }
         self.left = self.left.saturating_sub(len_u64(buf.len()));
+        let is_at_end =
+            self.input.position() >= self.end && self.literals == 0 && self.matched == 0;
+        if self.left == 0 && !is_at_end {
+            return Err(self.damaged("it goes on behind its size"));
+        }
         keep_last(&mut self.window, WINDOW, buf);
         Ok(())
     }
@@ -186,6 +191,20 @@ mod tests {
             long.read(piece)?;
         }
         Ok(out)
+    }
+
+    /// Bytes were missing then, and nobody was told. A block that is decoded in one piece of memory is refused.
+    #[test]
+    fn a_block_of_more_bytes_than_announced_is_refused() {
+        let plain = b"abcdefgh".repeat(100);
+        let block = lz4_flex::block::compress(&plain);
+        for step in [7, 800] {
+            assert!(decode(&block, 800, step).unwrap() == plain);
+            for size in [3, 10, 792, 799] {
+                assert!(decode(&block, size, step).is_err(), "{size}");
+            }
+            assert!(decode(&[&block[..], &[0]].concat(), 800, step).is_err());
+        }
     }
 
     proptest! {
