@@ -70,10 +70,10 @@ impl Readers {
         reader.ahead_to > reader.reached
     }
 
-    /// The segments to be decoded ahead, the most urgent first: those of the latest reader, then those of the others.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = u64> {
+    /// The segments below `end` to be decoded ahead, the most urgent first: those of the latest reader, then those of the others.
+    pub(super) fn wanted(&self, end: u64) -> impl Iterator<Item = u64> {
         let latest_first = self.0.iter().rev();
-        latest_first.flat_map(|reader| reader.reached..reader.ahead_to)
+        latest_first.flat_map(move |reader| reader.reached..reader.ahead_to.min(end))
     }
 
     /// Stops decoding ahead until a reader reads on.
@@ -105,10 +105,10 @@ mod tests {
             for _request in 0..3 {
                 readers.note(index, index);
             }
-            ahead.push(readers.wanted().count());
+            ahead.push(readers.wanted(2000).count());
         }
         assert_eq!(ahead, [0, 1, 2, 4, 8, 8]);
-        assert_eq!(readers.wanted().next(), Some(6));
+        assert_eq!(readers.wanted(2000).next(), Some(6));
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         for index in [7, 3, 900, 5, 100, 50, 25, 12, 6000, 1] {
             assert!(!readers.note(index, index));
         }
-        assert_eq!(readers.wanted().count(), 0);
+        assert_eq!(readers.wanted(2000).count(), 0);
         assert_eq!(readers.0.len(), READERS);
     }
 
@@ -131,7 +131,10 @@ mod tests {
         }
         assert!(readers.note(2, 2), "a late request");
         assert_eq!(readers.0.len(), 2);
-        let wanted: Vec<_> = readers.wanted().collect();
+        let wanted: Vec<_> = readers.wanted(2000).collect();
         assert_eq!(wanted, [4, 5, 6, 7, 1004, 1005, 1006, 1007]);
+        readers.note(1004, 1004);
+        let wanted: Vec<_> = readers.wanted(1005).collect();
+        assert_eq!(wanted, [4, 5, 6, 7], "one reader is at the end, not both");
     }
 }

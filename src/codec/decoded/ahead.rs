@@ -9,7 +9,8 @@
 
 use std::sync::Arc;
 
-use super::{Decoded, DecodedState, Demand, start_of};
+use super::segment_sums::segments;
+use super::{Decoded, DecodedState, Demand};
 use crate::codec::grant::Grant;
 
 /// Threads that may decode ahead in one block, if its stream can use several.
@@ -78,9 +79,8 @@ impl Decoded {
             return None;
         }
         let missing = || {
-            let wanted = state.readers.wanted();
+            let wanted = state.readers.wanted(segments(self.len));
             wanted
-                .take_while(|&index| start_of(index) < self.len)
                 .filter(|&index| !self.cache.contains(self.key, index))
                 .filter(|&index| !state.decodes.iter().any(|f| f.segment == Some(index)))
         };

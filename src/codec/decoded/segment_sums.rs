@@ -227,7 +227,7 @@ fn sums_len(segments: usize) -> u64 {
 }
 
 /// How many segments so many decoded bytes have.
-fn segments(len: u64) -> u64 {
+pub(super) fn segments(len: u64) -> u64 {
     len.div_ceil(len_u64(SEGMENT))
 }
 
