@@ -327,18 +327,22 @@ impl Cursor for BloscCursor {
 
     fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         checked_end(self.position, buf.len(), self.stream.data_size)?;
+        let announced = self.needed();
         let mut given = self.pending.take(buf);
         if given == 0 {
             // A whole block was left behind, so the position is the start of one.
-            let (chunk, found) = self.chunk_here()?;
+            let here = self.chunk_here()?;
+            let (chunk, found) = &*self.current.insert(here);
             let within = self.position.saturating_sub(found.at.start);
             let n = within
                 .checked_div(chunk.block)
                 .ok_or_else(|| corrupt("Blosc chunk without blocks"))?;
+            if chunk.memory() > announced {
+                return Ok(0);
+            }
             let stored = self.stream.stored.as_ref();
-            let decode = |out: &mut [u8]| self.decoder.decode(stored, &chunk, n, out);
+            let decode = |out: &mut [u8]| self.decoder.decode(stored, chunk, n, out);
             given = self.pending.decode(buf, chunk.block_len(n), decode)?;
-            self.current = Some((chunk, found));
         }
         self.position = self.position.saturating_add(len_u64(given));
         Ok(given)
@@ -349,11 +353,8 @@ impl Cursor for BloscCursor {
     }
 
     fn needed(&self) -> u64 {
-        let needed = self.current.as_ref().map_or(0, |(chunk, _)| {
-            let block = chunk.block.min(chunk.size);
-            chunk.scratch().saturating_add(block)
-        });
-        needed.max(self.held())
+        let chunk = self.current.as_ref().map(|(chunk, _)| chunk);
+        chunk.map_or(0, Chunk::memory).max(self.held())
     }
 }
 

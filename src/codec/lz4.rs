@@ -14,12 +14,11 @@ mod encode;
 mod long;
 
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use lz4_flex::block::decompress_into;
 
-use self::chunk::{Lz4Chunk, MAX_RATIO};
+use self::chunk::{LONG_CHUNK, Lz4Chunk, MAX_RATIO};
 use self::encode::Lz4Encoder;
 use self::long::LongBlock;
 use super::input::Pending;
@@ -43,9 +42,6 @@ const FRAME_MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
 /// The upper two bits of the byte behind the magic of a frame.
 const FRAME_VERSION: u8 = 0b01;
 
-/// Chunks of more decoded bytes are decoded piece by piece, rather than into one buffer.
-const LONG_CHUNK: u32 = 16 << 20;
-
 /// The codec.
 pub(super) struct Lz4;
 
@@ -63,22 +59,19 @@ impl Codec for Lz4 {
         if magic == FRAME_MAGIC && flags.checked_shr(6) == Some(FRAME_VERSION) {
             return super::codec(FRAME_CODE)?.open(stored, data_size);
         }
-        let chunks = Chunks {
-            stored,
-            walk: Mutex::new(ChunkWalk::new(data_size)),
-            largest: AtomicU64::new(0),
+        let first = if data_size > 0 {
+            let start = ChunkStart::default();
+            Lz4Chunk::read(stored.as_ref(), &mut Peek::default(), start)?.memory()
+        } else {
+            0
         };
-        if data_size > 0 {
-            let first = Lz4Chunk::read(
-                chunks.stored.as_ref(),
-                &mut Peek::default(),
-                ChunkStart::default(),
-            )?;
-            chunks.note(first);
-        }
         Ok(Framed {
             framing: CHUNKS,
-            stream: Arc::new(chunks),
+            stream: Arc::new(Chunks {
+                stored,
+                walk: Mutex::new(ChunkWalk::new(data_size)),
+                first,
+            }),
         })
     }
 
@@ -110,8 +103,8 @@ impl Codec for Lz4 {
 struct Chunks {
     stored: Arc<dyn Source>,
     walk: Mutex<ChunkWalk>,
-    /// The most bytes, stored and decoded together, of the chunks met so far that are decoded in memory.
-    largest: AtomicU64,
+    /// Bytes of memory that decoding the first chunk takes.
+    first: u64,
 }
 
 impl Chunks {
@@ -123,14 +116,6 @@ impl Chunks {
             Ok(Lz4Chunk::read(self.stored.as_ref(), &mut headers, place)?.found())
         });
         found.map_or_else(|_| walk.reached(offset), |found| found.at)
-    }
-
-    /// Takes note of what a chunk takes of memory.
-    fn note(&self, chunk: Lz4Chunk) {
-        if chunk.size <= LONG_CHUNK {
-            let bytes = u64::from(chunk.size).saturating_add(chunk.len.into());
-            self.largest.fetch_max(bytes, Ordering::Relaxed);
-        }
     }
 }
 
@@ -147,6 +132,7 @@ impl Stream for Chunks {
             headers: Peek::default(),
             pending: Pending::default(),
             long: None,
+            largest: self.first,
             chunks: self,
         }))
     }
@@ -175,19 +161,24 @@ struct ChunkCursor {
     pending: Pending,
     /// A chunk too long for that, as long as it has bytes to come.
     long: Option<Box<LongBlock>>,
+    /// The most bytes of memory that decoding a chunk takes, of the first chunk and those that it has met.
+    largest: u64,
 }
 
 impl ChunkCursor {
-    /// Begins the next chunk; gives how much of `buf` it has filled already.
-    fn begin(&mut self, buf: &mut [u8]) -> Result<usize> {
+    /// Begins the next chunk; gives how much of `buf` it has filled already, or `None` if that takes more memory than was `announced`.
+    fn begin(&mut self, buf: &mut [u8], announced: u64) -> Result<Option<usize>> {
         let chunk = Lz4Chunk::read(self.chunks.stored.as_ref(), &mut self.headers, self.next)?;
+        self.largest = self.largest.max(chunk.memory());
+        if chunk.memory() > announced {
+            return Ok(None);
+        }
         self.next = chunk.next();
-        self.chunks.note(chunk);
         if chunk.size > LONG_CHUNK {
             let stored = Arc::clone(&self.chunks.stored);
             let block = LongBlock::new(stored, chunk.block_start(), chunk.len, chunk.size);
             self.long = Some(Box::new(block));
-            return Ok(0);
+            return Ok(Some(0));
         }
         let size = usize::try_from(chunk.size).map_err(|cause| chunk.damaged(cause))?;
         let len = usize::try_from(chunk.len).map_err(|cause| chunk.damaged(cause))?;
@@ -195,34 +186,35 @@ impl ChunkCursor {
         self.chunks
             .stored
             .read_exact_at(&mut stored, chunk.block_start())?;
-        self.pending.decode(buf, size, |target| {
+        let filled = self.pending.decode(buf, size, |target| {
             let decoded = decompress_into(&stored, target).map_err(|cause| chunk.damaged(cause))?;
             if decoded != size {
                 return Err(chunk.damaged(format!("{decoded} decoded bytes, {size} announced")));
             }
             Ok(())
-        })
+        });
+        filled.map(Some)
     }
 
-    /// Fills a part of `buf`; gives how much.
-    fn read_some(&mut self, buf: &mut [u8]) -> Result<usize> {
+    /// Fills a part of `buf`; gives how much, or `None` if it takes more memory than was `announced`.
+    fn read_some(&mut self, buf: &mut [u8], announced: u64) -> Result<Option<usize>> {
         if let Some(block) = &mut self.long {
             let len = block.left().min(buf.len());
             block.read(buf.get_mut(..len).unwrap_or_default())?;
             if block.left() == 0 {
                 self.long = None;
             }
-            return Ok(len);
+            return Ok(Some(len));
         }
         if self.pending.len() == 0 {
-            return self.begin(buf);
+            return self.begin(buf, announced);
         }
         let len = self.pending.take(buf);
         if self.pending.len() == 0 {
             // its memory may be wanted elsewhere before the next chunk
             self.pending = Pending::default();
         }
-        Ok(len)
+        Ok(Some(len))
     }
 }
 
@@ -232,9 +224,13 @@ impl Cursor for ChunkCursor {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        let announced = self.needed();
         let mut filled = 0;
         while filled == 0 && !buf.is_empty() {
-            filled = self.read_some(buf)?;
+            match self.read_some(buf, announced)? {
+                Some(some) => filled = some,
+                None => break,
+            }
         }
         self.position = self.position.saturating_add(len_u64(filled));
         Ok(filled)
@@ -250,8 +246,7 @@ impl Cursor for ChunkCursor {
         if self.next.start >= self.position.saturating_add(len_u64(SEGMENT)) {
             return self.held();
         }
-        let largest = self.chunks.largest.load(Ordering::Relaxed);
-        largest.max(self.held())
+        self.largest.max(self.held())
     }
 
     fn decoded_to(&self) -> u64 {
@@ -334,6 +329,26 @@ mod tests {
         let stored = chunked(&plain, [plain.len() - 1000, 1000]);
         let decoded = open(&Lz4, &stored, plain.len() as u64).unwrap();
         assert!(read_all(&*decoded).unwrap() == plain);
+    }
+
+    /// Its memory was taken without a word where the chunks before it were small.
+    #[test]
+    fn a_larger_chunk_is_decoded_when_its_memory_was_asked_for() {
+        let plain = image(9 << 20);
+        let stored = Arc::new(crate::source::Memory::new(chunked(
+            &plain,
+            [1000, plain.len() - 1000],
+        )));
+        let stream = Lz4.open(stored, plain.len() as u64).unwrap().stream;
+        let mut cursor = stream.cursor(0).unwrap();
+        assert!(cursor.needed() < 1 << 20);
+        let mut buf = vec![0; 1 << 20];
+        assert_eq!(cursor.read(&mut buf).unwrap(), 1000);
+        assert!(cursor.needed() < 1 << 20);
+        assert_eq!(cursor.read(&mut buf).unwrap(), 0);
+        assert!(cursor.held() < 1 << 20 && cursor.needed() > 9 << 20);
+        assert_eq!(cursor.read(&mut buf).unwrap(), 1 << 20);
+        assert!(buf == plain[1000..][..1 << 20]);
     }
 
     #[test]

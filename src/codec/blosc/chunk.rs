@@ -286,18 +286,18 @@ impl Chunk {
         }
     }
 
-    /// Bytes of memory that decoding a block takes beside the block: its streams, two buffers for filters, what deltas are to.
-    pub(super) fn scratch(&self) -> u64 {
-        if self.content != Packing::Packed {
-            return 0;
-        }
+    /// Bytes of memory that decoding a block takes: the block, its streams, two buffers for filters, what deltas are to.
+    pub(super) fn memory(&self) -> u64 {
         let block = self.block.min(self.size);
+        if self.content != Packing::Packed {
+            return block;
+        }
         let heads = u64::from(self.typesize.max(1)).saturating_mul(4);
         let input = block.saturating_add(heads).min(self.len);
         let buffers = match self.filters.as_slice() {
-            [] => 0,
-            filters if filters.contains(&Filter::Delta) => 3,
-            _ => 2,
+            [] => 1,
+            filters if filters.contains(&Filter::Delta) => 4,
+            _ => 3,
         };
         let dictionary = if self.dictionary { MAX_DICTIONARY } else { 0 };
         block

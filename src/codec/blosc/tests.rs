@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::encode::{BLOCK_LEN, CHUNK_LEN, u32_len};
+use super::encode::{BLOCK_LEN, BlockShape, BloscEncoder, CHUNK_LEN, u32_len};
 use super::*;
 use crate::codec::chunked::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
 use crate::codec::testing::Counted;
@@ -357,4 +357,38 @@ fn streams_beyond_where_the_next_block_begins_are_read_once() {
     assert!(decoded == plain);
     let read = stored.1.load(Ordering::Relaxed);
     assert!(read < 2 * u64::from(block), "{read} bytes read");
+}
+
+/// The memory for it was taken without a word where the chunks before it had small blocks.
+#[test]
+fn a_chunk_with_larger_blocks_is_entered_when_its_memory_was_asked_for() {
+    let plain = pattern(9 << 20);
+    let mut encoder = BloscEncoder::new().unwrap();
+    let mut chunk = |bytes: &[u8], block: u32| {
+        let shape = BlockShape::default().in_blocks(block);
+        encoder.chunk(shape, bytes)
+    };
+    let (small, large) = (
+        chunk(&plain[..50_000], 4096),
+        chunk(&plain[50_000..], 8 << 20),
+    );
+    let stored = prefixed(&[&small, &large]);
+    let mut cursor = open(&BLSC, stored, 9 << 20).stream.cursor(0).unwrap();
+    let mut decoded = vec![0; 9 << 20];
+    let (mut done, mut pauses) = (0, 0);
+    while done < decoded.len() {
+        let announced = cursor.needed();
+        let given = cursor
+            .read(&mut decoded[done..done + 1000.min((9 << 20) - done)])
+            .unwrap();
+        assert!(
+            cursor.held() <= announced,
+            "{done}: {} of {announced}",
+            cursor.held()
+        );
+        pauses += usize::from(given == 0);
+        done += given;
+    }
+    assert!(decoded == plain);
+    assert_eq!(pauses, 1);
 }

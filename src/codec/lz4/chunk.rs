@@ -7,6 +7,9 @@ use crate::source::{Peek, Source};
 /// No LZ4 block gives more than 255 bytes for each of its own.
 pub(super) const MAX_RATIO: u64 = 255;
 
+/// Chunks of more decoded bytes are decoded piece by piece, rather than into one buffer.
+pub(super) const LONG_CHUNK: u32 = 16 << 20;
+
 /// Bytes that an LZ4 block may take beyond the decoded ones, and a 255th of these: only literals can make it longer.
 const MAX_OVERHEAD: u64 = 16;
 
@@ -77,6 +80,14 @@ impl Lz4Chunk {
             start: self.at.start.saturating_add(self.size.into()),
             mark: self.block_start().saturating_add(self.len.into()),
         }
+    }
+
+    /// Bytes of memory that decoding it takes, stored and decoded together; 0 if that is done piece by piece.
+    pub(super) fn memory(&self) -> u64 {
+        if self.size > LONG_CHUNK {
+            return 0;
+        }
+        u64::from(self.size).saturating_add(self.len.into())
     }
 
     /// As the table of the chunks has it.
