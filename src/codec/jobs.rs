@@ -116,15 +116,17 @@ pub(crate) fn cores() -> usize {
 }
 
 /// The results of `work` for each item, in order. The calling thread works on the first item, and a new thread on each other one; if no
-/// thread can be started, the calling thread does it. If a thread panics, `panicked` gives the result of its item.
+/// thread can be started, the calling thread does it. If the work on an item panics, `panicked` gives its result.
 pub(super) fn on_all_cores<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
-    panicked: impl Fn(&T) -> R,
+    panicked: impl Fn(&T) -> R + Sync,
 ) -> Vec<R> {
     let Some((first, others)) = items.split_first() else {
         return Vec::new();
     };
+    let work =
+        |item: &T| catch_unwind(AssertUnwindSafe(|| work(item))).unwrap_or_else(|_| panicked(item));
     let work = &work;
     thread::scope(|scope| {
         let others: Vec<_> = others
@@ -175,6 +177,17 @@ mod tests {
         all.stop();
         is_done.try_recv().unwrap();
         assert!(!all.later(|| ()));
+    }
+
+    /// Only that of a new thread was caught.
+    #[test]
+    fn a_panic_costs_the_result_of_its_item_alone() {
+        let work = |&item: &u8| {
+            assert!(item % 2 == 1, "of a test");
+            item
+        };
+        assert_eq!(on_all_cores(&[1, 2, 3], work, |_| 9), [1, 9, 3]);
+        assert_eq!(on_all_cores(&[2, 3, 4], work, |_| 9), [9, 3, 9]);
     }
 
     /// Each took a thread with it, and without threads no job was ever run again.
