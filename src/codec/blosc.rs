@@ -284,6 +284,7 @@ impl Stream for BloscStream {
         Ok(Box::new(BloscCursor {
             stream: self,
             position,
+            largest: current.as_ref().map_or(0, |(chunk, _)| chunk.memory()),
             current,
             decoder: BlockDecoder::default(),
             pending: Pending::default(),
@@ -316,6 +317,8 @@ struct BloscCursor {
     position: u64,
     /// The chunk that it is in or has just left, and where that is.
     current: Option<(Chunk, FoundChunk)>,
+    /// The most bytes of memory that decoding a block takes, of the chunks that it has met.
+    largest: u64,
     decoder: BlockDecoder,
     pending: Pending,
 }
@@ -337,7 +340,8 @@ impl Cursor for BloscCursor {
             let n = within
                 .checked_div(chunk.block)
                 .ok_or_else(|| corrupt("Blosc chunk without blocks"))?;
-            if chunk.memory() > announced {
+            self.largest = self.largest.max(chunk.memory());
+            if self.largest > announced {
                 return Ok(0);
             }
             let stored = self.stream.stored.as_ref();
@@ -353,8 +357,7 @@ impl Cursor for BloscCursor {
     }
 
     fn needed(&self) -> u64 {
-        let chunk = self.current.as_ref().map(|(chunk, _)| chunk);
-        chunk.map_or(0, Chunk::memory).max(self.held())
+        self.largest.max(self.held())
     }
 }
 
