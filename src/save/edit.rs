@@ -113,7 +113,7 @@ impl StoredBlock {
     /// Length of the bytes: the used size.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] beyond 2^63.
+    /// [`Error::NoRoom`] beyond 2^63.
     pub fn used(&self) -> Result<u64> {
         self.pieces
             .iter()

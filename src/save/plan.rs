@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::edit::{BlockEdit, Edit, Piece, StoredBlock, no_such_block};
-use super::rope::{Rope, Segment, Segments, sum};
+use super::rope::{Rope, Segment, Segments, sum, too_long};
 use crate::asdf::header::{BlockHeader, STREAMED};
 use crate::asdf::layout::{BlockIndex, Extent, Layout, index_text};
 use crate::error::{Error, Place, Result};
@@ -72,7 +72,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Rejected`] if the edit names blocks that are not there or would break the file, [`Error::Unsupported`] for
-    /// files that are not written and sizes beyond 2^63.
+    /// files that are not written, [`Error::NoRoom`] for sizes beyond 2^63.
     pub fn new(
         layout: &Layout,
         edit: &Edit,
@@ -535,6 +535,5 @@ fn has_tree(text: &[u8]) -> bool {
 
 /// The least multiple of `unit` that is not below `n`.
 fn round_up(n: u64, unit: u64) -> Result<u64> {
-    n.checked_next_multiple_of(unit)
-        .ok_or_else(|| Error::unsupported(Place::File, "a file of more than 2^63 bytes"))
+    n.checked_next_multiple_of(unit).ok_or_else(too_long)
 }

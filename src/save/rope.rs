@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::asdf::layout::Extent;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::source::{Borrower, Loan, Memory, Source, at_most, checked_end, len_u64};
 
 /// One run of bytes of the next file.
@@ -189,7 +189,15 @@ impl Source for Rope {
 pub(super) fn sum(a: u64, b: u64) -> Result<u64> {
     a.checked_add(b)
         .filter(|&sum| i64::try_from(sum).is_ok())
-        .ok_or_else(|| Error::unsupported(Place::File, "a file of more than 2^63 bytes"))
+        .ok_or_else(too_long)
+}
+
+/// The error for a file that would be longer than any file can be.
+pub(super) fn too_long() -> Error {
+    Error::NoRoom {
+        why: "a file of more than 2^63 bytes".to_owned(),
+        limit: true,
+    }
 }
 
 #[cfg(test)]

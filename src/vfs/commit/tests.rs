@@ -1,5 +1,6 @@
 use super::*;
 use crate::asdf::sample::Sample;
+use crate::vfs::Call;
 use crate::vfs::testing::writable;
 
 #[test]
@@ -14,4 +15,14 @@ fn whether_a_block_is_used_is_looked_at_when_nobody_else_saves() {
     // as a save may have begun to use it after `remove_block` has found it unused
     let error = vfs.commit_removal(0).unwrap_err();
     assert!(matches!(error, Error::Busy(_)), "{error}");
+}
+
+/// It was an input/output error.
+#[test]
+fn a_block_that_no_file_can_hold_is_too_big() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let size = i64::MAX.unsigned_abs();
+    let error = vfs.resize_data(Node::Block(0), None, size).unwrap_err();
+    let errno = error.errno(Call::Setattr);
+    assert_eq!(errno, rustix::io::Errno::FBIG.raw_os_error(), "{error}");
 }
