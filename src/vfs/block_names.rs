@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::node::Node;
 use super::{Error, Result, State, Vfs, index};
-use crate::source::Memory;
+use crate::source::{Memory, Source};
 
 /// The name of block `n`.
 pub(super) fn block_name(n: impl Display) -> OsString {
@@ -23,20 +23,27 @@ pub(super) fn block_number(name: &OsStr) -> Option<u32> {
 impl Vfs {
     /// A new block at the end, which begins to exist when it is written to, or is closed after it was open for writing.
     pub(super) fn make_block(&self, name: &OsStr) -> Result<Node> {
-        let state = self.state();
-        let layout = state.snapshot.layout();
-        let count = layout.blocks.len();
-        let n = block_number(name)
-            .filter(|&n| index(n) == count)
-            .ok_or(Error::NotPermitted(
-                "a new block gets the next free number, and nothing else can be made here",
-            ))?;
-        if layout.streamed() {
-            return Err(Error::NotPermitted("nothing can follow a streamed block"));
+        loop {
+            let state = self.state();
+            let layout = state.snapshot.layout();
+            let count = layout.blocks.len();
+            let n =
+                block_number(name)
+                    .filter(|&n| index(n) == count)
+                    .ok_or(Error::NotPermitted(
+                        "a new block gets the next free number, and nothing else can be made here",
+                    ))?;
+            if layout.streamed() {
+                return Err(Error::NotPermitted("nothing can follow a streamed block"));
+            }
+            // another thread may show a FILE that has a block of this number: an empty draft would hide that
+            let is_shown = || Arc::ptr_eq(&self.state(), &state);
+            let empty = || -> Arc<dyn Source> { Arc::new(Memory::new(Vec::new())) };
+            let draft = self.edits.get_or_begin(count, || is_shown().then(empty));
+            if draft.is_some() {
+                return Ok(Node::Block(n));
+            }
         }
-        self.edits
-            .get_or_begin(count, || Some(Arc::new(Memory::new(Vec::new()))));
-        Ok(Node::Block(n))
     }
 
     /// Has a block that was made, and is open for writing now, saved when it is closed, even if nothing is written.
@@ -66,10 +73,11 @@ impl Vfs {
     /// That block `n` is the last one, that no array uses it, and that no draft is of it or behind it.
     pub(super) fn check_removable(&self, state: &State, n: usize) -> Result<()> {
         let count = state.snapshot.layout().blocks.len();
-        if n >= count {
+        let is_edited = self.edits.any_from(n);
+        if n >= count && !is_edited {
             return Err(Error::NotFound);
         }
-        if n.checked_add(1) != Some(count) {
+        if n.saturating_add(1) < count {
             return Err(Error::NotPermitted("only the last block can be removed"));
         }
         if state
@@ -82,7 +90,7 @@ impl Vfs {
                 "arrays use this block: take them out of tree.yaml first",
             ));
         }
-        if self.edits.any_from(n) {
+        if is_edited {
             return Err(Error::Busy(
                 "the block, or a new one behind it, is being edited",
             ));
@@ -93,7 +101,54 @@ impl Vfs {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::vfs::testing::writable;
+    use crate::vfs::{Access, Caller};
+
+    /// The block that another program had added was empty in the mount, and in FILE after the next write to it.
+    #[test]
+    fn a_block_is_made_only_if_the_file_that_is_shown_has_none_of_its_number() {
+        let (_dir, vfs) = writable(&Sample::new().block(b"a"));
+        let (_other_dir, other) = writable(&Sample::new().block(b"a").block(b"b"));
+        let (old, new) = (vfs.state(), other.state());
+        let owners = Arc::strong_count(&old);
+        thread::scope(|scope| {
+            let mut making = None;
+            vfs.edits.while_none(1, || {
+                making = Some(scope.spawn(|| vfs.make_block("1.bin".as_ref())));
+                // the other thread has the old state, and waits for the table of edits
+                while Arc::strong_count(&old) == owners {
+                    thread::yield_now();
+                }
+                *vfs.state.write().unwrap() = new;
+            });
+            let made = making.unwrap().join().unwrap();
+            assert!(matches!(made, Err(Error::NotPermitted(_))), "{made:?}");
+        });
+        assert!(vfs.edits.get(1).is_none());
+    }
+
+    /// There was "no such file".
+    #[test]
+    fn a_new_block_that_is_open_for_writing_is_busy() {
+        let (_dir, vfs) = writable(&Sample::new().block(b"a"));
+        let write = Access {
+            write: true,
+            ..Access::default()
+        };
+        let name = "1.bin".as_ref();
+        let made = vfs.create(Node::Blocks, name, 0o600, Caller::default(), write);
+        let handle = made.unwrap().1.handle;
+        let remove = || vfs.unlink(Node::Blocks, name, 0);
+        assert!(matches!(remove(), Err(Error::Busy(_))));
+        vfs.flush(&handle, 0).unwrap();
+        vfs.release(&handle);
+        remove().unwrap();
+        assert!(matches!(remove(), Err(Error::NotFound)));
+    }
 
     #[test]
     fn block_names_are_spelled_in_one_way() {
