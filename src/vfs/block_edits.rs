@@ -160,7 +160,7 @@ struct BlockSlot {
     /// Tells this block from removed ones that had the same number.
     id: u64,
     draft: Option<Arc<BlockDraft>>,
-    /// Handles that are open for writing.
+    /// Handles that are open for writing, and threads that change the block without one.
     writers: usize,
 }
 
@@ -301,15 +301,14 @@ impl BlockEdits {
             .collect()
     }
 
-    /// Forgets a draft that is `over`; one that is not, only if no handle has the block open for writing.
-    pub(super) fn remove(&self, draft: &Arc<BlockDraft>, over: bool) {
+    /// Forgets a draft that is over.
+    pub(super) fn remove(&self, draft: &Arc<BlockDraft>) {
         let mut slots = locked(&self.by_block);
         let Some(slot) = slots.get_mut(&draft.block) else {
             return;
         };
         let found = slot.draft.as_ref();
-        let same = found.is_some_and(|found| Arc::ptr_eq(found, draft));
-        if !same || slot.writers > 0 && !over {
+        if !found.is_some_and(|found| Arc::ptr_eq(found, draft)) {
             return;
         }
         slot.draft = None;
@@ -364,7 +363,7 @@ impl BlockEdits {
         slots.get(&block).is_some_and(|slot| slot.writers > 0)
     }
 
-    /// Notes that a handle has a block open for writing. The id of the block's slot.
+    /// Notes that a handle has a block open for writing, or that a thread changes it without one. The id of the block's slot.
     pub(super) fn add_writer(&self, block: usize) -> u64 {
         let mut slots = locked(&self.by_block);
         let slot = slots.entry(block).or_insert_with(|| self.new_slot());
@@ -415,23 +414,27 @@ impl BlockEdits {
 mod tests {
     use super::super::node::Node;
     use super::super::testing::writable_with;
-    use super::super::{Access, Vfs};
+    use super::super::{Access, Handle, Vfs};
     use crate::asdf::OpenOptions;
     use crate::asdf::sample::Sample;
-    use crate::error::Result;
+    use crate::error::{Error, Result};
     use crate::source::{FileSource, Source};
+    use std::io;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::sync::{Arc, Mutex};
     use std::thread;
     use std::time::Duration;
 
-    /// A file whose bytes, once it is `closed`, come only when the test says so.
+    use tempfile::TempDir;
+
+    /// A file whose bytes, once it is `closed`, come only when the test says so, or not at all.
     struct Held {
         file: Arc<FileSource>,
         closed: AtomicBool,
         asked: Mutex<Sender<()>>,
-        given: Mutex<Receiver<()>>,
+        /// Whether the bytes can be read.
+        given: Mutex<Receiver<bool>>,
     }
 
     impl Source for Held {
@@ -442,23 +445,30 @@ mod tests {
         fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
             if self.closed.swap(false, Ordering::Relaxed) {
                 self.asked.lock().unwrap().send(()).unwrap();
-                self.given.lock().unwrap().recv().unwrap();
+                if !self.given.lock().unwrap().recv().unwrap() {
+                    let cause = io::ErrorKind::TimedOut.into();
+                    return Err(Error::io("reading", cause));
+                }
             }
             self.file.read_exact_at(buf, offset)
         }
     }
 
-    /// With `-o verify` all lookups and reads waited while the block of a first write was summed.
-    #[test]
-    fn a_block_is_opened_for_an_edit_while_others_are_looked_up() {
+    /// A sample with the block `abc`, that block open for writing, and its file, which tells when it is read and waits then.
+    struct Fixture {
+        _dir: TempDir,
+        vfs: Arc<Vfs>,
+        source: Arc<Held>,
+        open: Handle,
+        is_asked: Receiver<()>,
+        give: Sender<bool>,
+    }
+
+    fn fixture(options: OpenOptions) -> Fixture {
         let (asked, is_asked) = channel();
         let (give, given) = channel();
         let mut source = None;
-        let options = OpenOptions {
-            verify: true,
-            ..OpenOptions::default()
-        };
-        let (_dir, vfs) = writable_with(&Sample::new().block(b"abc"), options, |file| {
+        let (dir, vfs) = writable_with(&Sample::new().block(b"abc"), options, |file| {
             let held = Arc::new(Held {
                 file,
                 closed: AtomicBool::new(false),
@@ -468,15 +478,69 @@ mod tests {
             source = Some(Arc::clone(&held));
             held
         });
-        let vfs: Arc<Vfs> = Arc::new(vfs);
         let access = Access {
             write: true,
             ..Access::default()
         };
-        let open = vfs.open(Node::Block(0), access).unwrap();
-        source.unwrap().closed.store(true, Ordering::Relaxed);
+        let open = vfs.open(Node::Block(0), access).unwrap().handle;
+        Fixture {
+            _dir: dir,
+            vfs: Arc::new(vfs),
+            source: source.unwrap(),
+            open,
+            is_asked,
+            give,
+        }
+    }
+
+    /// What a program had written was gone without a word if it closed the block while another one, by its path, made it longer, which
+    /// could not be saved.
+    #[test]
+    fn what_the_last_handle_leaves_to_a_change_by_path_is_not_lost_silently() {
+        let Fixture {
+            vfs,
+            source,
+            open,
+            is_asked,
+            give,
+            ..
+        } = &fixture(OpenOptions::default());
+        let close = || source.closed.store(true, Ordering::Relaxed);
+        vfs.write(open, 0, b"x", false).unwrap();
+        close();
+        give.send(false).unwrap();
+        vfs.flush(open, 0).unwrap_err();
+        is_asked.recv().unwrap();
+        close();
+        let done = thread::scope(|scope| {
+            let resizing = scope.spawn(|| vfs.resize_data(Node::Block(0), None, 5));
+            is_asked.recv().unwrap();
+            vfs.release(open);
+            give.send(false).unwrap();
+            resizing.join().unwrap()
+        });
+        done.unwrap_err();
+        assert_eq!(vfs.losses().unsaved.len(), 1);
+        assert!(vfs.edits.is_empty());
+    }
+
+    /// With `-o verify` all lookups and reads waited while the block of a first write was summed.
+    #[test]
+    fn a_block_is_opened_for_an_edit_while_others_are_looked_up() {
+        let Fixture {
+            _dir,
+            vfs,
+            source,
+            open,
+            is_asked,
+            give,
+        } = fixture(OpenOptions {
+            verify: true,
+            ..OpenOptions::default()
+        });
+        source.closed.store(true, Ordering::Relaxed);
         let writing = Arc::clone(&vfs);
-        let writer = thread::spawn(move || writing.write(&open.handle, 0, b"x", false).map(drop));
+        let writer = thread::spawn(move || writing.write(&open, 0, b"x", false).map(drop));
         is_asked.recv().unwrap();
         let (found, size) = channel();
         // Not joined: without the mend it waits for the writer.
@@ -485,7 +549,7 @@ mod tests {
             let _ = found.send(attr.size);
         });
         let size = size.recv_timeout(Duration::from_mins(1));
-        give.send(()).unwrap();
+        give.send(true).unwrap();
         assert_eq!(size, Ok(3));
         writer.join().unwrap().unwrap();
     }

@@ -354,9 +354,11 @@ impl Vfs {
         }
     }
 
-    /// Changes the size of a block without a handle: no close follows, so the block is saved now or not at all.
+    /// Changes the size of a block without a handle. This thread is a writer of the block meanwhile, but no close follows, so that the
+    /// block is saved now or not at all.
     fn resize_by_path(&self, block: usize, size: u64) -> Result<()> {
         let node = Node::Block(u32::try_from(block).map_err(|_| Error::NotFound)?);
+        let slot = self.edits.add_writer(block);
         let resized = self.alone(block, |draft, saved| {
             let len = draft.overlay.len();
             let (touched, whole) = (draft.is_touched(), draft.overlay.keeps_length());
@@ -381,16 +383,11 @@ impl Vfs {
                 if !touched {
                     draft.forget();
                 }
+                self.edits.changed();
             }
             done
         });
-        let announced = self.announce_block(&self.state(), block);
-        if let Some(draft) = self.edits.get(block) {
-            self.edits.remove(&draft, false);
-        }
-        self.edits.changed();
-        drop(announced);
-        resized
+        resized.and(self.end_writer(node, block, slot))
     }
 
     /// Makes a block at least so long. An array must be so long already.
@@ -486,7 +483,7 @@ impl Vfs {
     ) {
         let announced = given_up.map(|why| self.give_up(draft, why));
         **saved = true;
-        self.edits.remove(draft, true);
+        self.edits.remove(draft);
         drop(announced);
     }
 
@@ -497,15 +494,20 @@ impl Vfs {
         self.announce_block(&self.state(), draft.block)
     }
 
-    /// Ends a handle. If it is the last writer of a block, saves what a map wrote, and gives up what can't be saved. If it is not, the
-    /// draft may hold what another writer has not finished.
+    /// Ends a handle.
     pub(super) fn close_data(&self, open: &DataHandle) -> Result<()> {
         let Some(writes @ &Writes { block, slot, .. }) = open.writes.as_deref() else {
             return Ok(());
         };
         self.end_rewriting(open, writes);
+        self.end_writer(open.node, block, slot)
+    }
+
+    /// Counts one writer of a block less, which has written through `file`. The last one saves what a map wrote, and gives up what can't
+    /// be saved. If it is not the last, the draft may hold what another writer has not finished.
+    fn end_writer(&self, file: Node, block: usize, slot: u64) -> Result<()> {
         if self.edits.leave_to_others(block, slot) {
-            self.kernel.tell(Invalidation::Pages(open.node));
+            self.kernel.tell(Invalidation::Pages(file));
             return Ok(());
         }
         // without a draft nothing changes, and the tree need not be known
@@ -517,7 +519,7 @@ impl Vfs {
             (Some(error), _) => Err(error),
             (None, Some(draft)) => {
                 let saved = self.save_block(draft);
-                self.noted(open.node, saved)
+                self.noted(file, saved)
             }
             (None, None) => Ok(()),
         };
@@ -533,7 +535,7 @@ impl Vfs {
         {
             drop(self.give_up(&draft, error));
         }
-        self.kernel.tell(Invalidation::Pages(open.node));
+        self.kernel.tell(Invalidation::Pages(file));
         saved
     }
 
