@@ -238,6 +238,7 @@ impl Texts {
     /// Gives a name to a file whose count of names has it already, if the limit allows it. Drops the file that has the name while it is
     /// free to a process.
     fn give_name(&mut self, name: &OsStr, number: u32) -> Result<(), Error> {
+        self.note_tree();
         let replaced = self.names.insert(name.to_owned(), number);
         if let Err(error) = self.charge(number) {
             match replaced {
@@ -260,6 +261,7 @@ impl Texts {
     /// # Errors
     /// [`Error::NotFound`].
     pub(super) fn unlink(&mut self, name: &OsStr, process: u32) -> Result<(), Error> {
+        self.note_tree();
         let number = self.names.remove(name).ok_or(Error::NotFound)?;
         self.fill(name, process);
         self.drop_name(number);
@@ -304,6 +306,7 @@ impl Texts {
             return Ok(());
         }
         self.check_may_lose_name(number, replaced)?;
+        self.note_tree();
         self.note_name(number, new);
         self.names.remove(name);
         self.names.insert(new.to_owned(), number);
@@ -341,6 +344,7 @@ impl Texts {
             first.ok_or(Error::NotFound)?,
             second.ok_or(Error::NotFound)?,
         );
+        self.note_tree();
         self.note_name(first, b);
         self.note_name(second, a);
         self.names.insert(a.to_owned(), second);

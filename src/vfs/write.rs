@@ -445,7 +445,7 @@ fn unfinished_text() -> Error {
 }
 
 /// Owner and mode of a new file: it belongs to the process that makes it, which may change both next.
-fn new_facts(mode: u32, caller: Caller) -> FileFacts {
+pub(super) fn new_facts(mode: u32, caller: Caller) -> FileFacts {
     FileFacts {
         perm: u16::try_from(mode & 0o777).unwrap_or(0),
         uid: caller.uid,

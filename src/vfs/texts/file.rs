@@ -17,9 +17,11 @@ pub(super) struct RootFile {
     pub(super) names: u32,
     /// Bytes of the limit that it takes, see `limit`.
     pub(super) charged: u64,
-    /// Whether it was `tree.yaml` once and was not written to since: an editor puts it back when a save fails.
+    /// Whether it was `tree.yaml` once and was not written to since: an editor puts it back when a save fails. Means nothing while it is
+    /// `tree.yaml`.
     pub(super) backup: bool,
-    /// [`Texts::text_epoch`](super::Texts) when it was made, or emptied last; when it was `tree.yaml`, that of the text that it showed.
+    /// [`Texts::text_epoch`](super::Texts) when it was made, or emptied last; when it was `tree.yaml`, that of the text that it showed
+    /// last under that name.
     pub(super) text_epoch: u64,
     /// If it was `tree.yaml`, and open, when another program changed FILE: how many handles had been opened by then. A text that these
     /// write is refused; those that are opened later, by another name, write to a scratch file.

@@ -226,12 +226,13 @@ impl Texts {
         usize::try_from(len).map_err(|_| Error::TooBig("beyond the address space"))
     }
 
-    /// The bytes that a change through this handle starts from.
+    /// The bytes that a change through this handle starts from. Until a file that is being saved has become `tree.yaml`, its writers
+    /// share its bytes as those of any scratch file do.
     fn own(&self, handle: TextHandle) -> Result<&Arc<Vec<u8>>, Error> {
         let (open, shown) = (self.opened(handle)?, self.bytes(handle.number)?);
         let draft = open.draft.as_ref().map(|draft| &draft.bytes);
         Ok(draft
-            .filter(|_| self.has_draft(handle) && !open.appends)
+            .filter(|_| self.is_text(handle) && !open.appends)
             .unwrap_or(shown))
     }
 
@@ -529,5 +530,30 @@ impl OpenText {
             through: Some(handle),
             shown,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{WRITE, root};
+    use super::*;
+    use crate::vfs::Caller;
+    use crate::vfs::write::new_facts;
+
+    /// A writer did not see what another one had written while a rename was being saved: of a file that was refused then, that was gone.
+    #[test]
+    fn writers_of_a_file_share_its_bytes_until_it_is_the_tree() {
+        let mut root = root();
+        let facts = new_facts(0o600, Caller { uid: 0, gid: 0 });
+        let number = root.create("x".as_ref(), facts).unwrap();
+        let [one, two] = [(); 2].map(|()| root.open(number, WRITE).unwrap());
+        let write = |root: &mut Texts, handle, at, data| root.write(handle, at, data, false);
+        write(&mut root, one, 0, b"....").unwrap();
+        root.begin_becoming(number).unwrap().unwrap();
+        write(&mut root, one, 0, b"1").unwrap();
+        write(&mut root, two, 1, b"2").unwrap();
+        write(&mut root, one, 2, b"1").unwrap();
+        root.end_becoming(number);
+        assert_eq!(**root.bytes(number).unwrap(), b"121.");
     }
 }

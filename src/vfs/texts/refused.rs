@@ -155,6 +155,7 @@ impl Texts {
     pub(in crate::vfs) fn reloaded(&mut self, text: Arc<Vec<u8>>) -> Option<u32> {
         let mut number = self.lookup(TREE_NAME.as_ref())?;
         if *text != *self.committed {
+            self.note_tree();
             self.committed = text;
             self.text_epoch = self.text_epoch.saturating_add(1);
             self.hide_refused();

@@ -73,23 +73,30 @@ impl Texts {
         Some(number)
     }
 
-    /// Notes that a file gets a name. One that was `tree.yaml` is a backup then. One that becomes `tree.yaml` is no backup any more, and has
-    /// FILE's owner, group and mode instead of those of the process that made it.
+    /// Notes of which text the file is that is `tree.yaml`: before it may lose that name, or FILE gets another text. If it loses the name,
+    /// it is a backup.
+    pub(super) fn note_tree(&mut self) {
+        let tree = self.lookup(TREE_NAME.as_ref());
+        let shown = tree.map(|number| (number, self.shown_epoch(number)));
+        if let Some((number, text_epoch)) = shown
+            && let Some(file) = self.files.get_mut(&number)
+        {
+            file.backup = true;
+            file.text_epoch = text_epoch;
+        }
+    }
+
+    /// Notes that a file gets a name. One that becomes `tree.yaml` is no backup any more, and has FILE's owner, group and mode instead of
+    /// those of the process that made it.
     pub(super) fn note_name(&mut self, number: u32, new: &OsStr) {
-        let was_tree = self.is_tree(number);
-        let shown_epoch = self.shown_epoch(number);
-        let Some(file) = self.files.get_mut(&number) else {
-            return;
-        };
-        if new == TREE_NAME {
+        if let Some(file) = self.files.get_mut(&number)
+            && new == TREE_NAME
+        {
             file.backup = false;
             file.facts = FileFacts {
                 mtime: file.facts.mtime,
                 ..self.of_file.clone()
             };
-        } else if was_tree {
-            file.backup = true;
-            file.text_epoch = shown_epoch;
         }
     }
 }
@@ -98,6 +105,7 @@ impl Texts {
 mod tests {
     use super::super::tests::{OTHER, TEXT, WRITE, root};
     use super::*;
+    use crate::vfs::Access;
 
     /// It was said to be outdated, as it had been made before another program had changed FILE.
     #[test]
@@ -113,5 +121,23 @@ mod tests {
         root.reloaded(Arc::new(TEXT.to_vec())).unwrap();
         let unsaved = root.begin_becoming(0).unwrap().unwrap();
         assert!(root.is_outdated(&unsaved));
+    }
+    /// A link of `tree.yaml` was of the text that FILE had when the link was made.
+    #[test]
+    fn a_link_of_the_tree_is_of_the_text_that_it_shows() {
+        for is_open in [false, true] {
+            let mut root = root();
+            root.link(0, "x".as_ref()).unwrap();
+            let reader = is_open.then(|| root.open(0, Access::default()).unwrap());
+            root.reloaded(Arc::new(OTHER.to_vec())).unwrap();
+            reader.map(|reader| root.release(reader));
+            let tree = root.lookup(TREE_NAME.as_ref()).unwrap();
+            assert_eq!(tree == 0, !is_open);
+            root.unlink(TREE_NAME.as_ref(), 0).unwrap();
+            let handle = root.open(0, WRITE).unwrap();
+            root.write(handle, 0, b"#", false).unwrap();
+            let unsaved = root.begin_becoming(0).unwrap().unwrap();
+            assert_eq!(root.is_outdated(&unsaved), is_open);
+        }
     }
 }
