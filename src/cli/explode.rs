@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, Permissions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -94,6 +94,26 @@ fn block(snapshot: &Snapshot, n: usize) -> Result<WholeBlock> {
     })
 }
 
+/// Makes a directory, with those above it that are missing. Gives the ones that it has made, the innermost first.
+fn make_directory(directory: &Path) -> io::Result<Vec<&Path>> {
+    let is_missing = |it: &&Path| !it.as_os_str().is_empty() && !it.exists();
+    let missing: Vec<_> = directory.ancestors().take_while(is_missing).collect();
+    let up = directory.parent().filter(|up| up.is_dir());
+    let made = std::fs::create_dir_all(directory)
+        .and_then(|()| File::open(up.unwrap_or(Path::new(".")))?.sync_all());
+    if made.is_err() {
+        remove_empty(&missing);
+    }
+    made.map(|()| missing)
+}
+
+/// Removes directories, the innermost first. One in which another program has made a file stays.
+fn remove_empty(directories: &[&Path]) {
+    for directory in directories {
+        let _ = std::fs::remove_dir(directory);
+    }
+}
+
 /// Writes `file` to `directory` as a tree and one file for each block that an array uses.
 pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Result<Exit, Failure> {
     let original = Original::open(file, options)?;
@@ -107,23 +127,13 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
     let tree = directory.join(file.file_name().unwrap_or_default());
     let text = exploded_text(&original.snapshot, &name).map_err(fail)?;
     let kept = kept(&original.snapshot).map_err(fail)?;
-    std::fs::create_dir_all(directory)
-        .and_then(|()| {
-            File::open(
-                directory
-                    .parent()
-                    .filter(|up| up.is_dir())
-                    .unwrap_or(Path::new(".")),
-            )?
-            .sync_all()
-        })
-        .map_err(|cause| fail(Error::io(directory.display().to_string(), cause)))?;
-
     if tree.symlink_metadata().is_ok() {
         let there = ErrorKind::AlreadyExists.into();
         return Err(fail(Error::io(tree.display().to_string(), there)));
     }
     let check_not_ended = interrupt::heed()?;
+    let made_directories = make_directory(directory)
+        .map_err(|cause| fail(Error::io(directory.display().to_string(), cause)))?;
     let mut progress = Progress::new("exploding", original.snapshot.layout().len, true);
     let mut made = Vec::new();
     let mut write = |path: PathBuf, text: Vec<u8>, blocks: &[WholeBlock]| {
@@ -155,6 +165,7 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
             // what can't be removed is harmless without the tree
             let _ = std::fs::remove_file(path);
         }
+        remove_empty(&made_directories);
     }
     done.map_err(fail)?;
     Ok(Exit::Ok)

@@ -86,6 +86,11 @@ assert (fits.getdata(\"m/fits/data.fits\") == np.load(\"m/arrays/data.npy\")).al
         done",
     ),
     (
+        "what can not be exploded leaves no directory",
+        "",
+        "(trap '' XFSZ; ulimit -f 0; asdf-mount --explode a/b g.asdf) 2>&1 | grep -q 'too large'; [ ! -e a ]",
+    ),
+    (
         "a mount that is not used goes",
         "",
         "asdf-mount -o idle=200ms g.asdf m; for i in {1..100}; do mountpoint -q m || exit 0; sleep 0.1; done; exit 1",
