@@ -25,8 +25,8 @@ struct RenewedState<T> {
     last: Option<T>,
     /// Until when that is as good as new.
     until: Option<Instant>,
-    /// How often it was forgotten.
-    forgotten: u64,
+    /// When the last answer was asked for, or when it was forgotten: what was asked for before that is older than what is known.
+    since: Option<Instant>,
 }
 
 impl<T: Clone> Renewed<T> {
@@ -35,7 +35,7 @@ impl<T: Clone> Renewed<T> {
         let state = RenewedState {
             last: None,
             until: None,
-            forgotten: 0,
+            since: None,
         };
         Self {
             pause,
@@ -63,17 +63,13 @@ impl<T: Clone> Renewed<T> {
         if let Some(fresh) = state.fresh() {
             return fresh;
         }
-        let (last, forgotten) = (state.last.clone(), state.forgotten);
+        let last = state.last.clone();
         drop(state);
         let begun = Instant::now();
         let value = ask(last);
         self.learn(begun, value.clone());
-        let mut state = locked(&self.state);
-        if state.forgotten != forgotten {
-            // the answer may be older than the call of `forget`
-            state.until = None;
-        }
-        value
+        // another thread may have learnt a newer one
+        locked(&self.state).fresh().unwrap_or(value)
     }
 
     /// The value, if it is not old.
@@ -82,12 +78,17 @@ impl<T: Clone> Renewed<T> {
         locked(&self.state).fresh()
     }
 
-    /// Takes the answer that a server has just given, and that was asked for at `begun`.
+    /// Takes the answer that a server has just given, and that was asked for at `begun`, unless a newer one is known, or the value was
+    /// forgotten since.
     pub(super) fn learn(&self, begun: Instant, value: T) {
         let pause = begun.elapsed().saturating_mul(self.pause).max(INTERVAL);
         let mut state = locked(&self.state);
+        if state.since.is_some_and(|since| begun < since) {
+            return;
+        }
         state.last = Some(value);
         state.until = Instant::now().checked_add(pause);
+        state.since = Some(begun);
     }
 
     /// Forgets the value, which is known to be wrong: the next thread asks, and others wait for it.
@@ -96,7 +97,7 @@ impl<T: Clone> Renewed<T> {
         let mut state = locked(&self.state);
         state.last = None;
         state.until = None;
-        state.forgotten = state.forgotten.saturating_add(1);
+        state.since = Some(Instant::now());
     }
 
     /// Has the next thread ask.
@@ -157,5 +158,21 @@ mod tests {
         assert_eq!((asked, value.get(|_| 3)), (2, 3));
         value.forget();
         assert_eq!(value.get(|last| last.map_or(4, |_| 0)), 4);
+    }
+
+    /// What one thread had found in a file was replaced by what another one had been told before that.
+    #[test]
+    fn an_older_answer_that_comes_later_is_not_taken() {
+        let value = Renewed::new(2);
+        let known = value.get(|_| {
+            value.learn(Instant::now(), 2);
+            1
+        });
+        assert_eq!((known, value.get(|_| 3)), (2, 2));
+        value.forget();
+        let late = Instant::now();
+        value.learn(Instant::now(), 5);
+        value.learn(late, 4);
+        assert_eq!(value.get(|_| 6), 5);
     }
 }
