@@ -25,7 +25,10 @@ pub struct ClosedTree {
     pub(super) item: Item,
     /// FILE's attributes when it was opened.
     pub(super) stat: Stat,
-    /// The member and its handle, once the member is open. `None` in it if there can't be a handle: this was closed, or FILE has changed.
+    /// The hash of the text that it had then, see [`ClosedFile::text_hash`].
+    text_hash: u64,
+    /// The member and its handle, once the member is open. `None` in it if there can't be a handle: this was closed, or FILE has another
+    /// text.
     opened: OnceLock<Option<(Arc<Vfs>, vfs::Handle)>>,
 }
 
@@ -36,9 +39,9 @@ impl ClosedTree {
         opened.map(|(vfs, handle)| (vfs, handle))
     }
 
-    /// Opens it in its member, which has just been opened; but not if FILE has changed, as the kernel may have pages of the old text.
+    /// Opens it in its member, which has just been opened; but not if FILE has another text, as the kernel may have pages of the old one.
     pub(super) fn open_in(&self, vfs: &Arc<Vfs>) {
-        let is_same = vfs.stat().is_untouched_since(&self.stat);
+        let is_same = vfs.text_hash() == Some(self.text_hash);
         let open = || vfs.open_node(Node::TREE, Access::default()).ok();
         let opened = is_same.then(open).flatten();
         let opened = opened.map(|opened| (Arc::clone(vfs), opened.handle));
@@ -86,10 +89,11 @@ impl Many {
             return None;
         }
         let item = inode.item;
-        let (_, stat) = self.closed(item)?;
+        let (closed, stat) = self.closed(item)?;
         let tree = Arc::new(ClosedTree {
             item,
             stat,
+            text_hash: closed.text_hash,
             opened: OnceLock::new(),
         });
         let keep_cache = self.members.open_closed(&tree)?;
@@ -189,7 +193,7 @@ impl Many {
     /// The member of that `tree.yaml`, opened, and its handle there.
     ///
     /// # Errors
-    /// [`Library::Stale`] if FILE has changed since `tree` was opened: a program must not read half of each text.
+    /// [`Library::Stale`] if FILE has got another text since `tree` was opened: a program must not read half of each.
     pub(super) fn opened_tree<'a>(
         &self,
         tree: &'a ClosedTree,

@@ -74,7 +74,7 @@ pub(super) struct Members {
 struct MemberTable {
     open: HashMap<Item, TableEntry>,
     past: HashMap<Item, Past>,
-    /// What the names and lengths that closed members show take, in bytes, as estimated.
+    /// What the names and lengths that closed members show take, in bytes, as estimated: the sum of each `ClosedFile::weight` in `past`.
     names_weight: usize,
     /// Each open `tree.yaml` of members that are closed.
     trees: HashMap<Item, Vec<Arc<ClosedTree>>>,

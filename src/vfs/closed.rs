@@ -9,7 +9,9 @@ use super::attr::{Attr, FileFacts, VfsOptions};
 use super::catalogue::Catalogue;
 use super::error::Error;
 use super::node::Node;
-use super::{Result, TREE_NAME, Vfs, block_name, index, info_files, locked, root_directories};
+use super::{
+    Result, TREE_NAME, Vfs, block_name, hash_of, index, info_files, locked, root_directories,
+};
 use crate::source::{Stat, len_u64};
 
 /// The coarsest clock of a file system. If FILE was changed less than that before it was read, a later change may have left it the same
@@ -21,6 +23,8 @@ const COARSEST_CLOCK: Duration = Duration::from_secs(1);
 pub struct ClosedFile {
     /// Length of `tree.yaml`, in bytes.
     text_len: u64,
+    /// A hash of that text.
+    pub text_hash: u64,
     is_fits: bool,
     /// Whether all pages that the kernel has of `tree.yaml` are of that text.
     pub keeps_pages: bool,
@@ -30,6 +34,8 @@ pub struct ClosedFile {
     blocks: Option<Arc<[u64]>>,
     /// The names under `arrays/`, if they had been made and there was room for them.
     names: Option<Arc<Catalogue>>,
+    /// The memory that names and lengths take, in bytes, as estimated when FILE was closed: more names may get numbers later.
+    weight: usize,
     /// Whether nothing could be written.
     is_read_only: bool,
 }
@@ -41,9 +47,7 @@ impl ClosedFile {
     /// The memory that it takes, in bytes, as estimated.
     #[must_use]
     pub fn weight(&self) -> usize {
-        let names = self.names.as_ref().map_or(0, |names| names.weight());
-        let blocks = self.blocks.as_ref().map_or(0, |lens| size_of_val(&**lens));
-        names.saturating_add(blocks)
+        self.weight
     }
 
     /// Length of `tree.yaml`, in bytes, if these are the first ones of FILE and the kernel has pages of no others.
@@ -58,6 +62,7 @@ impl ClosedFile {
         Self {
             blocks: None,
             names: None,
+            weight: 0,
             ..self
         }
     }
@@ -159,21 +164,35 @@ impl Vfs {
         }
         let had_pages = before.is_some_and(|before| before.keeps_pages);
         let texts = locked(&self.texts);
-        let text_len = len_u64(texts.only_text()?.len());
+        let text = texts.only_text()?;
+        let (text_len, text_hash) = (len_u64(text.len()), hash_of(&**text));
         let keeps_pages = texts.keeps_pages(had_pages);
         drop(texts);
         let is_plain = state.snapshot.is_of_plain_file();
         let is_data_alone = locked(&self.beside).is_empty();
         let names = state.made_names().filter(|names| names.is_of_one_file());
+        let names = names.filter(|_| is_data_alone).cloned();
+        let blocks = is_data_alone.then(|| self.block_lens(&state)).flatten();
+        let of_names = names.as_ref().map_or(0, |names| names.weight());
+        let of_blocks = blocks.as_ref().map_or(0, |lens| size_of_val(&**lens));
         Some(ClosedFile {
             text_len,
+            text_hash,
             is_fits: state.is_fits(),
             keeps_pages,
             in_file: is_plain.then_some(text_len),
-            blocks: is_data_alone.then(|| self.block_lens(&state)).flatten(),
-            names: names.filter(|_| is_data_alone).cloned(),
+            blocks,
+            names,
+            weight: of_names.saturating_add(of_blocks),
             is_read_only: self.is_read_only(),
         })
+    }
+
+    /// The hash of FILE's text, as in [`ClosedFile::text_hash`], if there never was another file in the root.
+    #[must_use]
+    pub fn text_hash(&self) -> Option<u64> {
+        let texts = locked(&self.texts);
+        texts.only_text().map(|text| hash_of(&**text))
     }
 
     /// Takes over the names under `arrays/` that FILE had when it was closed and still has: the tree need not be read for them. Call it
@@ -200,11 +219,13 @@ mod tests {
         let state = vfs.state();
         ClosedFile {
             text_len: len_u64(TEXT.len()),
+            text_hash: hash_of(TEXT),
             is_fits: false,
             keeps_pages: false,
             in_file: None,
             blocks: vfs.block_lens(&state),
             names: state.made_names().cloned(),
+            weight: 0,
             is_read_only: vfs.is_read_only(),
         }
     }

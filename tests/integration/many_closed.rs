@@ -398,6 +398,20 @@ fn bytes_of_a_changed_file_are_not_read_for_a_tree_that_was_opened_before() {
     assert_eq!(words(&mount), "000002");
 }
 
+/// `chmod` and `ln` of FILE made an open `tree.yaml` stale, though the text was the same.
+#[test]
+fn a_tree_can_be_read_on_after_another_change_than_of_its_text() {
+    if !can_mount() {
+        return;
+    }
+    let (dir, mount, _kept) = closed();
+    let path = dir.path().join("a.asdf");
+    let opened = open(&mount, dir.path());
+    drop_pages(&opened);
+    fs::hard_link(&path, dir.path().join("link")).unwrap();
+    assert_eq!(word_of(&read(&opened).unwrap()), "000001");
+}
+
 #[test]
 fn a_file_with_two_names_is_shown_as_it_is_under_both() {
     if !can_mount() {
