@@ -19,7 +19,7 @@ mod open;
 mod refused;
 mod tree_name;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -52,6 +52,8 @@ pub(super) struct Texts {
     opened: u64,
     /// What scratch files may cost; see [`limit`].
     room: Arc<ScratchRoom>,
+    /// The files that were `tree.yaml` last, see [`tree_name`].
+    trees: VecDeque<u32>,
     /// FILE's text.
     committed: Arc<Vec<u8>>,
     /// Owner, mode and times of FILE, which `tree.yaml` has.
@@ -79,6 +81,7 @@ impl Texts {
             open: HashMap::new(),
             opened: 0,
             room,
+            trees: VecDeque::new(),
             committed: text,
             of_file: facts,
             refused: None,
@@ -277,14 +280,17 @@ impl Texts {
         self.forget_if_gone(number);
     }
 
-    /// Drops a file that has neither a name nor a handle, and gives back the room that it took.
+    /// Drops a file that has neither a name nor a handle, and gives back the room that it took. One that stays known for a while takes none.
     fn forget_if_gone(&mut self, number: u32) {
-        if let Some(file) = self.files.get(&number)
+        let (is_open, stays) = (self.is_open(number), self.stays_known(number));
+        if let Some(file) = self.files.get_mut(&number)
             && file.names == 0
-            && !self.is_open(number)
+            && !is_open
         {
-            self.room.exchange(file.charged, 0);
-            self.files.remove(&number);
+            self.room.exchange(std::mem::take(&mut file.charged), 0);
+            if !stays {
+                self.files.remove(&number);
+            }
         }
     }
 

@@ -97,7 +97,11 @@ impl Vfs {
         if let Some(Open::Text(text)) = open {
             return locked(&self.texts).resize(*text, size);
         }
-        let handle = locked(&self.texts).open(number, Access::default())?;
+        let handle = {
+            let mut texts = locked(&self.texts);
+            texts.check_lives(number)?;
+            texts.open(number, Access::default())?
+        };
         let resized = locked(&self.texts).resize(handle, size);
         let saved = resized.and_then(|()| self.save_handle(handle));
         self.close_text(handle);

@@ -35,6 +35,9 @@ impl Texts {
         let next = Self::new(Arc::default(), facts, room);
         let mut texts = std::mem::replace(self, next);
         let committed = hash_of(&*std::mem::take(&mut texts.committed));
+        for former in std::mem::take(&mut texts.trees) {
+            texts.forget_if_gone(former);
+        }
         // the file is there: it has just been found
         let _ = texts.show(tree, Arc::default());
         Some((texts, committed))

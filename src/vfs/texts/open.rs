@@ -85,12 +85,16 @@ impl Texts {
     /// Opens a file. To truncate `tree.yaml` gives the handle an empty draft; a scratch file is emptied itself.
     ///
     /// # Errors
-    /// [`Error::NotFound`], also for a file that was `tree.yaml` before another program changed FILE, and has no other name.
+    /// [`Error::NotFound`], also for a file that was `tree.yaml` before another program changed FILE, and has no other name; of
+    /// [`Texts::check_lives`].
     pub(in crate::vfs) fn open(
         &mut self,
         number: u32,
         access: Access,
     ) -> Result<TextHandle, Error> {
+        if !access.only_reads() {
+            self.check_lives(number)?;
+        }
         let file = self.file(number)?;
         if file.superseded.is_some() && file.names == 0 {
             return Err(Error::NotFound);
@@ -120,6 +124,17 @@ impl Texts {
             return Err(error);
         }
         Ok(handle)
+    }
+
+    /// Checks that a file may be written to: not if it has neither a name nor a handle, as what is written to it would be lost.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(in crate::vfs) fn check_lives(&self, number: u32) -> Result<(), Error> {
+        if self.file(number)?.names == 0 && !self.is_open(number) {
+            return Err(Error::NotFound);
+        }
+        Ok(())
     }
 
     /// Whether what is written through this handle is the text of FILE, rather than that of a scratch file.

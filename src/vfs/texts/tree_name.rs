@@ -3,11 +3,20 @@
 //! A process that renames or unlinks that file finds the name free for a while, see [`Vacancy`]. All others, and later that process too,
 //! find a new file there that shows FILE's tree. A file that is made under the name replaces the new one. The name is also free no more
 //! when a rename over it is refused, or when a process opens the new file to write to it.
+//!
+//! A program may have looked up a file that loses the name before it opens it. Told that this one is gone, the kernel looks the name up
+//! again, but once only, and a program that makes `tree.yaml` anew changes twice what has the name. So the files that had it last can be
+//! read for a while.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::{FileFacts, FileKind, RootFile, TREE_NAME, Texts, Vacancy};
+
+/// How many files that had the name last stay known, with the one that has it.
+const TREES: usize = 3;
+/// A file stays known only if it has at most so many bytes.
+const KNOWN_LEN: u64 = 1 << 20;
 
 impl Texts {
     /// Whether a process finds a name free that has a file.
@@ -83,7 +92,21 @@ impl Texts {
         {
             file.backup = true;
             file.text_epoch = text_epoch;
+            if self.trees.back() != Some(&number) {
+                self.trees.push_back(number);
+            }
         }
+        if self.trees.len() > TREES
+            && let Some(oldest) = self.trees.pop_front()
+        {
+            self.forget_if_gone(oldest);
+        }
+    }
+
+    /// Whether a file that has no name any more is one that had the name `tree.yaml` just now.
+    pub(super) fn stays_known(&self, number: u32) -> bool {
+        let is_short = |file: &RootFile| file.len() <= KNOWN_LEN;
+        self.trees.contains(&number) && self.file(number).is_ok_and(is_short)
     }
 
     /// Notes that a file gets a name. One that becomes `tree.yaml` is no backup any more, and has FILE's owner, group and mode instead of
@@ -105,7 +128,7 @@ impl Texts {
 mod tests {
     use super::super::tests::{OTHER, TEXT, WRITE, root};
     use super::*;
-    use crate::vfs::Access;
+    use crate::vfs::{Access, Error};
 
     /// It was said to be outdated, as it had been made before another program had changed FILE.
     #[test]
@@ -139,5 +162,31 @@ mod tests {
             let unsaved = root.begin_becoming(0).unwrap().unwrap();
             assert_eq!(root.is_outdated(&unsaved), is_open);
         }
+    }
+
+    /// A program that looked while another one made `tree.yaml` anew found a stale file, and found the next one stale, too.
+    #[test]
+    fn a_file_that_has_just_lost_the_name_can_be_read() {
+        let mut root = root();
+        let read = |root: &mut Texts, number| {
+            let handle = root.open(number, Access::default())?;
+            let text = root.view(handle);
+            root.release(handle);
+            text.map(|text| text.to_vec())
+        };
+        let mut last = 0;
+        for _ in 0..2 {
+            root.unlink(TREE_NAME.as_ref(), 7).unwrap();
+            let filler = root.lookup(TREE_NAME.as_ref()).unwrap();
+            let made = root.create(TREE_NAME.as_ref(), root.of_file.clone());
+            for gone in [last, filler] {
+                assert_eq!(root.attr(gone).unwrap().nlink, 0);
+                assert_eq!(read(&mut root, gone).unwrap(), TEXT);
+                assert!(matches!(root.open(gone, WRITE), Err(Error::NotFound)));
+            }
+            last = made.unwrap();
+        }
+        assert!(matches!(root.attr(0), Err(Error::NotFound)));
+        assert_eq!(root.room.used(), 0);
     }
 }
