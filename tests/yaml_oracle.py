@@ -37,7 +37,10 @@ CASES = [
     *(f"!!{tag} {text}" for tag in ["int", "float", "bool"] for text in [*SCALARS, "[1]", "{a: 1}"]),
     *(f"!!binary {text}" for text in [*BASE64, "[1]", "{a: 1}"]),
     *(f"{tag} {node}" for tag in NODE_TAGS for node in NODES),
-    *(f"!!timestamp {text}" for text in ["x", "''", "2001-01-01", "2001-13-45", "[1]", "{a: 1}"]),
+    *(f"!!timestamp {text}" for text in ["x", "''", "2001-01-01", "2001-13-45", "[1]", "{a: 1}", r'"2001-01-01\n"', r'"2001-01-01\n\n"',
+                                    r'"2001-01-01T10:10:10Z\n"', '"2001-01-01 "']),
+    # nested
+    *("\n" + "- " * depth + "x" for depth in [100, 220, 260, 500]),
     # plain
     *"0x_ 0b_ 0x__1 -0x_ +0b_ 0_ 00_ 1__ _ -_ 0o 08 << = [0x_] '0x_' 2001-13-45".split(),
     # merged

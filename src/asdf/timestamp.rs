@@ -7,8 +7,10 @@ use super::scalar::is_timestamp;
 
 const MINUTES_OF_A_DAY: u32 = 24 * 60;
 
-/// Whether a scalar that is a timestamp by its looks or its tag is a date, or a date and time.
+/// Whether a scalar that is a timestamp by its looks or its tag is a date, or a date and time. As in Python, where `$` matches before it, a
+/// newline may follow.
 pub(super) fn is_date(text: &str) -> bool {
+    let text = text.strip_suffix('\n').unwrap_or(text);
     is_timestamp(text) && read(text).is_some()
 }
 
@@ -80,6 +82,7 @@ mod tests {
             "2001-01-01 1:00:00 +00:99",
             "2001-01-01 1:00:00 -0",
             "2001-01-01 1:00:00 -00:30",
+            "2001-01-01\n",
         ] {
             assert!(is_date(good), "{good}");
         }
@@ -98,6 +101,8 @@ mod tests {
             "2001-01-01 1:00:00 -24",
             "2001-01-01 1:00:00 -23:99",
             "2001-01-01 1:00:00 +23:60",
+            "2001-01-01\n\n",
+            "2001-01-01 ",
             "foo",
             "",
         ] {

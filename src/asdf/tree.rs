@@ -28,6 +28,8 @@ pub use subset::{Warning, Warnings};
 pub const MAX_TEXT: usize = 256 << 20;
 /// Most levels of collections in collections.
 pub const MAX_DEPTH: usize = 512;
+/// Most levels that Python's asdf reads, whose recursion ends at some 247.
+pub(in crate::asdf) const MAX_DEPTH_OF_PYTHON: usize = 240;
 /// Most levels of those in flow style, whose parsing costs their depth for each token.
 pub const MAX_FLOW_DEPTH: usize = 128;
 /// Most nodes.
@@ -128,9 +130,9 @@ impl Tree {
             warnings: Warnings::default(),
         };
         let text = yaml::decode(&shared);
-        let unknown_directives = text.and_then(|text| compose::compose(&mut tree, text));
-        let unknown_directives = unknown_directives.map_err(|fault| report(&fault, &shared))?;
-        tree.warnings = subset::check(&tree, &unknown_directives);
+        let oddities = text.and_then(|text| compose::compose(&mut tree, text));
+        let oddities = oddities.map_err(|fault| report(&fault, &shared))?;
+        tree.warnings = subset::check(&tree, &oddities);
         Ok(tree)
     }
 

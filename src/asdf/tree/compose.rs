@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{MAX_DEPTH, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, MAX_WEIGHT, NodeKind, Raw, Tree};
+use super::{
+    MAX_DEPTH, MAX_DEPTH_OF_PYTHON, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, MAX_WEIGHT, NodeKind, Raw,
+    Tree,
+};
 use crate::asdf::yaml::{self, Event, Parser, YamlFault};
 
 /// Most anchors; each takes some hundred bytes while the tree is read.
@@ -34,16 +37,24 @@ struct Composer<'a> {
     anchors: HashMap<Box<str>, (u32, u64)>,
     open: Vec<OpenCollection>,
     flow_depth: usize,
+    too_deep: Option<usize>,
 }
 
-/// Adds the nodes of the one document in `text`, that of `tree`; none if no document begins. Gives where the text has directives that
-/// YAML does not know.
-pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Vec<usize>, YamlFault> {
+/// Places in a text where there is something odd that its nodes do not tell of.
+pub(super) struct Oddities {
+    /// Directives that YAML does not know.
+    pub(super) unknown_directives: Vec<usize>,
+    /// The first collection that lies deeper than Python reads.
+    pub(super) too_deep: Option<usize>,
+}
+
+/// Adds the nodes of the one document in `text`, that of `tree`; none if no document begins.
+pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Oddities, YamlFault> {
     if text.len() > MAX_TEXT {
         let why = format!("a tree of {} bytes, of {MAX_TEXT} allowed", text.len());
         return Err(YamlFault::new(MAX_TEXT, why));
     }
-    let (known, unknown) = yaml::known_directives(text)?;
+    let (known, unknown_directives) = yaml::known_directives(text)?;
     let mut parser = Parser::new(&known);
     let mut composer = Composer {
         tree,
@@ -51,6 +62,7 @@ pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Vec<usize>, YamlFau
         anchors: HashMap::new(),
         open: Vec::new(),
         flow_depth: 0,
+        too_deep: None,
     };
     loop {
         let event = parser.next()?;
@@ -69,7 +81,10 @@ pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Vec<usize>, YamlFau
         }
     }
     composer.tree.nodes.shrink_to_fit();
-    Ok(unknown)
+    Ok(Oddities {
+        unknown_directives,
+        too_deep: composer.too_deep,
+    })
 }
 
 /// Refuses a second document without parsing it: its directives would not have been looked through.
@@ -194,6 +209,9 @@ impl Composer<'_> {
             let why =
                 format!("nested deeper than {MAX_DEPTH} levels, or {MAX_FLOW_DEPTH} in flow style");
             return Err(YamlFault::new(event.start, why));
+        }
+        if self.open.len() >= MAX_DEPTH_OF_PYTHON {
+            self.too_deep.get_or_insert(event.start);
         }
         let mut raw = self.raw(event, kind)?;
         raw.flags |= Raw::OPEN;

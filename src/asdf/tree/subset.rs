@@ -6,7 +6,8 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use super::{Node, NodeId, NodeKind, Tree, tags};
+use super::compose::Oddities;
+use super::{MAX_DEPTH_OF_PYTHON, Node, NodeId, NodeKind, Tree, tags};
 use crate::asdf::scalar::{Type, Value};
 use crate::asdf::timestamp::is_date;
 use crate::error::Place;
@@ -87,13 +88,17 @@ impl Warnings {
 }
 
 /// Looks for everything that the subset forbids.
-pub(super) fn check(tree: &Tree, unknown_directives: &[usize]) -> Warnings {
+pub(super) fn check(tree: &Tree, oddities: &Oddities) -> Warnings {
     let mut warnings = Warnings::default();
     let text = tree.text();
-    for &at in unknown_directives {
+    for &at in &oddities.unknown_directives {
         let line = text.get(at..).unwrap_or_default();
         let name = line.split_whitespace().next().unwrap_or_default();
         warnings.add(at, || format!("unknown directive {}", quoted(name)));
+    }
+    if let Some(at) = oddities.too_deep {
+        let why = || format!("nested deeper than {MAX_DEPTH_OF_PYTHON} levels");
+        warnings.advise(at, why, "Python's asdf can't read it: nest it less deep");
     }
     tags::check(tree, &mut warnings);
     let mut id = NodeId(0);
@@ -308,6 +313,16 @@ mod tests {
         let tree = Tree::parse(format!("a: {value}\n...\n")).unwrap();
         let messages = tree.warnings().list().iter().map(|w| w.message.as_str());
         messages.collect::<Vec<_>>().join("; ")
+    }
+
+    /// A text could be saved that Python's asdf could not read.
+    #[test]
+    fn what_is_nested_too_deep_for_python_is_warned_of() {
+        for depth in [MAX_DEPTH_OF_PYTHON, MAX_DEPTH_OF_PYTHON + 1] {
+            // the mapping of the key is the first level
+            let warned = warnings(&format!("\n{}x", "- ".repeat(depth - 1)));
+            assert_eq!(warned.contains("deeper"), depth > MAX_DEPTH_OF_PYTHON);
+        }
     }
 
     #[test]
