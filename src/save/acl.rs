@@ -29,9 +29,10 @@ pub(crate) fn limited(
     let mut list = [0; LONGEST];
     let left = match read(NAME, &mut list) {
         Ok(len) => left_by(list.get(..len).unwrap_or_default()),
-        Err(Errno::RANGE) => 0,
-        // there is no list
-        Err(_) => SHARED,
+        // there is no list, or the file system has none
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => SHARED,
+        // one that is too long, or that can't be read, as on a system without /proc
+        Err(_) => 0,
     };
     let left = Stat::ALL & (!SHARED | left);
     Stat { left, ..stat }
@@ -118,6 +119,8 @@ mod tests {
         }
         let limits = |read: Result<usize, Errno>| limited(stat, |_, _| read).permissions(true);
         assert_eq!(limits(Err(Errno::RANGE)), 0o700, "a list too long");
+        assert_eq!(limits(Err(Errno::NOENT)), 0o700, "no /proc to read it by");
+        assert_eq!(limits(Err(Errno::OPNOTSUPP)), 0o755, "no lists there");
         assert_eq!(limits(Ok(4)), 0o700, "no list of this version");
         let alone = limited(stat, |_, _| Ok(4)).permissions(false);
         assert_eq!(alone, 0o755, "no other user reaches the mount");
