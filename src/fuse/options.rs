@@ -37,8 +37,9 @@ impl MountOptions {
             (false, true) => SessionACL::RootAndOwner,
             (false, false) => SessionACL::Owner,
         };
-        config.n_threads = Some(self.threads.max(1));
-        config.clone_fd = self.threads > 1;
+        // while a rename waits for what a map has changed, the kernel writes that, which is a request, too
+        config.n_threads = Some(self.threads.max(2));
+        config.clone_fd = true;
         config
     }
 
