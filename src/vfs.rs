@@ -114,6 +114,7 @@ mod mounts;
 mod naming;
 mod news;
 mod node;
+mod owner;
 mod process;
 mod refresh;
 mod rename;

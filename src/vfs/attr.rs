@@ -12,7 +12,7 @@ use crate::asdf::picture::Style;
 use crate::error::Error as Library;
 use crate::source::{Loan, PooledBuf, Spool, Stat, len_u64};
 
-use super::{Handle, Node, Reading, Result, ScratchRoom, kind};
+use super::{Handle, Node, Reading, Result, ScratchRoom, kind, owner};
 
 /// How long the kernel may keep most names and attributes.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -68,6 +68,7 @@ impl Attr {
     ) -> Self {
         let kind = kind(node);
         let perm = permissions(file, options);
+        let (uid, gid) = owner::shown(file, options);
         Self {
             node,
             kind,
@@ -80,8 +81,8 @@ impl Attr {
                 FileKind::Symlink => 0o777,
             },
             nlink: 1,
-            uid: options.uid.unwrap_or(file.uid),
-            gid: options.gid.unwrap_or(file.gid),
+            uid,
+            gid,
             mtime: file.modified(),
             ctime: file.changed(),
             file_epoch: 0,
@@ -348,10 +349,11 @@ pub(super) struct FileFacts {
 impl FileFacts {
     /// Those of `tree.yaml`, for a FILE with these attributes.
     pub(super) fn of(file: &Stat, options: &VfsOptions) -> Self {
+        let (uid, gid) = owner::shown(file, options);
         Self {
             perm: permissions(file, options),
-            uid: options.uid.unwrap_or(file.uid),
-            gid: options.gid.unwrap_or(file.gid),
+            uid,
+            gid,
             mtime: file.modified(),
         }
     }

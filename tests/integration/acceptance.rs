@@ -86,6 +86,24 @@ assert (fits.getdata(\"m/fits/data.fits\") == np.load(\"m/arrays/data.npy\")).al
         done",
     ),
     (
+        "a file whose group a user namespace lacks can be saved there",
+        "root unshare",
+        "chgrp 4321 g.asdf; unshare -Urm sh -c 'asdf-mount g.asdf m; sed s/^---/#new\\\\n---/ m/tree.yaml >t; cp t m/tree.yaml; umount m'
+        grep -qx '#new' g.asdf; [ $(stat -c %g g.asdf) = 4321 ]",
+    ),
+    (
+        "a rename saves what a map has changed, however few threads there are",
+        "python3",
+        "asdf-mount -o threads=1 g.asdf m; (grep -vxF ... m/tree.yaml; printf '# old\\n...\\n') >m/t.tmp
+        python3 -c '
+import mmap, os
+file = open(\"m/t.tmp\", \"r+\"); map = mmap.mmap(file.fileno(), 0)
+at = map.find(b\"# old\"); map[at:at + 5] = b\"# new\"
+os.rename(\"m/t.tmp\", \"m/tree.yaml\")
+assert b\"# new\" in open(\"g.asdf\", \"rb\").read()'
+        asdf-mount -u m",
+    ),
+    (
         "what can not be exploded leaves no directory",
         "",
         "(trap '' XFSZ; ulimit -f 0; asdf-mount --explode a/b g.asdf) 2>&1 | grep -q 'too large'; [ ! -e a ]",
