@@ -13,7 +13,7 @@
 //!
 //! # Locks and threads
 //!
-//! One thread, `asdf-remote`, runs all requests, and looks up the names of hosts. A few others come and go, to write pieces to disk.
+//! One thread, `asdf-remote`, runs all requests, and looks up the names of hosts. A few others come and go, to look for pieces on disk and to write them there.
 //! Readers wait for the pieces:
 //!
 //! | lock | guards | while it is held |
@@ -67,8 +67,8 @@ pub use object::Object;
 /// How long a thread waits before it looks whether the mount has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The most threads that write pieces to disk.
-const HELPERS: usize = 16;
+/// The most threads that wait for the disk: those that write pieces, each of which may have one, and those that look for pieces.
+const HELPERS: usize = disk::WAITING + 16;
 
 /// How objects that lie far away are read.
 #[derive(Debug, Clone)]

@@ -28,7 +28,7 @@ static PIECES: FileFormat = FileFormat {
 };
 
 /// The most pieces that wait to be written; what comes meanwhile is not kept.
-const WAITING: usize = 64;
+pub(super) const WAITING: usize = 64;
 
 /// Files are counted, and the oldest removed, when so much of the room has been written.
 const SHARE: u64 = 16;

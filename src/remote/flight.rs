@@ -1,4 +1,5 @@
-//! One request under way: it brings pieces of an object, one after the other, and is made again from where it stopped.
+//! One request under way: it brings pieces of an object, one after the other, from the disk or from the server. The server is asked again
+//! from where its answer stopped.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -6,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use object_store::{GetOptions, GetRange};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout_at;
 
 use super::client::{StoredObject, UnwantedAnswer};
@@ -53,24 +55,69 @@ impl Flight {
 
     /// Brings the pieces, or says why they can't be had.
     pub(super) async fn run(mut self) {
-        while let Err(failure) = self.attempt().await {
-            let Some(at) = self.parts.upgrade().map(|parts| parts.at.clone()) else {
-                return;
+        while !self.pieces.is_empty() {
+            let has_disk = self.parts.upgrade().map(|parts| parts.has_disk());
+            let end = match has_disk {
+                Some(false) => self.pieces.end,
+                Some(true) => {
+                    // without a disk that answers, only this request waits
+                    let loaded = spawn_blocking(move || (self.load(), self)).await;
+                    let Ok((Some(end), flight)) = loaded else {
+                        return;
+                    };
+                    self = flight;
+                    end
+                }
+                None => return,
             };
-            let guesses = self.stored.guesses;
-            let again = self.patience.wait_after(&failure, &at, guesses).await;
-            if let Err(failure) = again {
-                self.failure = self.parts.upgrade().map(|parts| parts.judge(failure));
+            if !self.fetch(end).await {
                 return;
             }
         }
     }
 
-    /// Makes one request for the pieces that have not come, and takes them in, as long as any thread reads the object. If it fails
-    /// within a piece, what has come of that is lost.
-    async fn attempt(&mut self) -> Result<(), AttemptFailure> {
+    /// Takes in the pieces that are on disk, up to the first one that is not. Gives the piece up to which all others are not either;
+    /// `None` if no thread reads the object any more.
+    fn load(&mut self) -> Option<u64> {
+        let parts = self.parts.upgrade()?;
+        while !self.pieces.is_empty()
+            && let Some(buffer) = parts.load(self.pieces.start)
+        {
+            self.bring(|piece, ahead| drop(parts.take_in(piece, buffer, ahead)));
+        }
+        let behind = self.pieces.start.saturating_add(1)..self.pieces.end;
+        let mut on_disk = behind.filter(|piece| parts.is_on_disk(*piece));
+        let end = on_disk.next().unwrap_or(self.pieces.end);
+        // the server is not waited for yet
+        self.patience.renew();
+        Some(end)
+    }
+
+    /// Brings the pieces up to `end` from the server. Whether that was done.
+    async fn fetch(&mut self, end: u64) -> bool {
+        while let Err(failure) = self.attempt(end).await {
+            let Some(at) = self.parts.upgrade().map(|parts| parts.at.clone()) else {
+                return false;
+            };
+            let guesses = self.stored.guesses;
+            let again = self.patience.wait_after(&failure, &at, guesses).await;
+            if let Err(failure) = again {
+                self.failure = self.parts.upgrade().map(|parts| parts.judge(failure));
+                return false;
+            }
+        }
+        self.pieces.start >= end
+    }
+
+    /// Makes one request for the pieces up to `end` that have not come, and takes them in, as long as any thread reads the object. If it
+    /// fails within a piece, what has come of that is lost.
+    async fn attempt(&mut self, end: u64) -> Result<(), AttemptFailure> {
+        let missing = self.pieces.start..end;
+        if missing.is_empty() {
+            return Ok(());
+        }
         let options = GetOptions {
-            range: Some(GetRange::Bounded(self.cut.bytes_of(&self.pieces))),
+            range: Some(GetRange::Bounded(self.cut.bytes_of(&missing))),
             if_match: self.identity.strong_etag().map(str::to_owned),
             ..GetOptions::default()
         };
@@ -92,14 +139,14 @@ impl Flight {
         }
         let mut body = answer.into_stream();
         let mut filling = None;
-        while !self.pieces.is_empty() {
+        while self.pieces.start < end {
             let bytes = poll_fn(|context| body.as_mut().poll_next(context));
             let bytes = timeout_at(self.patience.until(), bytes).await;
             let bytes = bytes
                 .map_err(|_| AttemptFailure::Stalled)?
                 .ok_or(AttemptFailure::Cut)??;
             let mut rest: &[u8] = &bytes;
-            while !rest.is_empty() && !self.pieces.is_empty() {
+            while !rest.is_empty() && self.pieces.start < end {
                 let Some(parts) = self.parts.upgrade() else {
                     return Ok(());
                 };
@@ -132,10 +179,18 @@ impl Flight {
             *filling = Some((buffer, end));
             return;
         }
-        if piece >= self.ahead {
-            self.ahead_bytes.fetch_sub(len_u64(len), Ordering::Relaxed);
+        self.bring(|piece, ahead| parts.arrive(piece, buffer, ahead));
+    }
+
+    /// Has the next piece, which has come, handed over: `hand_over` gets its number and whether no reader has asked for it.
+    fn bring(&mut self, hand_over: impl FnOnce(u64, bool)) {
+        let piece = self.pieces.start;
+        let is_ahead = piece >= self.ahead;
+        if is_ahead {
+            let len = len_u64(self.cut.piece_len(piece));
+            self.ahead_bytes.fetch_sub(len, Ordering::Relaxed);
         }
-        parts.arrive(piece, buffer, piece >= self.ahead);
+        hand_over(piece, is_ahead);
         self.pieces.start = piece.saturating_add(1);
         self.patience.renew();
     }

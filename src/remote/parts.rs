@@ -46,7 +46,7 @@ pub(super) struct PiecedObject {
     pub(super) key: u64,
     /// Its place on disk, if it has one.
     shelf: Option<Shelf>,
-    /// Not held while anything is waited for. Under it the lock of the cache is taken, and no other.
+    /// Not held while anything is waited for, be it the disk. Under it the lock of the cache is taken, and no other.
     state: Mutex<PartsState>,
     /// Signalled when a piece has come or a request has ended.
     moved: Condvar,
@@ -139,7 +139,7 @@ impl PiecedObject {
         self.changed.get().is_some()
     }
 
-    /// Fills `buf` with the bytes at `offset`, from memory or from the server.
+    /// Fills `buf` with the bytes at `offset`, from memory, from the disk or from the server.
     ///
     /// # Errors
     /// As [`Source::read_exact_at`](crate::source::Source::read_exact_at).
@@ -170,8 +170,8 @@ impl PiecedObject {
         let mut pieces = self
             .cut
             .pieces_of(&(offset..offset.saturating_add(len_u64(len))));
-        let state = self.lock();
-        pieces.all(|piece| state.slots.contains_key(&piece) || self.is_here(piece))
+        let is_known = |piece| self.lock().slots.contains_key(&piece) || self.is_here(piece);
+        pieces.all(|piece| is_known(piece) || self.is_on_disk(piece))
     }
 
     /// Requests the missing pieces of a read, and those that its reader is going to want.
@@ -190,13 +190,13 @@ impl PiecedObject {
         let under_way = self.inner.ahead.load(Ordering::Relaxed);
         let room = self.inner.cache.room_ahead().saturating_sub(under_way);
         if ahead.is_empty() || bytes > room || state.requests >= AT_ONCE - 1 {
-            self.launch(&mut state, pieces.clone(), pieces.end, None);
+            self.launch(&mut state, pieces.clone(), pieces.end);
         } else if ahead.start > pieces.end {
-            self.launch(&mut state, pieces.clone(), pieces.end, None);
-            let asked = self.launch(&mut state, ahead.clone(), ahead.start, None);
+            self.launch(&mut state, pieces.clone(), pieces.end);
+            let asked = self.launch(&mut state, ahead.clone(), ahead.start);
             note_asked(&mut state.readers, asked);
         } else {
-            let asked = self.launch(&mut state, pieces.start..ahead.end, pieces.end, None);
+            let asked = self.launch(&mut state, pieces.start..ahead.end, pieces.end);
             note_asked(&mut state.readers, asked);
         }
         Ok(())
@@ -206,7 +206,7 @@ impl PiecedObject {
     pub(super) fn prefetch(&self, pieces: Range<u64>) {
         let mut state = self.lock();
         let start = pieces.start;
-        self.launch(&mut state, pieces, start, None);
+        self.launch(&mut state, pieces, start);
     }
 
     /// Fetches the pieces with these headers, a request each unless they are neighbours. Whether that is of use: what has to go before
@@ -240,22 +240,14 @@ impl PiecedObject {
             }
             // a thread is going to wait for each
             let end = run.end;
-            self.launch(state, run, end, None);
+            self.launch(state, run, end);
         }
     }
 
-    /// Sends requests for those of the pieces that are neither here nor under way, as far as there may be more; those from `ahead` on
-    /// no reader has asked for. The one that is `forced` is not looked for on disk. Returns the piece up to which all is here or asked for.
-    fn launch(
-        &self,
-        state: &mut PartsState,
-        wanted: Range<u64>,
-        ahead: u64,
-        forced: Option<u64>,
-    ) -> u64 {
-        let is_missing = |piece| {
-            !state.slots.contains_key(&piece) && (forced == Some(piece) || !self.is_here(piece))
-        };
+    /// Sends requests for those of the pieces that are neither in memory nor under way, as far as there may be more; those from `ahead` on
+    /// no reader has asked for. Returns the piece up to which all is here or asked for.
+    fn launch(&self, state: &mut PartsState, wanted: Range<u64>, ahead: u64) -> u64 {
+        let is_missing = |piece| !state.slots.contains_key(&piece) && !self.is_here(piece);
         // a long read asks for more when it gets there; what does not stay until then would be fetched twice
         let share = self
             .inner
@@ -285,27 +277,33 @@ impl PiecedObject {
         end
     }
 
-    /// Whether a piece need not be asked for: it is in memory, or there is a file for it.
+    /// Whether a piece is in memory.
     fn is_here(&self, piece: u64) -> bool {
-        let on_disk = || self.shelf.as_ref().is_some_and(|shelf| shelf.has(piece));
-        self.inner.cache.contains(self.key, piece) || on_disk()
+        self.inner.cache.contains(self.key, piece)
     }
 
-    /// A piece from the disk.
-    fn load(&self, piece: u64) -> Option<Arc<CountedBuf>> {
+    /// Whether pieces are kept on disk.
+    pub(super) fn has_disk(&self) -> bool {
+        self.shelf.is_some()
+    }
+
+    /// Whether there is a file for a piece. Waits for the disk, as [`PiecedObject::load`] does.
+    pub(super) fn is_on_disk(&self, piece: u64) -> bool {
+        self.shelf.as_ref().is_some_and(|shelf| shelf.has(piece))
+    }
+
+    /// A piece from the disk, if it is there and whole.
+    pub(super) fn load(&self, piece: u64) -> Option<CountedBuf> {
         let len = self.cut.piece_len(piece);
         let found = self.shelf.as_ref()?.load(piece, len)?;
         let mut buffer = self.inner.cache.fetched(self.key, len);
         buffer.copy_from_slice(&found);
-        Some(self.inner.cache.insert(self.key, piece, buffer, false))
+        Some(buffer)
     }
 
     /// A piece, of a read that goes up to `end`.
     fn piece(&self, piece: u64, end: u64) -> crate::error::Result<Arc<CountedBuf>> {
         if let Some(found) = self.inner.cache.get(self.key, piece) {
-            return Ok(found);
-        }
-        if let Some(found) = self.load(piece) {
             return Ok(found);
         }
         let outcome = self.inner.cache.while_waiting(|| self.wait_for(piece, end));
@@ -330,8 +328,7 @@ impl PiecedObject {
                 return Err(self.timed_out());
             }
             if !state.slots.contains_key(&piece) {
-                // what is on disk may be damaged
-                self.launch(&mut state, piece..end, end, Some(piece));
+                self.launch(&mut state, piece..end, end);
             }
             if let Some(slot) = state.slots.get_mut(&piece) {
                 slot.waiting = slot.waiting.saturating_add(1);
@@ -394,26 +391,32 @@ impl PiecedObject {
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Keeps a piece that has come, and gives it to the threads that wait for it.
+    /// Takes in a piece that has come from the server, and has it written to the disk soon.
     pub(super) fn arrive(&self, piece: u64, bytes: CountedBuf, ahead: bool) {
+        let bytes = self.take_in(piece, bytes, ahead);
+        if let Some(shelf) = &self.shelf {
+            shelf.store(piece, &bytes, &self.inner.handle);
+        }
+    }
+
+    /// Puts a piece that has come into memory, and gives it to the threads that wait for it.
+    pub(super) fn take_in(&self, piece: u64, bytes: CountedBuf, ahead: bool) -> Arc<CountedBuf> {
         let mut state = self.lock();
         state.silent = None;
         let slot = state.slots.remove(&piece);
         let waiting = slot.map_or(0, |slot| slot.waiting);
         let unread = ahead && waiting == 0;
         let bytes = self.inner.cache.insert(self.key, piece, bytes, unread);
-        if let Some(shelf) = &self.shelf {
-            shelf.store(piece, &bytes, &self.inner.handle);
-        }
         if waiting > 0 {
             let slot = PieceSlot {
                 waiting,
-                outcome: Some(Ok(bytes)),
+                outcome: Some(Ok(Arc::clone(&bytes))),
             };
             state.slots.insert(piece, slot);
             drop(state);
             self.moved.notify_all();
         }
+        bytes
     }
 
     /// Ends a request: the threads that wait for pieces which it has not brought get `failure`.
