@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -15,13 +16,34 @@ use crate::error::printable;
 
 /// The name under which syslog has our messages.
 const IDENT: &str = "asdf-mount";
+/// Where syslog listens.
+const SYSLOG: &str = "/dev/log";
 /// Syslog's facility for daemons, shifted to its place.
 const FACILITY_DAEMON: u8 = 3 << 3;
 
 enum Output {
     Stderr,
-    Syslog(UnixDatagram),
+    Syslog(Syslog),
     File(File),
+}
+
+/// The way to the process that listens at a place, whichever it is at that moment: syslog may be started again.
+struct Syslog {
+    socket: UnixDatagram,
+    place: PathBuf,
+}
+
+impl Syslog {
+    fn at(place: PathBuf) -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, place })
+    }
+
+    /// A full queue, or nobody who listens, costs the message, never the mount.
+    fn send(&self, record: &str) {
+        let _ = self.socket.send_to(record.as_bytes(), &self.place);
+    }
 }
 
 /// Where messages go now, and what they are about.
@@ -87,10 +109,9 @@ impl Sink {
     pub(super) fn detach(&self) {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(place.output, Output::Stderr)
-            && let Ok(socket) = UnixDatagram::unbound()
-            && socket.connect("/dev/log").is_ok()
+            && let Ok(syslog) = Syslog::at(SYSLOG.into())
         {
-            place.output = Output::Syslog(socket);
+            place.output = Output::Syslog(syslog);
         }
     }
 }
@@ -130,11 +151,9 @@ impl Write for Sink {
             Output::File(file) => {
                 writeln!(file, "{now} {IDENT}[{process}]: {about}{text}")?;
             }
-            Output::Syslog(socket) => {
+            Output::Syslog(syslog) => {
                 let header = FACILITY_DAEMON | severity;
-                // a full syslog queue costs a message, never the mount
-                let record = format!("<{header}>{IDENT}[{process}]: {about}{text}");
-                let _ = socket.send(record.as_bytes());
+                syslog.send(&format!("<{header}>{IDENT}[{process}]: {about}{text}"));
             }
         }
         Ok(record.len())
@@ -142,5 +161,41 @@ impl Write for Sink {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A mount whose syslog was started again logged nothing any more, and one whose syslog was stopped did not answer any more.
+    #[test]
+    fn messages_go_to_the_syslog_of_the_moment_and_do_not_wait_for_it() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("log");
+        let first = UnixDatagram::bind(&socket).unwrap();
+        let syslog = Syslog::at(socket.clone()).unwrap();
+        let (sent, done) = channel();
+        let sending = std::thread::spawn(move || {
+            for _ in 0..2000 {
+                syslog.send("<28>asdf-mount: a message");
+            }
+            sent.send(()).unwrap();
+            syslog
+        });
+        done.recv_timeout(Duration::from_secs(30)).unwrap();
+        let syslog = sending.join().unwrap();
+        drop(first);
+        std::fs::remove_file(&socket).unwrap();
+        syslog.send("to nobody");
+        let second = UnixDatagram::bind(&socket).unwrap();
+        syslog.send("to the second");
+        second.set_nonblocking(true).unwrap();
+        let mut record = [0; 100];
+        let len = second.recv(&mut record).unwrap();
+        assert_eq!(&record[..len], b"to the second");
     }
 }
