@@ -22,6 +22,8 @@ mod on_refuse;
 #[cfg(feature = "fuse")]
 mod opening;
 mod options;
+#[cfg(feature = "fuse")]
+mod pid_file;
 mod preview;
 mod progress;
 mod report;

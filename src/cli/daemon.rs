@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixDatagram;
@@ -25,17 +25,18 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::Args;
-use super::exit::{Exit, Failure, unwritten};
+use super::exit::{Exit, Failure};
 use super::far::{self, Sources};
 use super::log::Sink;
 use super::mountpoint::{Mountpoint, unusable};
 use super::opening;
 use super::options::{Action, Options};
+use super::pid_file::PidFile;
 use super::{complain, idle, limits, on_terminal, sources, unmount};
 use crate::codec::Cache;
 use crate::collection::Collection;
 use crate::fuse::{Mount, MountOptions};
-use crate::vfs::Vfs;
+use crate::vfs::{Mounted, Vfs};
 
 /// Set in the environment of the daemon.
 const DAEMON: &str = "ASDF_MOUNT_DAEMON";
@@ -154,7 +155,7 @@ pub(super) fn serve(
     };
     let threads = options.threads.unwrap_or(THREADS);
     limits::check_room(threads, members, options.cache)?;
-    let mountpoint = Mountpoint::prepare(mountpoint, &mounted, options)?;
+    let mut mountpoint = Mountpoint::prepare(mountpoint, &mounted, options)?;
     check_remote_cache(options, &mountpoint.path)?;
     let options = Options {
         index_cache: index_dir(options, &mountpoint.path),
@@ -163,7 +164,7 @@ pub(super) fn serve(
     };
     let name = mounted.name().to_owned();
     let files = Arc::new(open(mounted, &options, &cache).map_err(given_up)?);
-    let mount = mount(&files, &name, &mountpoint.path, &options)?;
+    let mount = mount(&files, &name, &mut mountpoint, &options)?;
     let place = format!("{} on {}", name.display(), mountpoint.path.display());
     let message = format!("mounted {place} {}", summary(&files));
     info!("{message}");
@@ -181,12 +182,12 @@ pub(super) fn serve(
         idle::unmount_when_idle(
             &files,
             Arc::clone(mount.requests()),
-            mountpoint.path.clone(),
+            mount.mounted().clone(),
             limit,
         )?;
     }
     let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
-    unmount_on_signal(signals, mountpoint.path.clone())?;
+    unmount_on_signal(signals, mount.mounted().clone())?;
     announce(args, sink, &message)?;
     let ended = mount.join();
     drop(pid_file);
@@ -276,7 +277,7 @@ fn may_lie_under(dir: &Path, mountpoint: &Path) -> bool {
 fn mount(
     files: &Arc<Collection>,
     name: &Path,
-    mountpoint: &Path,
+    mountpoint: &mut Mountpoint,
     options: &Options,
 ) -> Result<Mount, Failure> {
     let fsname = options.fsname.clone().map(OsString::from);
@@ -291,8 +292,15 @@ fn mount(
         threads: options.threads.unwrap_or(THREADS),
     };
     check_device()?;
-    Mount::new(files, mountpoint, &mount_options).map_err(|error| {
-        if error.kind() == std::io::ErrorKind::NotFound {
+    let mounted = loop {
+        let mounted = Mount::new(files, &mountpoint.path, &mount_options);
+        if mounted.is_ok() || !mountpoint.made_again() {
+            break mounted;
+        }
+    };
+    let mountpoint = &mountpoint.path;
+    mounted.map_err(|error| {
+        if error.kind() == ErrorKind::NotFound {
             return Failure::new(
                 Exit::NoFuse,
                 "fusermount3 not found: install the package fuse3",
@@ -328,8 +336,8 @@ fn check_device() -> Result<(), Failure> {
         Err(error) => error,
     };
     let why = match error.kind() {
-        std::io::ErrorKind::NotFound => "not there; load the module fuse (modprobe fuse)",
-        std::io::ErrorKind::PermissionDenied => {
+        ErrorKind::NotFound => "not there; load the module fuse (modprobe fuse)",
+        ErrorKind::PermissionDenied => {
             "no access to it; chmod 666 /dev/fuse as root gives it to everybody, which is the usual mode"
         }
         _ => &error.to_string(),
@@ -369,14 +377,14 @@ fn give_up_on_signal(cache: &Cache) -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// Unmounts when the process is asked to end. Files that are still open are served until they are closed.
-fn unmount_on_signal(mut signals: Signals, mountpoint: PathBuf) -> Result<(), Failure> {
+fn unmount_on_signal(mut signals: Signals, mounted: Mounted) -> Result<(), Failure> {
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             for signal in signals.forever() {
                 info!("signal {signal}: unmounting");
-                if let Err(why) = unmount::unmount(&mountpoint, UnmountFlags::DETACH) {
-                    warn!("{}: {why}", mountpoint.display());
+                if let Err(why) = unmount::unmount(&mounted, UnmountFlags::DETACH) {
+                    warn!("{}: {why}", mounted.directory().display());
                 }
             }
         })
@@ -408,7 +416,15 @@ fn wait_for_an_answer(mountpoint: &Path) -> Result<(), Failure> {
 
 /// Tells the service manager, the terminal and the parent that the mount can be read. In the background it then leaves the terminal.
 fn announce(args: &Args, sink: &Sink, message: &str) -> Result<(), Failure> {
-    let fail = |error: std::io::Error| Failure::new(Exit::Other, format!("detaching: {error}"));
+    let fail = |error: std::io::Error| {
+        let why = match error.kind() {
+            ErrorKind::BrokenPipe => {
+                "nothing is mounted: the command that was to be told of it has ended".to_owned()
+            }
+            _ => format!("detaching: {error}"),
+        };
+        Failure::new(Exit::Other, why)
+    };
     notify_service_manager();
     if on_terminal() && !args.quiet {
         complain(message);
@@ -458,26 +474,6 @@ fn notify_service_manager() {
         address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
     if let Err(error) = sent {
         warn!("telling the service manager: {error}");
-    }
-}
-
-/// A file with our process id, removed at the end.
-struct PidFile(PathBuf);
-
-impl PidFile {
-    /// Writes the file. Its whole path is kept: the daemon leaves its working directory before it removes the file.
-    fn write(path: &Path) -> Result<Self, Failure> {
-        let fail = |error: std::io::Error| unwritten("pid file", path, &error);
-        std::fs::write(path, format!("{}\n", std::process::id())).map_err(fail)?;
-        Ok(Self(path.canonicalize().map_err(fail)?))
-    }
-}
-
-impl Drop for PidFile {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            warn!("{}: {error}", self.0.display());
-        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! `-o idle`: the unmount of what is not used.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use rustix::mount::UnmountFlags;
 use super::exit::{Exit, Failure};
 use super::unmount;
 use crate::collection::Collection;
+use crate::vfs::Mounted;
 
 /// The longest that a mount with `-o idle` is not looked at.
 const IDLE_STEP: Duration = Duration::from_secs(10);
@@ -19,7 +19,7 @@ const IDLE_STEP: Duration = Duration::from_secs(10);
 pub(super) fn unmount_when_idle(
     files: &Arc<Collection>,
     requests: Arc<AtomicU64>,
-    mountpoint: PathBuf,
+    mounted: Mounted,
     limit: Duration,
 ) -> Result<(), Failure> {
     let files = Arc::downgrade(files);
@@ -36,7 +36,7 @@ pub(super) fn unmount_when_idle(
                     (last, since) = (now, Instant::now());
                 } else if since.elapsed() >= limit {
                     // while something is open in it, it is busy and stays
-                    match unmount::unmount(&mountpoint, UnmountFlags::empty()) {
+                    match unmount::unmount(&mounted, UnmountFlags::empty()) {
                         Ok(()) => return info!("unused for {limit:?}: unmounted"),
                         Err(_) => since = Instant::now(),
                     }

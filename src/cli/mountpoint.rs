@@ -35,33 +35,47 @@ impl Mountpoint {
         let fail =
             |why: String| Failure::new(Exit::Mountpoint, format!("{}: {why}", path.display()));
         check_daemon(&path, wanted.is_some()).map_err(fail)?;
-        let made = match std::fs::create_dir(&path) {
-            Ok(()) => true,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
-            // a directory where none may be made, or a mount whose daemon is gone, says more when it is looked at
-            Err(error) => match path.symlink_metadata() {
-                Ok(_) => false,
-                Err(_) if wanted.is_none() => {
-                    return Err(fail(format!("{error}; name a MOUNTPOINT behind FILE")));
-                }
-                Err(_) => return Err(fail(unusable(&path, &error))),
-            },
-        };
-        let mut mountpoint = Self {
-            path: path.clone(),
-            made,
-        };
-        let looked = |error: std::io::Error| fail(unusable(&path, &error));
-        if !path.metadata().map_err(looked)?.is_dir() {
-            return Err(fail("not a directory; name one to mount on".to_owned()));
-        }
-        mountpoint.path = path.canonicalize().map_err(looked)?;
+        let mountpoint = Self::find(&path, wanted.is_some()).map_err(fail)?;
         if let Some(why) = mounted.hidden_by(&mountpoint.path, options) {
             let why = format!("{why} the mountpoint {}", path.display());
             return Err(Failure::new(Exit::Overlap, why));
         }
         mountpoint.check_what_is_there(wanted).map_err(fail)?;
         Ok(mountpoint)
+    }
+
+    /// The directory at `path`, made if it is missing; why there is none, otherwise.
+    fn find(path: &Path, named: bool) -> Result<Self, String> {
+        loop {
+            let made = match std::fs::create_dir(path) {
+                Ok(()) => true,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+                // a directory where none may be made, or a mount whose daemon is gone, says more when it is looked at
+                Err(error) => match path.symlink_metadata() {
+                    Ok(_) => false,
+                    Err(_) if !named => {
+                        return Err(format!("{error}; name a MOUNTPOINT behind FILE"));
+                    }
+                    Err(_) => return Err(unusable(path, &error)),
+                },
+            };
+            match path.canonicalize() {
+                Ok(path) if path.is_dir() => return Ok(Self { path, made }),
+                Ok(_) => return Err("not a directory; name one to mount on".to_owned()),
+                // the daemon of an earlier mount had made it, and has removed it
+                Err(error)
+                    if error.kind() == ErrorKind::NotFound && path.symlink_metadata().is_err() => {}
+                Err(error) => return Err(unusable(path, &error)),
+            }
+        }
+    }
+
+    /// Makes the directory again if it is gone: the daemon of an earlier mount, which had made it, removes it when it ends. Whether that
+    /// was so.
+    pub(super) fn made_again(&mut self) -> bool {
+        let made = std::fs::create_dir(&self.path).is_ok();
+        self.made |= made;
+        made
     }
 
     /// Refuses to hide what is in the directory, or warns if the user has named it.
@@ -110,7 +124,7 @@ fn check_daemon(path: &Path, named: bool) -> Result<(), String> {
         )),
         Daemon::Gone if is_there && !named => {
             // if that fails, the mount is refused with the reason
-            if unmount::unmount(&whole, UnmountFlags::DETACH).is_ok() {
+            if unmount::unmount(&mounted, UnmountFlags::DETACH).is_ok() {
                 info!("{place}: a mount whose daemon is gone was taken away");
             }
             Ok(())
@@ -142,6 +156,8 @@ impl Drop for Mountpoint {
     fn drop(&mut self) {
         if self.made
             && let Err(error) = std::fs::remove_dir(&self.path)
+            // the next mount is there already
+            && error.kind() != ErrorKind::ResourceBusy
         {
             warn!("{}: {error}", self.path.display());
         }

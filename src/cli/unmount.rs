@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -26,6 +26,11 @@ use wait::Wait;
 
 /// The longest value that Linux has (`XATTR_SIZE_MAX`).
 const LONGEST_VALUE: usize = 64 << 10;
+
+/// How long a process may look at a mount without being taken for one that uses it.
+const LOOK: Duration = Duration::from_secs(1);
+/// After what time it is tried again whether the process has looked.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// See [`helpers`].
 const HELPERS: [&str; 4] = [
@@ -135,21 +140,10 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
         Ok(daemon) => daemon.ok_or_else(|| fail(find::NOT_OURS))?,
         Err(error) if daemon_is_gone(error) && mounted.looks_ours() => {
             // its daemon is gone, and with it all that could be waited for
-            unmount(&path, UnmountFlags::DETACH).map_err(|why| fail(&why))?;
+            take_away(&mounted, UnmountFlags::DETACH).map_err(|why| fail(&why))?;
             return Ok(Exit::Ok);
         }
-        Err(error) => {
-            let why = match error {
-                error if daemon_is_gone(error) => {
-                    "a mount whose program is gone, and which may be of anything: umount or fusermount3 -u takes it away"
-                }
-                Errno::ACCESS if mounted.looks_ours() => {
-                    "its daemon may not be asked by this user; umount takes the mount away"
-                }
-                _ => find::NOT_OURS,
-            };
-            return Err(fail(why));
-        }
+        Err(error) => return Err(fail(not_told(error, &mounted))),
     };
     if let Some(tree) = answers.unkept.as_deref().filter(|_| !discard) {
         let why = format!(
@@ -161,7 +155,7 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
     // the end of a daemon in another namespace can't be waited for
     let here = Some(daemon).filter(|_| !answers.is_elsewhere);
     let handle = here.map(|daemon| pidfd_open(daemon, PidfdFlags::empty()));
-    unmount(&path, UnmountFlags::empty()).map_err(|why| fail(&why))?;
+    take_away(&mounted, UnmountFlags::empty()).map_err(|why| fail(&why))?;
     if let Some(other) = mounted.again() {
         let other = other.directory().display();
         complain(&say(&format!(
@@ -184,6 +178,27 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
         return Err(Failure::new(Exit::Serving, say(&why)));
     }
     Ok(answers.exit())
+}
+
+/// Why a mount is left alone that does not say which process serves it.
+fn not_told(error: Errno, mounted: &Mounted) -> &'static str {
+    match error {
+        error if daemon_is_gone(error) => {
+            "a mount whose program is gone, and which may be of anything: umount or fusermount3 -u takes it away"
+        }
+        Errno::ACCESS if mounted.looks_ours() => {
+            "its daemon may not be asked by this user; umount takes the mount away"
+        }
+        _ => find::NOT_OURS,
+    }
+}
+
+/// Unmounts this mount, unless another process has done that meanwhile.
+fn take_away(mounted: &Mounted, flags: UnmountFlags) -> Result<(), String> {
+    match unmount(mounted, flags) {
+        Err(_) if mounted.again().is_none() => Ok(()),
+        done => done,
+    }
 }
 
 /// Makes the kernel fail the requests to a daemon that was killed. A thread of it may wait in the kernel for a program that waits for
@@ -313,13 +328,52 @@ pub(super) fn daemon_is_gone(error: Errno) -> bool {
     matches!(error, Errno::NOTCONN | Errno::CONNABORTED)
 }
 
-/// Unmounts, through `fusermount3` where we may not ourselves.
-pub(super) fn unmount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), String> {
+/// Why a mount is still there.
+enum NotUnmounted {
+    /// It is in use.
+    Busy,
+    /// For another reason.
+    Other(String),
+}
+
+/// Unmounts this mount, and nothing that is mounted over it or instead of it. If it is in use by nobody who can be seen, that may be a
+/// process that looks at it for a moment, as another command that unmounts it, and it is tried again.
+pub(super) fn unmount(mounted: &Mounted, flags: UnmountFlags) -> Result<(), String> {
+    let mountpoint = mounted.directory();
+    let begun = Instant::now();
+    loop {
+        match try_to_unmount(mounted, flags) {
+            Ok(()) => return Ok(()),
+            Err(NotUnmounted::Other(why)) => return Err(why),
+            Err(NotUnmounted::Busy) => {}
+        }
+        if let Some(why) = users::busy(mountpoint) {
+            return Err(why);
+        }
+        if begun.elapsed() > LOOK {
+            return Err(users::unseen(mountpoint));
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// Unmounts this mount, through `fusermount3` where we may not ourselves.
+fn try_to_unmount(mounted: &Mounted, flags: UnmountFlags) -> Result<(), NotUnmounted> {
+    let mountpoint = mounted.directory();
+    if !mounted.is_on_top() {
+        return Err(NotUnmounted::Other(match mounted.again() {
+            None => "not mounted any more".to_owned(),
+            Some(there) if there.directory() == mountpoint => {
+                "something else is mounted over it; umount that first".to_owned()
+            }
+            Some(there) => format!("it is mounted on {} now", there.directory().display()),
+        }));
+    }
     match rustix::mount::unmount(mountpoint, flags) {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => fusermount(mountpoint, flags),
-        Err(Errno::BUSY) => Err(users::busy(mountpoint)),
-        Err(error) => Err(error.to_string()),
+        Err(Errno::BUSY) => Err(NotUnmounted::Busy),
+        Err(error) => Err(NotUnmounted::Other(error.to_string())),
     }
 }
 
@@ -330,7 +384,7 @@ fn helpers() -> Vec<OsString> {
 }
 
 /// Unmounts with the first of the helpers that can be started.
-fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), String> {
+fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), NotUnmounted> {
     let flags = if flags.contains(UnmountFlags::DETACH) {
         "-uz"
     } else {
@@ -345,12 +399,16 @@ fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), String> {
         Some(done) if done.status.success() => Ok(()),
         Some(done) => {
             let said = String::from_utf8_lossy(&done.stderr);
-            if said.contains("busy") {
-                return Err(users::busy(mountpoint));
-            }
-            Err(said.trim().to_owned())
+            Err(if said.contains("busy") {
+                NotUnmounted::Busy
+            } else {
+                NotUnmounted::Other(said.trim().to_owned())
+            })
         }
-        None => Err("fusermount3 not found: install the package fuse3".to_owned()),
+        None => {
+            let why = "fusermount3 not found: install the package fuse3";
+            Err(NotUnmounted::Other(why.to_owned()))
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::vfs::{Answers, Mounted};
 /// A mounted file system that is being served in the background.
 pub struct Mount {
     session: BackgroundSession,
-    made: OwnMount,
+    own: OwnMount,
     requests: Arc<AtomicU64>,
 }
 
@@ -44,7 +44,7 @@ impl Mount {
             requests: Arc::clone(&requests),
             waiters: files.has_far().then(Arc::default),
         };
-        let (session, made) = begin(shim, mountpoint, options)?;
+        let (session, own) = begin(shim, mountpoint, options)?;
         let device = session.as_fd().try_clone_to_owned()?;
         files.decode_while(move || is_connected(&device));
         let session = session.spawn()?;
@@ -52,9 +52,15 @@ impl Mount {
         files.connect(changes, Answers::from_thread()?);
         Ok(Self {
             session,
-            made,
+            own,
             requests,
         })
+    }
+
+    /// Itself in the table of mounts.
+    #[must_use]
+    pub fn mounted(&self) -> &Mounted {
+        &self.own.mounted
     }
 
     /// The count of requests for files and directories so far.
@@ -69,7 +75,7 @@ impl Mount {
     /// What ended the session, if it was not an unmount.
     pub fn join(self) -> io::Result<()> {
         self.session.join()?;
-        self.made.forget();
+        self.own.forget();
         Ok(())
     }
 }
@@ -84,20 +90,35 @@ fn is_connected(device: &OwnedFd) -> bool {
     !device.revents().contains(PollFlags::ERR)
 }
 
-/// A mount that mount(2) made. It is unmounted if this is dropped before the session has ended.
-struct OwnMount(Option<Mounted>);
+/// The mount that was made. It is unmounted if this is dropped before the session has ended.
+struct OwnMount {
+    mounted: Mounted,
+    ended: bool,
+}
 
 impl OwnMount {
+    /// What has just been mounted at `mountpoint`.
+    fn at(mountpoint: &Path) -> io::Result<Self> {
+        let gone = || io::Error::other("it was unmounted before it could be used");
+        Ok(Self {
+            mounted: Mounted::at(mountpoint).ok_or_else(gone)?,
+            ended: false,
+        })
+    }
+
     /// The session has ended because the file system was unmounted.
     fn forget(mut self) {
-        self.0 = None;
+        self.ended = true;
     }
 }
 
 impl Drop for OwnMount {
     fn drop(&mut self) {
         // another file system may be mounted there by now, which must stay
-        if let Some(mounted) = self.0.take().and_then(|mounted| mounted.again()) {
+        if !self.ended
+            && let Some(mounted) = self.mounted.again()
+            && mounted.is_on_top()
+        {
             // if this fails, the mount stays, and every call on it says that its daemon is gone
             let _ = rustix::mount::unmount(mounted.directory(), UnmountFlags::DETACH);
         }
@@ -118,13 +139,14 @@ fn begin(
         mount(mountpoint, options, config.acl)?
     };
     let Some(device) = device else {
-        return Ok((Session::new(shim, mountpoint, &config)?, OwnMount(None)));
+        let session = Session::new(shim, mountpoint, &config)?;
+        return Ok((session, OwnMount::at(mountpoint)?));
     };
-    let made = OwnMount(Mounted::at(mountpoint));
+    let own = OwnMount::at(mountpoint)?;
     let acl = config.acl;
     // the mount is made already, with these options
     config.mount_options.clear();
-    Ok((Session::from_fd(shim, device, acl, config)?, made))
+    Ok((Session::from_fd(shim, device, acl, config)?, own))
 }
 
 /// The device of a mount made by mount(2); `None` if this process may not make one.

@@ -15,7 +15,7 @@ const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 const TYPES: [&[u8]; 2] = [b"fuse", b"fuse.asdf-mount"];
 
 /// A mount.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Mounted {
     directory: PathBuf,
     /// The number of the file system, as `major:minor`.
@@ -47,6 +47,12 @@ impl Mounted {
     #[must_use]
     pub fn again(&self) -> Option<Self> {
         Self::all().into_iter().find(|mount| self.is_same(mount))
+    }
+
+    /// Whether it is what a path to its directory leads to: it is there, and nothing is mounted over it.
+    #[must_use]
+    pub fn is_on_top(&self) -> bool {
+        Self::at(&self.directory).is_some_and(|top| self.is_same(&top))
     }
 
     /// Whether both are of one file system. Its number alone does not tell: after an unmount the kernel gives it to the next.

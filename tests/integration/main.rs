@@ -72,6 +72,8 @@ mod mount;
 #[cfg(feature = "fuse")]
 mod names;
 #[cfg(feature = "fuse")]
+mod races;
+#[cfg(feature = "fuse")]
 mod readers;
 #[cfg(feature = "fuse")]
 mod refused;

@@ -9,15 +9,19 @@ use crate::save::processes::named;
 use crate::vfs::Mounted;
 
 /// The message that the mount at `mountpoint` is in use: by what, and what to do. It names a mount inside, a loop device, or the
-/// processes that this user may look at.
-pub(super) fn busy(mountpoint: &Path) -> String {
+/// processes that this user may look at; `None` if nothing of that is found.
+pub(super) fn busy(mountpoint: &Path) -> Option<String> {
     if let Some(inner) = mounted_inside(mountpoint) {
         let inner = inner.display();
-        return format!("busy: {inner} is mounted in it; umount {inner} first");
+        return Some(format!(
+            "busy: {inner} is mounted in it; umount {inner} first"
+        ));
     }
     if let Some((device, file)) = loop_device(mountpoint) {
         let (device, file) = (device.display(), file.display());
-        return format!("busy: {device} is set up on {file}; losetup -d {device} first");
+        return Some(format!(
+            "busy: {device} is set up on {file}; losetup -d {device} first"
+        ));
     }
     let inside = mountpoint.to_owned();
     let who = match named(move |process| uses(process, &inside)) {
@@ -26,11 +30,20 @@ pub(super) fn busy(mountpoint: &Path) -> String {
         None if uses(Path::new("/proc/self"), mountpoint) => {
             "in use by this command, which was started in it".to_owned()
         }
-        None => format!(
-            "in use by a process that can't be seen from here, but by root with fuser -vm {}",
-            mountpoint.display()
-        ),
+        None => return None,
     };
+    Some(busy_by(&who))
+}
+
+/// The message that the mount at `mountpoint` is in use, though nothing is found that uses it.
+pub(super) fn unseen(mountpoint: &Path) -> String {
+    let mountpoint = mountpoint.display();
+    busy_by(&format!(
+        "in use by a process that can't be seen from here, but by root with fuser -vm {mountpoint}"
+    ))
+}
+
+fn busy_by(who: &str) -> String {
     format!("busy: {who}: close what is open in it and leave its directories")
 }
 

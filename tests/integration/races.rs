@@ -1,0 +1,162 @@
+//! Mounts of which one ends while another begins at the same place, and commands that meet at one mount.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{
+    Mounted, PROGRAM, Place, can_mount, daemons_of, eventually, is_root, is_running, mounted_at,
+    run,
+};
+
+/// What has been logged so far.
+fn logged(log: &Path) -> String {
+    fs::read_to_string(log).unwrap()
+}
+
+/// The daemon took away whatever was mounted where its own mount had been.
+#[test]
+fn a_signal_unmounts_only_the_mount_of_the_process_that_gets_it() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let log = place.dir.path().join("log");
+    assert_eq!(
+        place
+            .mount(&["-r", "--log-file", log.to_str().unwrap()])
+            .code,
+        0
+    );
+    let daemon = daemons_of(&place.mnt)[0];
+    let held = fs::File::open(place.mnt.join("tree.yaml")).unwrap();
+    let end = |times: usize| {
+        kill_process(Pid::from_raw(daemon).unwrap(), Signal::TERM).unwrap();
+        eventually("it has tried", || {
+            logged(&log).matches("signal 15").count() == times
+        });
+    };
+    let over = Mounted::new(&place.mnt, &["-t", "tmpfs", "over"]);
+    let both = mounted_at(&place.mnt);
+    end(1);
+    eventually("it has told or done it", || {
+        logged(&log).contains("is mounted over it") || mounted_at(&place.mnt) != both
+    });
+    assert_eq!(mounted_at(&place.mnt), both);
+    drop(over);
+    assert_eq!(
+        run(Command::new("umount").arg("-l").arg(&place.mnt)).code,
+        0
+    );
+    assert_eq!(place.mount(&["-r"]).code, 0);
+    end(2);
+    eventually("it has told or done it", || {
+        logged(&log).contains("not mounted any more") || mounted_at(&place.mnt).is_none()
+    });
+    assert!(mounted_at(&place.mnt).is_some());
+    drop(held);
+    eventually("ended", || !is_running(daemon));
+    place.unmount();
+}
+
+/// Each of them was busy because another one asked the daemon at that moment, and none unmounted; or it said `Invalid argument`.
+#[test]
+fn commands_that_unmount_at_once_do_not_keep_each_other_from_it() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    for _ in 0..10 {
+        assert_eq!(place.mount(&[]).code, 0);
+        let start = |_| {
+            let mut command = Command::new(PROGRAM);
+            let command = command.arg("-u").arg(&place.mnt).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let commands: Vec<_> = (0..3).map(start).collect();
+        let mut done = 0;
+        for command in commands {
+            let ended = command.wait_with_output().unwrap();
+            let said = String::from_utf8(ended.stderr).unwrap();
+            done += usize::from(ended.status.success());
+            // one that came when all was over
+            let late = said.contains("not a mounted ASDF file");
+            assert!(ended.status.success() || late, "{said}");
+        }
+        assert!(done > 0 && mounted_at(&place.mnt).is_none());
+        assert!(daemons_of(&place.mnt).is_empty());
+    }
+}
+
+/// A quarter of the mounts failed, with `fusermount3 not found`: the daemon of the mount before removed the directory that it had made.
+#[test]
+fn a_mountpoint_that_the_daemon_before_removes_is_made_again() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    fs::remove_dir(&place.mnt).unwrap();
+    for _ in 0..100 {
+        let said = place.mount(&[]);
+        assert_eq!((said.code, &*said.stderr), (0, ""));
+        assert!(place.mnt.join("tree.yaml").exists());
+        let said = run(Command::new("umount").arg(&place.mnt));
+        assert_eq!((said.code, &*said.stderr), (0, ""));
+    }
+    eventually("ended", || daemons_of(&place.mnt).is_empty());
+}
+
+/// A service manager found no file, because the daemon before took that of the next one for its own.
+#[test]
+fn a_pid_file_that_names_another_daemon_by_now_stays() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let pid_file = place.dir.path().join("pid");
+    let options = ["-r", "--pid-file", pid_file.to_str().unwrap()];
+    let named = || fs::read_to_string(&pid_file).unwrap().trim().parse::<i32>();
+    assert_eq!(place.mount(&options).code, 0);
+    let first = named().unwrap();
+    let held = fs::File::open(place.mnt.join("tree.yaml")).unwrap();
+    assert_eq!(
+        run(Command::new("umount").arg("-l").arg(&place.mnt)).code,
+        0
+    );
+    assert_eq!(place.mount(&options).code, 0);
+    let second = named().unwrap();
+    assert!(first != second);
+    drop(held);
+    eventually("ended", || !is_running(first));
+    assert_eq!(named(), Ok(second));
+    place.unmount();
+    assert!(!pid_file.exists());
+}
+
+/// It said `detaching: Broken pipe`.
+#[test]
+fn a_daemon_whose_command_was_ended_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut daemon = Command::new(PROGRAM);
+    let daemon = daemon.env("ASDF_MOUNT_DAEMON", "1");
+    let daemon = daemon.args([&place.file, &place.mnt]).stdout(writer);
+    let ended = daemon.stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(
+        (ended.status.code(), ended.status.signal()),
+        (Some(1), None)
+    );
+    assert_eq!(
+        said,
+        "asdf-mount: nothing is mounted: the command that was to be told of it has ended\n"
+    );
+    assert!(mounted_at(&place.mnt).is_none());
+}
