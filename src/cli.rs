@@ -29,6 +29,8 @@ mod progress;
 mod report;
 #[cfg(feature = "fuse")]
 mod sources;
+#[cfg(feature = "fuse")]
+mod turn;
 mod unmount;
 mod usage;
 

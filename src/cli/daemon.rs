@@ -292,12 +292,7 @@ fn mount(
         threads: options.threads.unwrap_or(THREADS),
     };
     check_device()?;
-    let mounted = loop {
-        let mounted = Mount::new(files, &mountpoint.path, &mount_options);
-        if mounted.is_ok() || !mountpoint.made_again() {
-            break mounted;
-        }
-    };
+    let mounted = mountpoint.mount(|path| Mount::new(files, path, &mount_options))?;
     let mountpoint = &mountpoint.path;
     mounted.map_err(|error| {
         if error.kind() == ErrorKind::NotFound {

@@ -1,5 +1,6 @@
 //! The directory to mount on: found, made if it is missing, and refused where a mount would hide something.
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ use rustix::mount::UnmountFlags;
 use super::exit::{Exit, Failure};
 use super::far::Sources;
 use super::options::Options;
+use super::turn::lock_for_a_moment;
 use super::unmount::{self, Daemon, find};
 use crate::vfs::Mounted;
 
@@ -70,12 +72,24 @@ impl Mountpoint {
         }
     }
 
-    /// Makes the directory again if it is gone: the daemon of an earlier mount, which had made it, removes it when it ends. Whether that
-    /// was so.
-    pub(super) fn made_again(&mut self) -> bool {
-        let made = std::fs::create_dir(&self.path).is_ok();
-        self.made |= made;
-        made
+    /// Mounts there. The directory is locked meanwhile: of two mounts that are made at once, one would hide the other. If it is gone, it is
+    /// made again: the daemon of an earlier mount, which had made it, removes it when it ends.
+    pub(super) fn mount<T>(
+        &mut self,
+        mount: impl Fn(&Path) -> std::io::Result<T>,
+    ) -> Result<std::io::Result<T>, Failure> {
+        loop {
+            // what may not be opened can still be mounted on
+            let directory = open_directory(&self.path).inspect(lock_for_a_moment);
+            check_daemon(&self.path, true)
+                .map_err(|why| Failure::of(Exit::Mountpoint, &self.path, why))?;
+            let mounted = mount(&self.path);
+            drop(directory);
+            if mounted.is_ok() || std::fs::create_dir(&self.path).is_err() {
+                return Ok(mounted);
+            }
+            self.made = true;
+        }
     }
 
     /// Refuses to hide what is in the directory, or warns if the user has named it.
@@ -105,6 +119,12 @@ impl Mountpoint {
         }
         Ok(())
     }
+}
+
+/// The directory at `path`, unless a mount of ours is there, whose daemon would be waited for.
+fn open_directory(path: &Path) -> Option<File> {
+    let is_ours = Mounted::at(path).is_some_and(|mounted| mounted.looks_ours());
+    (!is_ours).then(|| File::open(path).ok()).flatten()
 }
 
 /// Refuses a `path` at which one of our mounts is. This comes before any other call on `path`: a call does not return while the daemon of

@@ -1,19 +1,14 @@
 //! `--pid-file`.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use log::warn;
 
 use super::exit::{Failure, unwritten};
-
-/// How often the lock is tried for, and the pause between.
-const TRIES: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(1);
+use super::turn::lock_for_a_moment;
 
 /// A file with our process id, removed at the end if it still has that. A daemon that is ending leaves it to the next one, which may have
 /// written it by then: both lock it for that.
@@ -52,22 +47,11 @@ fn own() -> String {
 fn locked(path: &Path, how: &OpenOptions) -> io::Result<File> {
     loop {
         let file = how.open(path)?;
-        wait_for_lock(&file);
+        lock_for_a_moment(&file);
         let (locked, there) = (file.metadata()?, fs::metadata(path));
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (locked.dev(), locked.ino())) {
             return Ok(file);
         }
-    }
-}
-
-/// Locks the file, unless another program has it locked for longer than a daemon of ours would.
-fn wait_for_lock(file: &File) {
-    for _ in 0..TRIES {
-        // without locks on its file system, it is as good as it can be
-        if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-            return;
-        }
-        thread::sleep(PAUSE);
     }
 }
 

@@ -160,3 +160,28 @@ fn a_daemon_whose_command_was_ended_says_so() {
     );
     assert!(mounted_at(&place.mnt).is_none());
 }
+
+/// Both were there, and one hid the other.
+#[test]
+fn of_two_that_mount_at_one_place_at_once_one_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let other = place.dir.path().join("other.asdf");
+    fs::copy(&place.file, &other).unwrap();
+    fs::remove_dir(&place.mnt).unwrap();
+    for _ in 0..30 {
+        let start = |file| {
+            let mut command = Command::new(PROGRAM);
+            let command = command.arg(file).arg(&place.mnt).stdin(Stdio::null());
+            let said = fs::File::create(place.dir.path().join("said")).unwrap();
+            command.stderr(said).spawn().unwrap()
+        };
+        let commands = [&place.file, &other].map(start);
+        let mut codes = commands.map(|mut command| command.wait().unwrap().code());
+        codes.sort_unstable();
+        assert_eq!(codes, [Some(0), Some(10)]);
+        place.unmount();
+    }
+}
