@@ -11,6 +11,8 @@ mod far;
 mod files;
 #[cfg(feature = "fuse")]
 mod idle;
+#[cfg(feature = "fuse")]
+mod inherited;
 mod interrupt;
 mod limits;
 #[cfg(feature = "fuse")]
@@ -398,8 +400,9 @@ fn mount(
             daemon::start(arguments, args.reads_input())
         };
     }
+    let inherited = inherited::take();
     let sink = log::start(args)?;
-    daemon::serve(args, options, files, mountpoint, &sink)
+    daemon::serve(args, options, files, mountpoint, (&sink, inherited))
 }
 
 /// Shows a manual page with man(1), or prints its source if there is no terminal or no man(1).

@@ -153,7 +153,7 @@ pub use kernel::{Answers, Held, Kernel};
 pub use member::Remains;
 pub use mounts::Mounted;
 pub use node::Node;
-pub use process::{is_being_killed, pid_namespace};
+pub use process::{ignores, is_being_killed, pid_namespace};
 pub use saver::Reading;
 pub use stat::kind;
 pub use texts::ScratchRoom;

@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixDatagram;
@@ -21,7 +22,6 @@ use std::time::Duration;
 use log::{debug, info, warn};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::Args;
@@ -32,7 +32,7 @@ use super::mountpoint::{Mountpoint, unusable};
 use super::opening;
 use super::options::{Action, Options};
 use super::pid_file::PidFile;
-use super::{complain, idle, limits, on_terminal, sources, unmount};
+use super::{complain, idle, interrupt, limits, on_terminal, sources, unmount};
 use crate::codec::Cache;
 use crate::collection::Collection;
 use crate::fuse::{Mount, MountOptions};
@@ -42,9 +42,6 @@ use crate::vfs::{Mounted, Vfs};
 const DAEMON: &str = "ASDF_MOUNT_DAEMON";
 /// What the daemon says when the mount can be read.
 const READY: &str = "ready\n";
-
-/// The signals that ask the process to end.
-const SIGNALS: [i32; 3] = [SIGTERM, SIGINT, SIGHUP];
 
 /// How long the first answer of a mount may take.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
@@ -129,17 +126,19 @@ pub(super) fn start(arguments: &[OsString], needs_input: bool) -> Result<Exit, F
     Ok(Exit::of_child(status.code()))
 }
 
-/// Mounts `files`, and those of the list that is asked for, and serves until the file system is unmounted.
+/// Mounts `files`, and those of the list that is asked for, and serves until the file system is unmounted. What was `inherited` may be
+/// that list, and is closed when the command returns.
 pub(super) fn serve(
     args: &Args,
     options: &Options,
     files: &[PathBuf],
     mountpoint: Option<&Path>,
-    sink: &Sink,
+    (sink, inherited): (&Sink, Vec<OwnedFd>),
 ) -> Result<Exit, Failure> {
-    let signals = Signals::new(SIGNALS).map_err(|error| no_signals(&error))?;
+    let heeded = interrupt::heeded(args.is_foreground());
+    let signals = Signals::new(&heeded).map_err(|error| no_signals(&error))?;
     let cache = Cache::new(options.cache);
-    let told = give_up_on_signal(&cache)?;
+    let told = give_up_on_signal(&heeded, &cache)?;
     let given_up = |failure| {
         if told.load(Ordering::Relaxed) {
             return Failure::new(Exit::Other, "ended by a signal, and nothing is mounted");
@@ -189,6 +188,9 @@ pub(super) fn serve(
     let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
     unmount_on_signal(signals, mount.mounted().clone())?;
     announce(args, sink, &message)?;
+    if !args.is_foreground() {
+        drop(inherited);
+    }
     let ended = mount.join();
     drop(pid_file);
     drop(mountpoint);
@@ -360,10 +362,10 @@ fn no_signals(error: &std::io::Error) -> Failure {
 
 /// Makes threads that wait for a server give up when the process is asked to end, until there is a mount that can be unmounted instead.
 /// Gives a flag that tells whether it was asked.
-fn give_up_on_signal(cache: &Cache) -> Result<Arc<AtomicBool>, Failure> {
+fn give_up_on_signal(heeded: &[i32], cache: &Cache) -> Result<Arc<AtomicBool>, Failure> {
     let told = Arc::new(AtomicBool::new(false));
-    for signal in SIGNALS {
-        signal_hook::flag::register(signal, Arc::clone(&told))
+    for signal in heeded {
+        signal_hook::flag::register(*signal, Arc::clone(&told))
             .map_err(|error| no_signals(&error))?;
     }
     let asked = Arc::clone(&told);

@@ -8,12 +8,22 @@ use signal_hook::flag;
 
 use super::exit::{Exit, Failure};
 use crate::error::{Error, Result};
+use crate::vfs::ignores;
+
+/// The signals that ask a process to end. Of a process in the foreground not those that are ignored since it began, as nohup(1) has it,
+/// and shells for what they run in the background; a daemon gets none from a terminal.
+pub(super) fn heeded(in_foreground: bool) -> Vec<i32> {
+    let signals = [SIGHUP, SIGINT, SIGTERM].into_iter();
+    signals
+        .filter(|&signal| !(in_foreground && ignores(signal)))
+        .collect()
+}
 
 /// Handles these signals from now on; a second one ends the process at once. Gives a function that fails with [`Error::Io`] once a
 /// signal has come.
 pub(super) fn heed() -> Result<impl Fn() -> Result<()>, Failure> {
     let come = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
+    for signal in heeded(true) {
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&come))
             .and_then(|_| flag::register(signal, Arc::clone(&come)))
             .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;

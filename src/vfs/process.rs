@@ -35,14 +35,27 @@ fn status(thread: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{thread}/status")).ok()
 }
 
+/// Whether this process ignores a signal.
+#[must_use]
+pub fn ignores(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bit = u32::try_from(signal)
+        .ok()
+        .and_then(|signal| signal.checked_sub(1));
+    let bit = bit.and_then(|bit| 1_u64.checked_shl(bit)).unwrap_or(0);
+    signals(&status, "SigIgn:") & bit != 0
+}
+
+/// A set of signals of a status. An unknown one has none.
+fn signals(status: &str, name: &str) -> u64 {
+    let digits = field(status, name);
+    digits.map_or(0, |digits| u64::from_str_radix(digits, 16).unwrap_or(0))
+}
+
 /// Whether SIGKILL is pending for the thread of a status, or for it or its process a signal that ends with a core dump and that is
 /// neither blocked, ignored nor caught.
 fn is_killed(status: &str) -> bool {
-    let set = |name| {
-        let digits = field(status, name);
-        // an unknown set has no signals
-        digits.map_or(0, |digits| u64::from_str_radix(digits, 16).unwrap_or(0))
-    };
+    let set = |name| signals(status, name);
     let heeded = set("SigBlk:") | set("SigIgn:") | set("SigCgt:");
     let core = (set("SigPnd:") | set("ShdPnd:")) & CORE & !heeded;
     set("SigPnd:") & KILL | core != 0

@@ -185,3 +185,54 @@ fn of_two_that_mount_at_one_place_at_once_one_is_refused() {
         place.unmount();
     }
 }
+
+/// nohup(1) did not help: the mount was gone when its terminal was.
+#[test]
+fn a_mount_in_the_foreground_leaves_ignored_signals_ignored() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", "trap '' HUP; exec \"$0\" -f \"$1\" \"$2\"", PROGRAM]);
+    let mut daemon = shell.args([&place.file, &place.mnt]).spawn().unwrap();
+    eventually("mounted", || mounted_at(&place.mnt).is_some());
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = u64::from_str_radix(ignored.unwrap().trim(), 16).unwrap();
+    place.unmount();
+    assert!(daemon.wait().unwrap().success());
+    assert_eq!(ignored & 1, 1, "{ignored:x}");
+}
+
+/// A lock of flock(1) was held, and a pipe did not end, until the unmount.
+#[test]
+fn a_daemon_keeps_nothing_open_that_its_shell_had_open() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let held = place.dir.path().join("held");
+    let script = "exec 9> held; exec \"$0\" --files-from /dev/fd/8 mnt 8< list";
+    fs::write(
+        place.dir.path().join("list"),
+        place.file.as_os_str().as_encoded_bytes(),
+    )
+    .unwrap();
+    let mut shell = Command::new("sh");
+    let shell = shell
+        .args(["-c", script, PROGRAM])
+        .current_dir(place.dir.path());
+    let said = run(shell);
+    assert_eq!((said.code, &*said.stderr), (0, ""));
+    assert!(place.mnt.join("sample.asdf/tree.yaml").exists());
+    let held = fs::canonicalize(held).unwrap();
+    let mut pid = [0; 16];
+    let len = rustix::fs::getxattr(&place.mnt, "user.asdf.pid", &mut pid).unwrap();
+    let files = format!("/proc/{}/fd", str::from_utf8(&pid[..len]).unwrap());
+    eventually("closed", || {
+        let mut open = fs::read_dir(&files).unwrap();
+        !open.any(|entry| fs::read_link(entry.unwrap().path()).is_ok_and(|to| to == held))
+    });
+    place.unmount();
+}
