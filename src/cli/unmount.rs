@@ -155,8 +155,9 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
     // the end of a daemon in another namespace can't be waited for
     let here = Some(daemon).filter(|_| !answers.is_elsewhere);
     let handle = here.map(|daemon| pidfd_open(daemon, PidfdFlags::empty()));
+    let has_copy = mounted.has_copy();
     take_away(&mounted, UnmountFlags::empty()).map_err(|why| fail(&why))?;
-    if let Some(other) = mounted.again() {
+    if has_copy && let Some(other) = mounted.again() {
         let other = other.directory().display();
         complain(&say(&format!(
             "unmounted; what it showed is still mounted on {other}"

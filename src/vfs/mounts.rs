@@ -49,6 +49,18 @@ impl Mounted {
         Self::all().into_iter().find(|mount| self.is_same(mount))
     }
 
+    /// Whether the same file system is mounted elsewhere, too, as by a bind mount. This is to be asked while it is there: behind its unmount
+    /// another mount of the same file may have its number.
+    #[must_use]
+    pub fn has_copy(&self) -> bool {
+        self.has_copy_in(&Self::all())
+    }
+
+    fn has_copy_in(&self, mounts: &[Self]) -> bool {
+        let same = mounts.iter().filter(|mount| self.is_same(mount));
+        same.count() > 1
+    }
+
     /// Whether it is what a path to its directory leads to: it is there, and nothing is mounted over it.
     #[must_use]
     pub fn is_on_top(&self) -> bool {
@@ -251,6 +263,10 @@ mod tests {
         );
         // the last has the number of the second, but shows another file
         assert!(all[1].is_same(&all[1]) && !all[1].is_same(&all[5]));
+        // what is the same is a copy only beside the mount itself
+        assert!(!all[1].has_copy_in(&all) && !all[1].has_copy_in(&all[1..2]));
+        let bound = [all[1].clone(), all[1].clone()];
+        assert!(all[1].has_copy_in(&bound));
         let served = all.iter().filter(|mount| mount.is_fuse());
         assert_eq!((all.len(), served.count()), (6, 5));
     }
