@@ -48,6 +48,8 @@ use clap::{CommandFactory, Parser, ValueHint};
 use completions::Shell;
 use exit::{Exit, Failure};
 use far::Urls;
+#[cfg(feature = "fuse")]
+use inherited::Inherited;
 use options::effect::{self, Reads};
 use options::{Action, Options};
 
@@ -400,7 +402,7 @@ fn mount(
             daemon::start(arguments, args.reads_input())
         };
     }
-    let inherited = inherited::take();
+    let inherited = Inherited::take();
     let sink = log::start(args)?;
     daemon::serve(args, options, files, mountpoint, (&sink, inherited))
 }

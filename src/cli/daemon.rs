@@ -8,7 +8,6 @@
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixDatagram;
@@ -27,6 +26,7 @@ use signal_hook::iterator::Signals;
 use super::Args;
 use super::exit::{Exit, Failure};
 use super::far::{self, Sources};
+use super::inherited::Inherited;
 use super::log::Sink;
 use super::mountpoint::{Mountpoint, unusable};
 use super::opening;
@@ -133,7 +133,7 @@ pub(super) fn serve(
     options: &Options,
     files: &[PathBuf],
     mountpoint: Option<&Path>,
-    (sink, inherited): (&Sink, Vec<OwnedFd>),
+    (sink, inherited): (&Sink, Inherited),
 ) -> Result<Exit, Failure> {
     let heeded = interrupt::heeded(args.is_foreground());
     let signals = Signals::new(&heeded).map_err(|error| no_signals(&error))?;
