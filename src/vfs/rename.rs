@@ -118,7 +118,7 @@ impl Vfs {
                 if there.is_none() {
                     self.make_block(to.1)?;
                 }
-                self.take_over(node, file, thread)?;
+                self.noted(node, self.take_over(node, file, thread))?;
                 locked(&self.beside).end_vacancy(to.0, to.1);
             }
             (Some(Node::Beside(_)) | None, Node::Beside(_))
@@ -220,7 +220,7 @@ impl Vfs {
 
     /// Writes all of a block anew, and saves it. No other thread changes the block meanwhile.
     fn replace_block(&self, node: Node, block: usize, bytes: &dyn Source) -> Result<()> {
-        let replaced = self.alone(block, |draft, saved| {
+        self.alone(block, |draft, saved| {
             if draft.is_touched() {
                 return Err(Error::Busy("it is being edited"));
             }
@@ -235,8 +235,7 @@ impl Vfs {
                 drop(announced);
             }
             saved_now
-        });
-        self.noted(node, replaced)
+        })
     }
 
     /// Saves the bytes of a file, and runs `named`, which gives it the name `tree.yaml`, before any other save: that of the file which had

@@ -429,11 +429,18 @@ fn nothing_is_lost_by_a_rename_that_is_refused() {
     vfs.write(&handle, 0, b"123", false).unwrap();
     vfs.release(&handle);
     let path = dir.path().join("a.asdf");
-    let elsewhere = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     let rename = || {
         let names = [".0.bin.tmp", "0.bin"].map(|name| (Node::Blocks, name.as_ref()));
         vfs.rename(names[0], names[1], Rename::Replace, 0)
     };
+    let editor = vfs.open(Node::Block(0), WRITE).unwrap().handle;
+    vfs.write(&editor, 0, b"x", false).unwrap();
+    rename().unwrap_err();
+    assert!(status(&vfs).contains("blocks/0.bin: busy: its block is being edited"));
+    vfs.write(&editor, 0, b"a", false).unwrap();
+    vfs.flush(&editor, 0).unwrap();
+    vfs.release(&editor);
+    let elsewhere = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     rename().unwrap_err();
     assert!(vfs.losses().unsaved.is_empty());
     drop(elsewhere);
