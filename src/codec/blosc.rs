@@ -54,8 +54,11 @@ impl Codec for Blosc {
         let (framing, layout) = if is_cframe(source)? {
             let frame = Cframe::open(source, data_size)?;
             (CFRAME, Layout::Frame(Box::new(frame)))
-        } else if stored.is_empty() && data_size == 0 || is_prefixed(source)? {
+        } else if is_prefixed(source)? {
             (PREFIXED, Layout::Prefixed)
+        } else if stored.is_empty() {
+            // what an edit of it becomes
+            (self.common_framing(), Layout::Prefixed)
         } else {
             (ONE_CHUNK, Layout::Single)
         };

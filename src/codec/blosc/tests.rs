@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::encode::{BLOCK_LEN, BlockShape, BloscEncoder, CHUNK_LEN, u32_len};
 use super::*;
 use crate::codec::chunked::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
-use crate::codec::testing::Counted;
+use crate::codec::testing::{Counted, EditCase};
 use crate::source::Memory;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -391,4 +391,26 @@ fn a_chunk_with_larger_blocks_is_entered_when_its_memory_was_asked_for() {
     }
     assert!(decoded == plain);
     assert_eq!(pauses, 1);
+}
+
+/// One of `bls2` or `bsc2` was taken for a framing that these do not have, so that it could not be edited.
+#[test]
+fn a_block_without_bytes_grows_to_the_framing_of_its_code() {
+    for code in [*b"blsc", *b"bls2", *b"bsc2"] {
+        let codec = Blosc(code);
+        let framing = open(&codec, Vec::new(), 0).framing;
+        assert!(codec.writes(Some(framing)), "{framing}");
+        let case = EditCase {
+            framing,
+            stored: Vec::new(),
+            before: Vec::new(),
+            writes: vec![(3, vec![9; 70_000])],
+            len: 70_003,
+        };
+        let edited = case.run(&codec);
+        assert_eq!(
+            open(&codec, edited.stored, 70_003).framing,
+            codec.common_framing()
+        );
+    }
 }
