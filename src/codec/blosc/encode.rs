@@ -136,7 +136,8 @@ impl BlockShape {
 
 /// The header of a chunk of `len` bytes that holds so many `decoded` ones.
 pub(super) fn header(shape: BlockShape, flags: u8, decoded: u64, len: u64) -> Vec<u8> {
-    let block = len_u64(shape.block).min(decoded);
+    // c-blosc2 reads no chunk with blocks of no bytes, even if it has none
+    let block = len_u64(shape.block).min(decoded).max(1);
     let sizes = [decoded, block, len].map(|size| u32::try_from(size).unwrap_or(u32::MAX));
     let sizes = sizes.map(u32::to_le_bytes);
     if !shape.blosc2 {
