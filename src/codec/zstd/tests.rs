@@ -184,7 +184,7 @@ fn a_seek_table_that_the_frames_contradict_is_no_longer_believed() {
 #[test]
 fn a_seek_table_is_read_once() {
     let mut stored = encode(&Zstd, &pattern(3_000_000));
-    stored.extend(seek_table(&[(1, 1); 100_000]));
+    stored.extend(seek_table(&vec![(1, 1); 100_000]));
     let stored = Arc::new(Counted(Memory::new(stored), AtomicU64::new(0)));
     let stream = Zstd.open(stored.clone(), 3_000_000).unwrap().stream;
     for offset in 0..1000 {
