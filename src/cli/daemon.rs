@@ -80,9 +80,17 @@ fn daemon(arguments: &[OsString]) -> std::io::Result<Command> {
     daemon
         .args(arguments.iter().skip(1))
         .env(DAEMON, "1")
+        .env("TMPDIR", temporary_files())
         .envs(unset)
         .envs(urls);
     Ok(daemon)
+}
+
+/// The directory for temporary files, by its whole path: the daemon leaves the working directory.
+fn temporary_files() -> PathBuf {
+    let set = std::path::absolute(std::env::temp_dir());
+    // an empty path is none
+    set.unwrap_or_else(|_| PathBuf::from("/tmp"))
 }
 
 /// Takes out of a command's environment what the parent has told the daemon there.

@@ -54,6 +54,32 @@ done";
     }
 }
 
+/// The daemon, which leaves the working directory, looked for it in the root of the system: a block could not be written, and a message
+/// named a path that led nowhere.
+#[test]
+fn a_relative_path_of_the_directory_for_temporary_files_is_that_of_the_command() {
+    const SCRIPT: &str = "
+mkdir ro own
+mount -t tmpfs none ro
+touch ro/f.asdf none
+mount --bind sample.asdf ro/f.asdf
+mount -o remount,ro ro
+export XDG_STATE_HOME=$PWD/none TMPDIR=own
+\"$0\" ro/f.asdf mnt
+head -c 10000 /dev/zero > mnt/blocks/0.bin
+wc -c < mnt/blocks/0.bin
+echo more >> mnt/tree.yaml
+\"$0\" -u mnt";
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let (dir, said) = script(SCRIPT);
+    assert_eq!(said.stdout, "10000\n", "{}", said.stderr);
+    let kept = fs::canonicalize(dir.path().join("own/f.asdf.rejected.yaml")).unwrap();
+    let words = format!("it is kept in {}", kept.display());
+    assert!(said.stderr.contains(&words), "{}", said.stderr);
+}
+
 #[test]
 fn a_text_in_memory_only_keeps_the_mount_until_it_can_be_kept_or_is_given_up() {
     const SCRIPT: &str = "
