@@ -129,8 +129,12 @@ pub(super) fn start(arguments: &[OsString], needs_input: bool) -> Result<Exit, F
     if line == READY {
         return Ok(Exit::Ok);
     }
-    // the daemon has said why itself
     let status = daemon.wait().map_err(fail)?;
+    if status.code().is_none() {
+        let why = format!("the daemon ended before it had mounted: {status}");
+        return Err(Failure::new(Exit::Other, why));
+    }
+    // the daemon has said why itself
     Ok(Exit::of_child(status.code()))
 }
 

@@ -236,3 +236,29 @@ fn a_daemon_keeps_nothing_open_that_its_shell_had_open() {
     });
     place.unmount();
 }
+
+/// Nothing was said, as when the system had run out of memory.
+#[test]
+fn a_daemon_that_is_killed_before_it_serves_is_told_of() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mut command = Command::new(PROGRAM);
+    let command = command.args(["--files-from", "-"]).arg(&place.mnt);
+    let command = command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = command.spawn().unwrap();
+    // it waits for its list
+    let list = command.stdin.take().unwrap();
+    let daemon = || {
+        let mut all = daemons_of(&place.mnt).into_iter();
+        all.find(|&process| process.cast_unsigned() != command.id())
+    };
+    eventually("started", || daemon().is_some());
+    kill_process(Pid::from_raw(daemon().unwrap()).unwrap(), Signal::KILL).unwrap();
+    let ended = command.wait_with_output().unwrap();
+    drop(list);
+    let said = String::from_utf8(ended.stderr).unwrap();
+    let want = "asdf-mount: the daemon ended before it had mounted: signal: 9 (SIGKILL)\n";
+    assert_eq!((ended.status.code(), &*said), (Some(1), want));
+}
