@@ -449,11 +449,13 @@ fn resolve(file: &Path) -> Result<PathBuf, Failure> {
 /// Prints one line on standard error.
 fn complain(message: &str) {
     // if standard error is gone nothing can be said
-    let _ = writeln!(
-        std::io::stderr().lock(),
-        "asdf-mount: {}",
-        printable(message)
-    );
+    let line = format!("asdf-mount: {}", printable(message));
+    let _ = write_line(&mut std::io::stderr().lock(), &line);
+}
+
+/// Writes a line with one call of the system, so that it is not mixed with lines of other processes.
+fn write_line(out: &mut impl Write, line: &str) -> std::io::Result<()> {
+    out.write_all(format!("{line}\n").as_bytes())
 }
 
 /// An object as one line of JSON on standard output.

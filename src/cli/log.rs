@@ -10,8 +10,8 @@ use std::time::SystemTime;
 use env_logger::{Builder, Target};
 use log::{Level, LevelFilter};
 
-use super::Args;
 use super::exit::{Failure, unwritten};
+use super::{Args, write_line};
 use crate::error::printable;
 
 /// The name under which syslog has our messages.
@@ -145,11 +145,14 @@ impl Write for Sink {
             // Once it is mounted, hours may pass between two lines. The kernel's first requests, logged at this level, may come before
             // the thread that mounts has named the mount.
             Output::Stderr if mount.is_some() || severity == priority(Level::Debug) => {
-                writeln!(io::stderr().lock(), "{now} {IDENT}: {text}")?;
+                write_line(&mut io::stderr().lock(), &format!("{now} {IDENT}: {text}"))?;
             }
-            Output::Stderr => writeln!(io::stderr().lock(), "{IDENT}: {text}")?,
+            Output::Stderr => {
+                write_line(&mut io::stderr().lock(), &format!("{IDENT}: {text}"))?;
+            }
             Output::File(file) => {
-                writeln!(file, "{now} {IDENT}[{process}]: {about}{text}")?;
+                let line = format!("{now} {IDENT}[{process}]: {about}{text}");
+                write_line(file, &line)?;
             }
             Output::Syslog(syslog) => {
                 let header = FACILITY_DAEMON | severity;
@@ -170,6 +173,32 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    /// Several mounts may log to one file: the time stood in one line and the message in another.
+    #[test]
+    fn lines_of_several_mounts_in_one_file_are_not_mixed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        let open = || OpenOptions::new().append(true).create(true).open(&path);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let mut sink = Sink(Arc::new(Mutex::new(SinkState {
+                    output: Output::File(open().unwrap()),
+                    mount: Some("f.asdf on mnt".to_owned()),
+                })));
+                scope.spawn(move || {
+                    for _ in 0..500 {
+                        sink.write_all(b"<4>a message").unwrap();
+                    }
+                });
+            }
+        });
+        let text = std::fs::read_to_string(&path).unwrap();
+        let whole = |line: &&str| {
+            line.ends_with("]: f.asdf on mnt: a message") && line.matches(IDENT).count() == 1
+        };
+        assert_eq!(text.lines().filter(whole).count(), 2000, "{text:.500}");
+    }
 
     /// A mount whose syslog was started again logged nothing any more, and one whose syslog was stopped did not answer any more.
     #[test]
