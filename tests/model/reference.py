@@ -551,13 +551,15 @@ class Reference:
 
     def remove_block(self, number):
         """unlink of a block."""
+        is_edited = any(edited >= number for edited in self.drafts)
         if number >= len(self.blocks):
-            return errno.ENOENT
+            # a new block that is open is edited
+            return errno.EBUSY if is_edited else errno.ENOENT
         if number + 1 < len(self.blocks):
             return errno.EPERM
         if any(array.block(len(self.blocks)) == number for array in self.arrays().values()):
             return errno.EBUSY
-        if any(edited >= number for edited in self.drafts):
+        if is_edited:
             return errno.EBUSY
         if any(array.source < 0 for array in self.arrays().values()):
             return errno.EINVAL
