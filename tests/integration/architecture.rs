@@ -38,6 +38,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("lzma_rust2", &["codec/xz.rs"]),
     ("md5", &["asdf/checksum.rs"]),
     ("memmap2", &["source/file.rs"]),
+    // closing a descriptor by its number, without unsafe code
+    ("nix", &["cli/inherited.rs"]),
     ("object_store", &["remote/"]),
     ("reqwest", &["remote/"]),
     // system calls, by the modules that talk to the system
