@@ -13,6 +13,9 @@ const ELSEWHERE: [(&str, &str); 3] = [
     ("external", "allow_external"),
 ];
 
+/// What `mount -o remount` adds to the new options.
+const REMOUNT: &str = "remount";
+
 /// An option of `-o`.
 #[derive(Debug)]
 pub(crate) struct MountOption {
@@ -357,6 +360,9 @@ pub(crate) fn help() -> String {
 
 /// Why `name` with that value is no option, and what may have been meant.
 pub(crate) fn unknown(name: &str, value: Option<&str>) -> String {
+    if name == REMOUNT {
+        return "a mount keeps its options; unmount it, and mount with others".to_owned();
+    }
     if let Some(known) = OPTIONS.iter().find(|known| known.name == name) {
         return match (known.value, value) {
             (Some("SIZE"), None) => format!("needs a size, as in {name}={}", known.example),
@@ -396,6 +402,11 @@ mod tests {
             ("galaxy.asdf", None, "unknown option; -o help lists them"),
             ("cache", None, "needs a size, as in cache=256M"),
             ("umask", None, "needs a value, as in umask=027"),
+            (
+                "remount",
+                None,
+                "a mount keeps its options; unmount it, and mount with others",
+            ),
             ("verify", Some("yes"), "takes no value"),
         ] {
             assert_eq!(unknown(given, value), want, "{given}");
