@@ -18,6 +18,10 @@ impl PidFile {
     /// Writes the file. Its whole path is kept: the daemon leaves its working directory before it removes the file.
     pub(super) fn write(path: &Path) -> Result<Self, Failure> {
         let write = || {
+            // a pipe would be waited for, and a device removed at the end
+            if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+                return Err(io::Error::other("not a regular file; name another one"));
+            }
             let mut file = locked(path, OpenOptions::new().write(true).create(true))?;
             file.set_len(0)?;
             file.write_all(own().as_bytes())?;
@@ -60,5 +64,33 @@ impl Drop for PidFile {
         if let Err(error) = self.remove() {
             warn!("{}: {error}", self.0.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The daemon waited for ever for what is in a pipe, and removed a device.
+    #[test]
+    fn only_a_regular_file_is_written_and_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let pipe = place.path().join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        assert!(PidFile::write(&pipe).is_err());
+        assert!(PidFile::write(Path::new("/dev/null")).is_err());
+        let path = place.path().join("pid");
+        fs::write(&path, "the number of a daemon that was killed").unwrap();
+        let file = PidFile::write(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), own());
+        drop(file);
+        assert!(pipe.exists() && !path.exists());
     }
 }
