@@ -48,8 +48,6 @@ use clap::{CommandFactory, Parser, ValueHint};
 use completions::Shell;
 use exit::{Exit, Failure};
 use far::Urls;
-#[cfg(feature = "fuse")]
-use inherited::Inherited;
 use options::effect::{self, Reads};
 use options::{Action, Options};
 
@@ -402,9 +400,7 @@ fn mount(
             daemon::start(arguments, args.reads_input())
         };
     }
-    let inherited = Inherited::take();
-    let sink = log::start(args)?;
-    daemon::serve(args, options, files, mountpoint, (&sink, inherited))
+    daemon::serve(args, options, files, mountpoint)
 }
 
 /// Shows a manual page with man(1), or prints its source if there is no terminal or no man(1).

@@ -27,7 +27,7 @@ use super::Args;
 use super::exit::{Exit, Failure};
 use super::far::{self, Sources};
 use super::inherited::Inherited;
-use super::log::Sink;
+use super::log::{Sink, start as start_log};
 use super::mountpoint::{Mountpoint, unusable};
 use super::opening;
 use super::options::{Action, Options};
@@ -138,15 +138,16 @@ pub(super) fn start(arguments: &[OsString], needs_input: bool) -> Result<Exit, F
     Ok(Exit::of_child(status.code()))
 }
 
-/// Mounts `files`, and those of the list that is asked for, and serves until the file system is unmounted. What was `inherited` may be
-/// that list, and is closed when the command returns.
+/// Mounts `files`, and those of the list that is asked for, and serves until the file system is unmounted.
 pub(super) fn serve(
     args: &Args,
     options: &Options,
     files: &[PathBuf],
     mountpoint: Option<&Path>,
-    (sink, inherited): (&Sink, Inherited),
 ) -> Result<Exit, Failure> {
+    // before anything is opened; the list of files may be among them
+    let inherited = (!args.is_foreground()).then(Inherited::take);
+    let sink = start_log(args)?;
     let heeded = interrupt::heeded(args.is_foreground());
     let signals = Signals::new(&heeded).map_err(|error| no_signals(&error))?;
     let cache = Cache::new(options.cache);
@@ -199,10 +200,8 @@ pub(super) fn serve(
     }
     let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
     unmount_on_signal(signals, mount.mounted().clone())?;
-    announce(args, sink, &message)?;
-    if !args.is_foreground() {
-        drop(inherited);
-    }
+    announce(args, &sink, &message)?;
+    drop(inherited);
     let ended = mount.join();
     drop(pid_file);
     drop(mountpoint);

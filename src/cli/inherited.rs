@@ -13,7 +13,7 @@ const DESCRIPTORS: &str = "/proc/self/fd";
 pub(super) struct Inherited(Vec<RawFd>);
 
 impl Inherited {
-    /// Those that are open. Nothing may have been opened in this process before.
+    /// Those that are open. This process must not have opened anything before.
     pub(super) fn take() -> Self {
         let entries = std::fs::read_dir(DESCRIPTORS).into_iter().flatten();
         let numbers = entries.flatten().filter_map(|entry| {
