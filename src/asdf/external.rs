@@ -375,15 +375,22 @@ mod tests {
         }
     }
 
+    /// A file with an array of so many bytes in the first block of the file that `source` names.
+    fn with_array(place: &tempfile::TempDir, source: &str, len: u64) -> Snapshot {
+        let main = place.path().join("in/main.asdf");
+        let text = format!(
+            "#ASDF 1.0.0\n%YAML 1.1\n--- !<tag:stsci.edu:asdf/core/asdf-1.1.0>\n\
+            x: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {{source: {source}, datatype: uint8, byteorder: little, shape: [{len}]}}\n...\n"
+        );
+        std::fs::write(&main, text).unwrap();
+        snapshot(&main)
+    }
+
     /// Whenever a program opened an array in another file, all handles of such arrays decoded their blocks from the start.
     #[test]
     fn who_reads_the_same_state_of_another_file_shares_its_block() {
         let place = place();
-        let main = place.path().join("in/main.asdf");
-        let text = "#ASDF 1.0.0\n%YAML 1.1\n--- !<tag:stsci.edu:asdf/core/asdf-1.1.0>\n\
-            x: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {source: x.asdf, datatype: uint8, byteorder: little, shape: [1]}\n...\n";
-        std::fs::write(&main, text).unwrap();
-        let snapshot = snapshot(&main);
+        let snapshot = with_array(&place, "x.asdf", 1);
         let block = || snapshot.external("x.asdf", &snapshot.arrays()[0]).unwrap();
         let first = block();
         assert!(Arc::ptr_eq(&first, &block()));
@@ -398,11 +405,7 @@ mod tests {
     #[test]
     fn the_problem_of_an_array_is_what_was_found_last() {
         let place = place();
-        let main = place.path().join("in/main.asdf");
-        let text = "#ASDF 1.0.0\n%YAML 1.1\n--- !<tag:stsci.edu:asdf/core/asdf-1.1.0>\n\
-            x: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {source: other.asdf, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
-        std::fs::write(&main, text).unwrap();
-        let snapshot = snapshot(&main);
+        let snapshot = with_array(&place, "other.asdf", 3);
         let array = &snapshot.arrays()[0];
         let problem = || {
             snapshot.look_for(array);

@@ -40,7 +40,7 @@ impl Syslog {
         Ok(Self { socket, place })
     }
 
-    /// A full queue, or nobody who listens, costs the message, never the mount.
+    /// Sends a message. If the queue is full, or no process listens, the message is lost; the mount does not wait.
     fn send(&self, record: &str) {
         let _ = self.socket.send_to(record.as_bytes(), &self.place);
     }
@@ -219,7 +219,7 @@ mod tests {
         let syslog = sending.join().unwrap();
         drop(first);
         std::fs::remove_file(&socket).unwrap();
-        syslog.send("to nobody");
+        syslog.send("while no process listens");
         let second = UnixDatagram::bind(&socket).unwrap();
         syslog.send("to the second");
         second.set_nonblocking(true).unwrap();

@@ -337,8 +337,8 @@ enum NotUnmounted {
     Other(String),
 }
 
-/// Unmounts this mount, and nothing that is mounted over it or instead of it. If it is in use by nobody who can be seen, that may be a
-/// process that looks at it for a moment, as another command that unmounts it, and it is tried again.
+/// Unmounts this mount, and nothing that is mounted over it or instead of it. If it is in use, and no process that uses it
+/// can be seen, another command that unmounts it may just be looking at it: so it is tried again for a second.
 pub(super) fn unmount(mounted: &Mounted, flags: UnmountFlags) -> Result<(), String> {
     let mountpoint = mounted.directory();
     let begun = Instant::now();

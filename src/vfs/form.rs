@@ -1,8 +1,8 @@
 //! Whether a file still has the form that it had when a handle opened it.
 //!
 //! A program understands the bytes of an array, a FITS file or a picture by what it read first: an NPY or FITS header, or the datatype
-//! and shape in the tree; and the rest of a table by its first lines. If a save or another program has given the array another form, a handle from before can't read on (`ESTALE`).
-//! It can if only elements have changed.
+//! and shape in the tree; and the lines of `info/stats.tsv` by the arrays that they are of. If a save or another program has given an
+//! array another form, a handle from before can't read on (`ESTALE`). It can if only elements have changed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -8,9 +8,9 @@ use crate::source::Stat;
 
 /// Owner and group to show of FILE.
 ///
-/// In a user namespace that has no number for one of them, stat(2) gives a number that stands for all such. The kernel lets nobody write
-/// to a file of the mount that has this number, not even whom FILE's mode allows to write to FILE. So those of the daemon are shown in
-/// their place, unless other users reach the mount, to whom they would say something else.
+/// In a user namespace that has no number for one of them, stat(2) gives a number that stands for all such. The kernel lets no
+/// process write to a file of the mount that has this number, also where FILE's mode allows it. So the numbers of the daemon are shown
+/// in their place, unless other users reach the mount: to these they would be those of another user.
 pub(super) fn shown(file: &Stat, options: &VfsOptions) -> (u32, u32) {
     static NAMELESS: OnceLock<[Option<u32>; 2]> = OnceLock::new();
     let [user, group] = *NAMELESS.get_or_init(|| ["uid", "gid"].map(nameless));

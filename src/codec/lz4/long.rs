@@ -193,7 +193,7 @@ mod tests {
         Ok(out)
     }
 
-    /// Bytes were missing then, and nobody was told. A block that is decoded in one piece of memory is refused.
+    /// Bytes were missing then, without an error. A block that is decoded in one piece of memory is refused.
     #[test]
     fn a_block_of_more_bytes_than_announced_is_refused() {
         let plain = b"abcdefgh".repeat(100);
