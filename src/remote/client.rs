@@ -217,6 +217,11 @@ impl Clients {
                     AzureConfigKey::UseEmulator,
                 ];
                 let origin = keys.map(|key| builder.get_config_value(&key));
+                let [account, _, emulated] = &origin;
+                if account.is_none() && emulated.as_deref() != Some("true") {
+                    let why = "the URL names no storage account; set AZURE_STORAGE_ACCOUNT_NAME";
+                    return Err(not_made("Azure", why.to_owned()));
+                }
                 let builder = if self.sign {
                     builder
                 } else {
@@ -272,11 +277,25 @@ impl Clients {
                 builder = builder.with_region(region);
             } else if !has_endpoint {
                 let options = ClientOptions::new().with_timeout(self.connect);
-                let region = resolve_bucket_region(name, &options).await?;
-                builder = builder.with_region(region);
+                let region = resolve_bucket_region(name, &options).await;
+                builder = builder.with_region(region.map_err(|error| {
+                    let why = innermost(&error);
+                    not_made(
+                        "S3",
+                        format!("asking for its region: {why}; set AWS_REGION"),
+                    )
+                })?);
             }
         }
         Ok((builder, guesses))
+    }
+}
+
+/// The error that there can't be a store of a bucket, which says why and what to do.
+fn not_made(store: &'static str, why: String) -> object_store::Error {
+    object_store::Error::Generic {
+        store,
+        source: why.into(),
     }
 }
 

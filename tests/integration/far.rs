@@ -537,6 +537,18 @@ fn what_looks_at_files_looks_at_urls() {
     assert_eq!(refused.code, 2, "{refused:?}");
 }
 
+#[test]
+fn a_container_without_an_account_says_what_to_set() {
+    let mut command = Command::new(PROGRAM);
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"AZURE_") {
+            command.env_remove(name);
+        }
+    }
+    let said = run(command.args(["--list", "az://container/a.asdf"]));
+    assert_refused(&said, 11, "set AZURE_STORAGE_ACCOUNT_NAME");
+}
+
 /// The file was said to be damaged.
 #[test]
 fn a_server_that_goes_away_says_nothing_of_the_file_that_is_checked() {
