@@ -34,7 +34,8 @@ pub use options::MountOptions;
 use crate::collection::{Collection, Handle, Inode};
 use crate::vfs::{self, Attributes, Bytes, Call, Error, NAME_MAX, Opened, Rename, Vfs, check_name};
 use convert::{
-    access, beside, caller, file_attr, file_type, generation, inode, open_flags, opendir_flags,
+    access, appends, beside, caller, file_attr, file_type, generation, inode, open_flags,
+    opendir_flags,
 };
 use handles::Handles;
 use reply::{attr, data, empty, entry, link, when_settled, xattr};
@@ -338,14 +339,18 @@ impl Filesystem for Shim {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let asked = self.asked(Call::Write, ino);
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let (_, done) = self.through(fh, None, |vfs, handle| {
-            vfs.write(handle, offset, data, mapped)
+            if !mapped && appends(flags) {
+                vfs.append(handle, offset, data)
+            } else {
+                vfs.write(handle, offset, data, mapped)
+            }
         });
         match asked.moved(done, |written| u64::from(*written)) {
             Ok(written) => reply.written(written),

@@ -72,8 +72,12 @@ pub(super) fn access(flags: OpenFlags, req: &Request) -> Access {
         pid: req.pid(),
         write: flags.acc_mode() != OpenAccMode::O_RDONLY,
         truncate: how.contains(OFlags::TRUNC),
-        append: how.contains(OFlags::APPEND),
     }
+}
+
+/// Whether a descriptor with these flags appends now: fcntl(2) may change that after it was opened.
+pub(super) fn appends(flags: OpenFlags) -> bool {
+    OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::APPEND)
 }
 
 /// The user of a request.

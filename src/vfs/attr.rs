@@ -106,8 +106,6 @@ pub struct Access {
     pub write: bool,
     /// Emptied.
     pub truncate: bool,
-    /// For appending.
-    pub append: bool,
     /// Thread that opens it, or its process; 0 if unknown.
     pub pid: u32,
 }

@@ -34,8 +34,6 @@ pub(super) struct DataHandle {
     source: Mutex<Option<(u64, Arc<dyn Source>)>>,
     /// What is written into the file of an array, once a handle has emptied it.
     pub(super) rewriting: Arc<Rewriting>,
-    /// Whether it appends: each write goes to the end of the block, which the kernel need not know.
-    pub(super) appends: bool,
 }
 
 /// What a handle writes to.
@@ -119,7 +117,6 @@ impl Vfs {
             }),
             source: Mutex::default(),
             rewriting: self.edits.rewriting(node, state),
-            appends: access.append,
         };
         if !access.write {
             return Ok(handle);

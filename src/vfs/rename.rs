@@ -199,7 +199,6 @@ impl Vfs {
         let access = Access {
             write: true,
             truncate: matches!(node, Node::Array(..)),
-            append: false,
             pid: thread,
         };
         let handle = self.open_node(node, access)?.handle;

@@ -282,7 +282,7 @@ impl Vfs {
         unsaved.map_or(Ok(()), |unsaved| self.save_text(&unsaved, |_| Ok(())))
     }
 
-    /// Writes bytes. If they come from a map (`mapped`), they go to `offset` even if the handle appends.
+    /// Writes bytes. `mapped`: whether they come from a map.
     ///
     /// # Errors
     /// [`Error::TooBig`], [`Error::ScratchFull`], [`Error::ReadOnly`], [`Error::NotPermitted`].
@@ -300,12 +300,31 @@ impl Vfs {
                 done?;
             }
             Open::Data(open) => {
-                let offset = (!open.appends).then_some(offset);
-                let done = self.write_data(open, offset, data);
+                let done = self.write_data(open, Some(offset), data);
                 self.noted(open.node, done)?;
             }
             Open::Fixed(_) => return Err(Error::ReadOnly("info/ describes the mount")),
             Open::Directory(..) => return Err(Error::IsDirectory),
+        }
+        Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Writes bytes at the end of a file. `end`: where that is, as far as the kernel knows; of texts and blocks it may not know what others
+    /// have appended.
+    ///
+    /// # Errors
+    /// As [`Vfs::write`].
+    pub fn append(&self, handle: &Handle, end: u64, data: &[u8]) -> Result<u32> {
+        self.open_for_writing()?;
+        match &handle.open {
+            Open::Text(text) => locked(&self.texts).append(*text, data)?,
+            Open::Data(open) => {
+                let done = self.write_data(open, None, data);
+                self.noted(open.node, done)?;
+            }
+            Open::Beside(_) | Open::Fixed(_) | Open::Directory(..) => {
+                return self.write(handle, end, data, false);
+            }
         }
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
     }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::XattrFlags;
+use rustix::fs::{OFlags, XattrFlags};
 use tempfile::TempDir;
 
 use crate::common::{Mount, asdf_mount, can_mount, eventually, run};
@@ -779,4 +779,25 @@ fn an_array_of_a_damaged_block_stays_an_error_while_the_block_is_edited() {
         .unwrap();
     block.write_at(b"Z", 0).unwrap();
     assert_eq!(end(), Err(Some(5)));
+}
+
+/// Each write of a descriptor that had been opened to append went to the end, whatever fcntl(2) had made of the descriptor since.
+#[test]
+fn a_descriptor_appends_while_its_flags_say_so() {
+    if !can_mount() {
+        return;
+    }
+    let (_dir, _file, mount) = writable(&Sample::new("a: 1\n").block(Block::raw(b"")));
+    for name in ["blocks/0.bin", "scratch.txt"] {
+        let path = mount.path(name);
+        let appending = OpenOptions::new().append(true).create(true).open(&path);
+        let mut appending = appending.unwrap();
+        appending.write_all(b"abc").unwrap();
+        rustix::fs::fcntl_setfl(&appending, OFlags::empty()).unwrap();
+        appending.write_all_at(b"A", 0).unwrap();
+        rustix::fs::fcntl_setfl(&appending, OFlags::APPEND).unwrap();
+        appending.write_all_at(b"d", 0).unwrap();
+        drop(appending);
+        assert_eq!(mount.read(name).unwrap(), b"Abcd", "{name}");
+    }
 }

@@ -328,7 +328,6 @@ fn an_array_that_was_emptied_can_be_appended_to() {
     let access = Access {
         write: true,
         truncate: true,
-        append: true,
         pid: 0,
     };
     let handle = vfs
@@ -336,9 +335,9 @@ fn an_array_that_was_emptied_can_be_appended_to() {
         .unwrap()
         .handle;
     for bytes in [b"1", b"2", b"3"] {
-        vfs.write(&handle, 3, bytes, false).unwrap();
+        vfs.append(&handle, 3, bytes).unwrap();
     }
-    vfs.write(&handle, 3, b"4", false).unwrap_err();
+    vfs.append(&handle, 3, b"4").unwrap_err();
     vfs.setattr(
         Node::Array(number, Format::Bin),
         Some(&handle),

@@ -23,8 +23,6 @@ pub(in crate::vfs) struct TextHandle {
 pub(super) struct OpenText {
     /// What was written through it; only of `tree.yaml`.
     draft: Option<TextDraft>,
-    /// Whether it appends: each write goes to the end of the file.
-    appends: bool,
     /// The epoch of the text that it showed when it was opened.
     pub(super) text_epoch: u64,
     /// Whether a descriptor of it was closed after the last write. If it was the last one, the kernel will release the handle soon.
@@ -112,13 +110,12 @@ impl Texts {
         self.opened = self.opened.saturating_add(1);
         let open = OpenText {
             draft: None,
-            appends: access.append,
             text_epoch,
             closing: false,
         };
         self.open.insert(handle, open);
         if access.truncate
-            && let Err(error) = self.change(handle, 0, |_| ())
+            && let Err(error) = self.resize(handle, 0)
         {
             self.release(handle);
             return Err(error);
@@ -177,8 +174,7 @@ impl Texts {
         }
     }
 
-    /// Writes at an offset, filling a hole with zeros. A handle that appends writes at the end of what the file shows instead, unless the
-    /// bytes are of a page that is `mapped`.
+    /// Writes at an offset, filling a hole with zeros. `mapped`: whether the bytes are of a map.
     ///
     /// # Errors
     /// [`Error::TooBig`], [`Error::ScratchFull`].
@@ -189,28 +185,47 @@ impl Texts {
         data: &[u8],
         mapped: bool,
     ) -> Result<(), Error> {
-        let open = self.opened(handle)?;
-        let only_mapped = mapped && open.touched().is_none_or(|draft| draft.mapped);
-        let now = self.own(handle)?.len();
-        let start = if open.appends && !mapped {
-            now
-        } else {
-            self.checked_len(offset)?
-        };
-        let end = start
-            .checked_add(data.len())
-            .ok_or(Error::TooBig("beyond the limit of a tree"))?;
-        self.checked_len(len_u64(end))?;
-        self.change(handle, now.max(end), |bytes| {
-            if let Some(place) = bytes.get_mut(start..end) {
-                place.copy_from_slice(data);
-            }
-        })?;
+        let touched = self.opened(handle)?.touched();
+        let only_mapped = mapped && touched.is_none_or(|draft| draft.mapped);
+        let bytes = Arc::clone(self.own(handle)?);
+        let start = self.checked_len(offset)?;
+        self.put(handle, bytes, start, data)?;
         let open = self.open.get_mut(&handle);
         if let Some(draft) = open.and_then(|open| open.draft.as_mut()) {
             draft.mapped = only_mapped;
         }
         Ok(())
+    }
+
+    /// Writes at the end of what the file shows, so behind what others have appended.
+    ///
+    /// # Errors
+    /// As [`Texts::write`].
+    pub(in crate::vfs) fn append(&mut self, handle: TextHandle, data: &[u8]) -> Result<(), Error> {
+        self.opened(handle)?;
+        let bytes = Arc::clone(self.bytes(handle.number)?);
+        let end = bytes.len();
+        self.put(handle, bytes, end, data)
+    }
+
+    /// Puts data into bytes, which the file has from then on as [`Texts::change`] says.
+    fn put(
+        &mut self,
+        handle: TextHandle,
+        bytes: Arc<Vec<u8>>,
+        start: usize,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let end = start
+            .checked_add(data.len())
+            .ok_or(Error::TooBig("beyond the limit of a tree"))?;
+        self.checked_len(len_u64(end))?;
+        let len = bytes.len().max(end);
+        self.change(handle, bytes, len, |bytes| {
+            if let Some(place) = bytes.get_mut(start..end) {
+                place.copy_from_slice(data);
+            }
+        })
     }
 
     /// Sets the length, filling with zeros.
@@ -219,7 +234,8 @@ impl Texts {
     /// [`Error::TooBig`], [`Error::ScratchFull`].
     pub(in crate::vfs) fn resize(&mut self, handle: TextHandle, len: u64) -> Result<(), Error> {
         let len = self.checked_len(len)?;
-        self.change(handle, len, |_| ())
+        let bytes = Arc::clone(self.own(handle)?);
+        self.change(handle, bytes, len, |_| ())
     }
 
     /// Sets the length if what the handle sees is shorter.
@@ -246,15 +262,14 @@ impl Texts {
     fn own(&self, handle: TextHandle) -> Result<&Arc<Vec<u8>>, Error> {
         let (open, shown) = (self.opened(handle)?, self.bytes(handle.number)?);
         let draft = open.draft.as_ref().map(|draft| &draft.bytes);
-        Ok(draft
-            .filter(|_| self.is_text(handle) && !open.appends)
-            .unwrap_or(shown))
+        Ok(draft.filter(|_| self.is_text(handle)).unwrap_or(shown))
     }
 
-    /// Makes the bytes `len` long, then has them edited. If the limit does not allow that, nothing changes.
+    /// Makes bytes `len` long, has them edited, and gives them to the handle. If the limit does not allow that, nothing changes.
     fn change(
         &mut self,
         handle: TextHandle,
+        mut bytes: Arc<Vec<u8>>,
         len: usize,
         edit: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
@@ -263,7 +278,6 @@ impl Texts {
         if self.file(number)?.taken {
             return Err(taken());
         }
-        let mut bytes = Arc::clone(self.own(handle)?);
         self.check_room(number, len_u64(len))?;
         self.set_draft(handle, None);
         let text_epoch = self.text_epoch;

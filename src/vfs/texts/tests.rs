@@ -11,7 +11,6 @@ pub(super) const OTHER: &[u8] = b"#ASDF 1.0.0\n--- {a: 2}\n...\n";
 pub(super) const WRITE: Access = Access {
     write: true,
     truncate: false,
-    append: false,
     pid: 1,
 };
 const EMPTIED: Access = Access {
@@ -385,15 +384,9 @@ fn a_refused_text_goes_on_being_shown() {
 #[test]
 fn who_appends_writes_behind_what_others_have_appended() {
     let mut root = root();
-    let append = Access {
-        append: true,
-        ..WRITE
-    };
-    let handles = [0, 0].map(|number| root.open(number, append).unwrap());
+    let handles = [0, 0].map(|number| root.open(number, WRITE).unwrap());
     for (n, text) in [(0, "one\n"), (1, "two\n"), (0, "three\n")] {
-        // the kernel's offset is that of what it has seen
-        root.write(handles[n], 1000, text.as_bytes(), false)
-            .unwrap();
+        root.append(handles[n], text.as_bytes()).unwrap();
     }
     let shown = root.bytes(0).unwrap();
     assert_eq!(shown.as_slice(), [TEXT, b"one\ntwo\nthree\n"].concat());

@@ -14,7 +14,6 @@ use crate::vfs::{Bytes, Call, Rename};
 const WRITE: Access = Access {
     write: true,
     truncate: false,
-    append: false,
     pid: 0,
 };
 
@@ -298,13 +297,7 @@ fn a_text_that_is_replaced_while_it_waits_to_be_saved_is_not_saved() {
 #[test]
 fn a_sync_saves_what_a_map_wrote_through_another_descriptor() {
     let (_dir, vfs) = writable(&Sample::new());
-    let open = || {
-        let append = Access {
-            append: true,
-            ..WRITE
-        };
-        vfs.open(Node::TREE, append).unwrap().handle
-    };
+    let open = || vfs.open(Node::TREE, WRITE).unwrap().handle;
     let (first, second) = (open(), open());
     let text = tree_with("more: 1\n");
     vfs.write(&second, 0, &text, true).unwrap();
