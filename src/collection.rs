@@ -79,12 +79,12 @@ mod many;
 mod members;
 mod renewed;
 mod report;
+mod wire;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::AtomicU64;
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{StatVfs, XattrFlags};
 
@@ -93,8 +93,7 @@ use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::PooledBuf;
 use crate::vfs::{
-    self, Access, Answers, Attr, Bytes, Error, FileKind, Invalidation, Kernel, Losses, Node,
-    Opened, Result, Vfs,
+    self, Access, Attr, Bytes, Error, FileKind, Kernel, Losses, Node, Opened, Result, Vfs,
 };
 
 pub use contents::{Contents, Match};
@@ -102,6 +101,7 @@ pub use handle::Handle;
 pub use item::{EPOCHS, Inode, Item};
 pub use listing::{Listable, Listed, Listing};
 pub use report::NAME as REPORT;
+pub use wire::{KernelChange, Wire};
 
 use handle::NOT_OURS;
 use many::Many;
@@ -132,16 +132,6 @@ pub enum Collection {
     Many(Box<Many>),
 }
 
-/// A change that the kernel is to be told of.
-pub struct KernelChange {
-    /// The item that it is of.
-    pub item: Item,
-    /// The kernel's record of the member, which notes that the change has been told.
-    pub kernel: Weak<Kernel>,
-    /// What has changed.
-    pub what: Invalidation,
-}
-
 impl Collection {
     /// The mount of many files. `opener` opens them, at most `open` at once unless more are in use. They share `cache`; `options`: what the
     /// user asked of each.
@@ -167,11 +157,11 @@ impl Collection {
         }))
     }
 
-    /// Sends what the kernel is to be told to `changes`, and delayed answers through `answers`; the first call counts.
-    pub fn connect(&self, changes: Sender<KernelChange>, answers: Answers) {
+    /// Connects the files with the kernel; the first call counts.
+    pub fn connect(&self, wire: Wire) {
         match self {
-            Self::One(vfs) => connect(Item::ROOT, vfs.kernel(), changes, answers),
-            Self::Many(many) => drop(many.wire.set((changes, answers))),
+            Self::One(vfs) => wire.connect(Item::ROOT, vfs.kernel()),
+            Self::Many(many) => drop(many.wire.set(wire)),
         }
     }
 
@@ -567,18 +557,4 @@ impl Collection {
             Self::Many(many) => many.end(),
         }
     }
-}
-
-/// Connects a member's kernel: changes go to the thread `invalidate`, late replies to the thread `answers`.
-fn connect(item: Item, kernel: &Arc<Kernel>, changes: Sender<KernelChange>, answers: Answers) {
-    let waiting = Arc::downgrade(kernel);
-    let tell = move |what: &Invalidation| {
-        let change = KernelChange {
-            item,
-            kernel: Weak::clone(&waiting),
-            what: what.clone(),
-        };
-        changes.send(change).is_ok()
-    };
-    kernel.connect(tell, answers);
 }

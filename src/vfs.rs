@@ -81,6 +81,7 @@
 //! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
 //!   that another request holds, so it takes only the lock of `Kernel` and those of a lookup in the catalogue. A name in a directory that
 //!   a request holds waits until that has its reply; a request that takes a directory for which `invalidate` waits is answered at once.
+//! - `maps` (`fuse::invalidate`) waits, for a rename, until the kernel has handed over what maps of the file have changed. It takes no lock.
 //! - `answers` (`vfs::kernel`) holds back the replies to saves until the kernel has been told.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
 //! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end; `idle`, with `-o idle`, when

@@ -5,14 +5,13 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::contents::Contents;
 use super::item::{Inode, Item, ItemKind, Items};
 use super::members::{MemberSlot, Members, Past, Resolved};
-use super::{Handle, KernelChange, Opener, Unopened, connect, report};
+use super::{Handle, Opener, Unopened, Wire, report};
 use log::warn;
 use rustix::fs::StatVfs;
 
@@ -21,8 +20,7 @@ use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::Stat;
 use crate::vfs::{
-    self, Answers, Attr, ClosedFile, Error, FileKind, Kernel, Losses, Node, Result, Vfs,
-    VfsOptions, locked,
+    self, Attr, ClosedFile, Error, FileKind, Kernel, Losses, Node, Result, Vfs, VfsOptions, locked,
 };
 
 /// A file that could not be read is tried again after so long.
@@ -41,8 +39,8 @@ pub struct Many {
     pub(super) items: Mutex<Items>,
     /// The members that are open, and what closed ones have left.
     pub(super) members: Arc<Members>,
-    /// The ways to the threads `invalidate` and `answers`.
-    pub(super) wire: OnceLock<(Sender<KernelChange>, Answers)>,
+    /// The ways to the kernel.
+    pub(super) wire: OnceLock<Wire>,
     /// How long the table of all files was when it was made last, in bytes.
     pub(super) table_len: AtomicU64,
 }
@@ -117,8 +115,8 @@ impl Many {
         let stat = self.look_at(item)?;
         self.members.close_others_of(item, &stat);
         let kernel = Arc::<Kernel>::default();
-        if let Some((changes, answers)) = self.wire.get() {
-            connect(item, &kernel, changes.clone(), answers.clone());
+        if let Some(wire) = self.wire.get() {
+            wire.connect(item, &kernel);
         }
         let way = self.way(item)?;
         let path = self.contents.file(way.clone());

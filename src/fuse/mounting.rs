@@ -17,7 +17,7 @@ use rustix::process::{getgid, getuid};
 
 use super::options::MountOptions;
 use super::{Shim, invalidate};
-use crate::collection::Collection;
+use crate::collection::{Collection, Wire};
 use crate::vfs::{Answers, Mounted};
 
 /// A mounted file system that is being served in the background.
@@ -49,7 +49,12 @@ impl Mount {
         files.decode_while(move || is_connected(&device));
         let session = session.spawn()?;
         let changes = invalidate::from_thread(files, session.notifier())?;
-        files.connect(changes, Answers::from_thread()?);
+        let notifier = session.notifier();
+        files.connect(Wire {
+            changes,
+            answers: Answers::from_thread()?,
+            maps: Arc::new(move |file| invalidate::hand_over_maps(&notifier, file)),
+        });
         Ok(Self {
             session,
             own,

@@ -9,6 +9,7 @@
 //! valid, then the size. A stat(2) of another process between the two gives the old size; the next one gives the new size.
 
 mod held;
+mod maps;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -17,6 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use self::held::Held;
+use self::maps::{HandOver, Pieces};
 use super::attr::VALID;
 use super::node::Node;
 use super::{Invalidation, State, locked};
@@ -28,6 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(200);
 pub struct Kernel {
     tell: OnceLock<Box<Tell>>,
     answers: OnceLock<Answers>,
+    hand_over: OnceLock<Box<HandOver>>,
+    pieces: Pieces,
     under_way: Mutex<UnderWay>,
     /// Signalled when the kernel has been told of something.
     told: Condvar,
@@ -84,6 +88,8 @@ impl Default for Kernel {
         Self {
             tell: OnceLock::new(),
             answers: OnceLock::new(),
+            hand_over: OnceLock::new(),
+            pieces: Pieces::default(),
             under_way: Mutex::default(),
             told: Condvar::new(),
             patience: PATIENCE,

@@ -591,6 +591,32 @@ replace(mount + '/tree.yaml', tree.replace(b'y:', b'z:'))
     assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
 }
 
+/// The kernel hands a map over page by page. What it had not handed over after 200 ms was missing in the block, and rename(2) gave 0.
+#[test]
+fn a_map_is_taken_in_as_a_whole_however_large_it_is() {
+    const PROGRAM: &str = r"
+import mmap, os, sys
+block, size = sys.argv[1], 60000000
+fd = os.open(block + '.tmp', os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, size)
+stored = mmap.mmap(fd, size)
+stored[:] = b'x' * size
+os.replace(block + '.tmp', block)
+found = open(block, 'rb').read()
+print(len(found) - found.count(b'x'))
+";
+    let Some(python) = python().filter(|_| can_mount()) else {
+        return;
+    };
+    let sample = Sample::new("a: 1\n").block(Block::raw(b"abc"));
+    let (_dir, _file, mount) = writable(&sample);
+    let mut command = Command::new(&python);
+    let said = run(command
+        .args(["-c", PROGRAM])
+        .arg(mount.path("blocks/0.bin")));
+    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("0\n", ""));
+}
+
 fn open_rw(path: &Path) -> File {
     OpenOptions::new()
         .read(true)

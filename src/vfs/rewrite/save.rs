@@ -149,8 +149,8 @@ impl Vfs {
         {
             return;
         }
-        // the kernel may still hold pages of maps, which are a part of the file
-        self.take_in_maps(open.node);
+        // what maps have changed is a part of the file; if it can't be had, the file is not whole, which is said
+        let _ = self.kernel.take_in_maps(open.node);
         let why = match self.check_whole(open, writes) {
             Ok(false) => None,
             Ok(true) => {
