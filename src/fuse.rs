@@ -96,7 +96,8 @@ impl Filesystem for Shim {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let mut wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_PARALLEL_DIROPS;
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
         let lists_attributes = !self.files.lists_names_only();
         wanted.set(InitFlags::FUSE_DO_READDIRPLUS, lists_attributes);
         // of many files, the kernel is to ask for attributes only in directories where programs look at them

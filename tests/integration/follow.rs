@@ -170,11 +170,35 @@ fn a_mapped_reader_sees_what_was_appended() {
     eventually("the size has grown", || {
         open.metadata().unwrap().len() == data.len() as u64
     });
+    let said = mapped(&path);
+    assert!(said == data, "{} bytes", said.len());
+}
+
+/// What a program finds in a map of a file that it has just opened.
+fn mapped(path: &Path) -> Vec<u8> {
     let script = "import mmap, sys; f = open(sys.argv[1], 'rb'); sys.stdout.buffer.write(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)[:])";
-    let said = Command::new("python3")
-        .args(["-c", script])
-        .arg(&path)
-        .output()
-        .unwrap();
-    assert!(said.stdout == data, "{} bytes", said.stdout.len());
+    let mut command = Command::new("python3");
+    let said = command.args(["-c", script]).arg(path).output();
+    said.unwrap().stdout
+}
+
+/// A map of them was refused (ENODEV): readers of tables that map their files, such as that of pandas with `memory_map`, failed.
+#[test]
+fn the_files_that_describe_the_mount_can_be_mapped() {
+    if !can_mount() {
+        return;
+    }
+    let (_dir, file, _) = streamed();
+    let mount = Mount::new(&file, &[]);
+    for before in [true, false] {
+        for name in ["arrays.tsv", "blocks.tsv", "stats.tsv", "tree.json"] {
+            let path = mount.path("info").join(name);
+            assert_eq!(mapped(&path), fs::read(&path).unwrap(), "{name}");
+        }
+        if before {
+            let text = mount.text("tree.yaml");
+            fs::write(mount.path("tree.yaml"), text.replace("x:", "another:")).unwrap();
+        }
+    }
+    assert!(mount.text("info/arrays.tsv").contains("another"));
 }
