@@ -15,9 +15,32 @@ pub(super) type HandOver = dyn Fn(Node) -> io::Result<Receiver<()>> + Send + Syn
 const NOT_HANDED_OVER: &str =
     "the kernel has not handed over all that a program has changed through a map of it: try again";
 
-/// Counts the pieces of maps that the kernel has handed over.
+/// The pieces of maps that the kernel hands over.
 #[derive(Default)]
-pub(super) struct Pieces(AtomicU64);
+pub(super) struct Pieces {
+    /// How many have been taken in.
+    taken_in: AtomicU64,
+    /// How many are being taken in.
+    under_way: AtomicU64,
+}
+
+/// A piece of a map that is being taken in.
+pub(in crate::vfs) struct Piece<'a>(&'a Pieces);
+
+impl Drop for Piece<'_> {
+    fn drop(&mut self) {
+        self.0.taken_in.fetch_add(1, Ordering::AcqRel);
+        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Pieces {
+    /// How many have been taken in so far, if none is under way.
+    fn at_rest(&self) -> Option<u64> {
+        let idle = self.under_way.load(Ordering::Acquire) == 0;
+        idle.then(|| self.taken_in.load(Ordering::Acquire))
+    }
+}
 
 impl Kernel {
     /// How the kernel is asked for what maps have changed; the first call counts.
@@ -28,16 +51,17 @@ impl Kernel {
         let _ = self.hand_over.set(Box::new(ask));
     }
 
-    /// Notes that the kernel has handed over a piece of a map.
-    pub(in crate::vfs) fn note_piece(&self) {
-        self.pieces.0.fetch_add(1, Ordering::Relaxed);
+    /// Notes that the kernel hands over a piece of a map, until the guard is dropped.
+    pub(in crate::vfs) fn take_in_piece(&self) -> Piece<'_> {
+        self.pieces.under_way.fetch_add(1, Ordering::AcqRel);
+        Piece(&self.pieces)
     }
 
     /// Returns when all that maps of a file have changed was handed over, however much that is. A page comes with each request, so a
     /// large map takes seconds.
     ///
     /// # Errors
-    /// [`Error::Busy`] if none comes for as long as patience lasts: then other threads that wait may take up all that serve requests.
+    /// [`Error::Busy`] if none comes for as long as patience lasts: requests that wait may have taken up all threads that serve them.
     pub(in crate::vfs) fn take_in_maps(&self, file: Node) -> Result<()> {
         // without a mount there are no maps
         let Some(ask) = self.hand_over.get() else {
@@ -53,11 +77,11 @@ impl Kernel {
         mut wait: impl FnMut() -> Result<(), RecvTimeoutError>,
     ) -> Result<()> {
         loop {
-            let before = self.pieces.0.load(Ordering::Relaxed);
+            let before = self.pieces.at_rest();
             if wait() != Err(RecvTimeoutError::Timeout) {
                 return Ok(());
             }
-            if self.pieces.0.load(Ordering::Relaxed) == before {
+            if before.is_some() && self.pieces.at_rest() == before {
                 return Err(Error::Busy(NOT_HANDED_OVER));
             }
         }
@@ -72,19 +96,23 @@ mod tests {
     #[test]
     fn a_map_is_waited_for_as_long_as_pieces_come() {
         let kernel = Kernel::default();
+        let late = || Err(RecvTimeoutError::Timeout);
+        let mut slow = None;
         let mut times = 0;
         let waited = kernel.wait_for_pieces(|| {
             times += 1;
-            kernel.note_piece();
-            if times < 10 {
-                Err(RecvTimeoutError::Timeout)
-            } else {
-                Err(RecvTimeoutError::Disconnected)
+            match times {
+                1..5 => drop(kernel.take_in_piece()),
+                5 => slow = Some(kernel.take_in_piece()),
+                6..10 => {}
+                10 => drop(slow.take()),
+                _ => return Err(RecvTimeoutError::Disconnected),
             }
+            late()
         });
         waited.unwrap();
-        assert_eq!(times, 10);
-        let waited = kernel.wait_for_pieces(|| Err(RecvTimeoutError::Timeout));
+        assert_eq!(times, 11);
+        let waited = kernel.wait_for_pieces(late);
         assert!(matches!(waited, Err(Error::Busy(_))));
     }
 }
