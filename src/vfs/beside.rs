@@ -50,10 +50,11 @@ pub(super) struct BesideFile {
 }
 
 impl BesideFile {
-    /// Its attributes.
-    pub(super) fn attr(&self) -> Attr {
+    /// Its attributes, with so many names.
+    fn attr(&self, names: u32) -> Attr {
         let node = Node::Beside(self.number);
         Attr {
+            nlink: names,
             valid: Duration::ZERO,
             ..locked(&self.facts).attr(node, self.bytes.len())
         }
@@ -77,6 +78,7 @@ impl BesideFile {
     pub(super) fn resize(&self, size: u64) -> Result<()> {
         let _untaken = self.untaken()?;
         self.bytes.resize(size);
+        locked(&self.facts).mtime = SystemTime::now();
         Ok(())
     }
 
@@ -286,6 +288,19 @@ impl Beside {
 }
 
 impl Vfs {
+    /// The attributes of the file of that number.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn attr_beside(&self, number: u32) -> Result<Attr> {
+        let (file, is_named) = {
+            let beside = locked(&self.beside);
+            (beside.file(number)?, beside.name_of(number).is_some())
+        };
+        // a write to it may be slow: other threads do not wait for that
+        Ok(file.attr(is_named.into()))
+    }
+
     /// The attributes of what a name leads to. While the name is free to one process, the kernel must ask for each process that looks it up.
     pub(super) fn of_name(&self, directory: Node, name: &OsStr, attr: Attr) -> Attr {
         let beside = locked(&self.beside);

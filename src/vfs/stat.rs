@@ -61,9 +61,7 @@ impl Vfs {
             return locked(&self.texts).attr(number);
         }
         if let Node::Beside(number) = node {
-            // a write to it may be slow: other threads do not wait for that
-            let file = locked(&self.beside).file(number)?;
-            return Ok(file.attr());
+            return self.attr_beside(number);
         }
         let size = self.size(state, node)?;
         let names = self.names(state, node)?;

@@ -51,7 +51,7 @@ impl Vfs {
         if let Node::Beside(number) = node {
             let file = locked(&self.beside).file(number)?;
             file.set(changes)?;
-            return Ok(file.attr());
+            return self.attr_beside(number);
         }
         if !self.passes_over_facts(node) {
             check_facts_stay(&self.attr_now(&self.state(), node)?, changes)?;

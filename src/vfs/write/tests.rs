@@ -534,3 +534,32 @@ fn the_kernel_asks_for_an_array_while_its_name_is_free_to_a_process() {
     vfs.release(&made.unwrap().1.handle);
     assert_eq!(kept(), before);
 }
+
+/// A file beside the blocks that ftruncate(2) had made longer or shorter kept its time, so that tools took it for unchanged. One that has
+/// no name any more was said to have one.
+#[test]
+fn a_file_beside_blocks_has_the_time_of_its_last_change_and_the_names_that_it_has() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let caller = Caller { uid: 0, gid: 0 };
+    let name = ".0.bin.tmp".as_ref();
+    let (attr, opened) = vfs
+        .create(Node::Blocks, name, 0o644, caller, WRITE)
+        .unwrap();
+    let set = |changes: Attributes| vfs.setattr(attr.node, Some(&opened.handle), &changes);
+    let old = SystemTime::UNIX_EPOCH;
+    let aged = Attributes {
+        mtime: Some(old),
+        ..Attributes::default()
+    };
+    let resized = |size| Attributes {
+        size: Some(size),
+        ..Attributes::default()
+    };
+    for size in [5, 2] {
+        assert_eq!(set(aged).unwrap().mtime, old);
+        assert!(set(resized(size)).unwrap().mtime > old);
+    }
+    assert_eq!(vfs.getattr(attr.node).unwrap().nlink, 1);
+    vfs.unlink(Node::Blocks, name, 0).unwrap();
+    assert_eq!(vfs.getattr(attr.node).unwrap().nlink, 0);
+}
