@@ -32,20 +32,17 @@ pub use mounting::Mount;
 pub use options::MountOptions;
 
 use crate::collection::{Collection, Handle, Inode};
-use crate::vfs::{self, Attributes, Bytes, Call, Error, NAME_MAX, Opened, Rename, Vfs, check_name};
+use crate::vfs::{self, Attributes, Bytes, Call, Error, Opened, Rename, Vfs, check_name};
 use convert::{
     access, appends, beside, caller, file_attr, file_type, generation, inode, open_flags,
     opendir_flags,
 };
 use handles::Handles;
-use reply::{attr, data, empty, entry, link, when_settled, xattr};
+use reply::{attr, data, empty, entry, link, statfs, when_settled, xattr};
 use waiters::Waiters;
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
 const MAX_REQUEST: u32 = 1 << 20;
-
-/// The size of blocks that is told where there is no disk, in bytes.
-const BLOCK_SIZE: u32 = 4096;
 
 /// The trait's implementation.
 #[derive(Clone)]
@@ -491,24 +488,7 @@ impl Filesystem for Shim {
 
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
         let asked = self.asked(Call::Statfs, ino);
-        match asked.done(self.files.statfs()) {
-            Ok(Some(disk)) => {
-                let block_size = u32::try_from(disk.f_frsize).unwrap_or(BLOCK_SIZE);
-                reply.statfs(
-                    disk.f_blocks,
-                    disk.f_bfree,
-                    disk.f_bavail,
-                    disk.f_files,
-                    disk.f_ffree,
-                    block_size,
-                    NAME_MAX,
-                    block_size,
-                );
-            }
-            // df(1) leaves out a file system without blocks
-            Ok(None) => reply.statfs(0, 0, 0, 0, 0, BLOCK_SIZE, NAME_MAX, BLOCK_SIZE),
-            Err(errno) => reply.error(errno),
-        }
+        statfs(reply, asked.done(self.files.statfs()));
     }
 
     fn setxattr(

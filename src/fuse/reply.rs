@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use fuser::{Errno, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyXattr};
+use fuser::{Errno, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyXattr};
+use rustix::fs::StatVfs;
 
 use super::convert::{file_attr, generation};
 use crate::collection::Item;
 use crate::source::Loan;
-use crate::vfs::{Attr, Bytes, Held, Vfs};
+use crate::vfs::{Attr, Bytes, Held, NAME_MAX, Vfs};
+
+/// The size of blocks that is told where there is no disk, in bytes.
+const BLOCK_SIZE: u32 = 4096;
 
 /// Replies with attributes. `found`: the item of the file, and its attributes.
 pub(super) fn attr(reply: ReplyAttr, found: Result<(Item, Attr), Errno>) {
@@ -39,6 +43,28 @@ pub(super) fn data(reply: ReplyData, read: Result<Bytes, Errno>) {
 pub(super) fn link(reply: ReplyData, target: Result<Vec<u8>, Errno>) {
     match target {
         Ok(target) => reply.data(&target),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+/// Replies with the sizes of the disk, if there is one.
+pub(super) fn statfs(reply: ReplyStatfs, found: Result<Option<StatVfs>, Errno>) {
+    match found {
+        Ok(Some(disk)) => {
+            let block_size = u32::try_from(disk.f_frsize).unwrap_or(BLOCK_SIZE);
+            reply.statfs(
+                disk.f_blocks,
+                disk.f_bfree,
+                disk.f_bavail,
+                disk.f_files,
+                disk.f_ffree,
+                block_size,
+                NAME_MAX,
+                block_size,
+            );
+        }
+        // df(1) leaves out a file system without blocks
+        Ok(None) => reply.statfs(0, 0, 0, 0, 0, BLOCK_SIZE, NAME_MAX, BLOCK_SIZE),
         Err(errno) => reply.error(errno),
     }
 }
