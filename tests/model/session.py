@@ -215,6 +215,23 @@ class Session:
             raise Divergence(f"inode {found['ino']}, where it was {file.ino} before")
 
     def write(self, slot, data, offset=None):
+        """Writes at an offset, or at the end if the descriptor appends. Now and then fcntl(2) turns that round for this one write."""
+        _, handle = self.handles[slot]
+        turned = (not isinstance(handle, Data) or handle.kind == "block") and self.random.random() < 0.03
+        if turned:
+            self.set_append(slot, not handle.append)
+            offset = offset or 0
+        code = self.write_as_opened(slot, data, offset)
+        if turned:
+            self.set_append(slot, not handle.append)
+        return code
+
+    def set_append(self, slot, append):
+        w, handle = self.handles[slot]
+        self.must(f"fcntl {slot}", self.call(w, "set_append", slot, append)[0], OK)
+        handle.append = append
+
+    def write_as_opened(self, slot, data, offset):
         w, handle = self.handles[slot]
         ref = self.reference
         if isinstance(handle, Data):

@@ -5,6 +5,7 @@ A command is a pickled tuple (name, arguments…) on standard input; the answer 
 names that the other side gives them.
 """
 import ctypes
+import fcntl
 import mmap
 import os
 import pickle
@@ -79,6 +80,11 @@ def do_pwrite(name, data, offset):
 
 def do_write(name, data):
     return os.write(fds[name], data)
+
+
+def do_set_append(name, append):
+    flags = fcntl.fcntl(fds[name], fcntl.F_GETFL)
+    fcntl.fcntl(fds[name], fcntl.F_SETFL, flags | os.O_APPEND if append else flags & ~os.O_APPEND)
 
 
 def do_fsync(name):
