@@ -4,6 +4,9 @@
 //! An answer in parts gets the length that its `Content-Range` says, if it comes without one. An answer that is not one of
 //! parts becomes an error here, with its status, before its body is read: it may be a whole file, or an error page of any
 //! length.
+//!
+//! Redirects are followed here, too: the client knows of some headers only that they are secret, and a bucket has others, such as the token
+//! of a session.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -24,8 +27,11 @@ use object_store::path::Path;
 use object_store::{
     ClientConfigKey, ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig,
 };
-use reqwest::Url;
-use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, RANGE};
+use reqwest::header::{
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, HeaderName, IF_MATCH, LOCATION, RANGE,
+};
+use reqwest::redirect::Policy;
+use reqwest::{Method, Url};
 
 use super::RemoteOptions;
 use super::credentials::Profile;
@@ -45,6 +51,12 @@ const PAGE_WAIT: Duration = Duration::from_secs(1);
 
 /// The longest code of an error that is shown, in bytes.
 const CODE_LIMIT: usize = 64;
+
+/// How often one request is redirected.
+const REDIRECTS: usize = 10;
+
+/// The headers that another server gets to which a server redirects.
+const TOLD_ELSEWHERE: [HeaderName; 2] = [RANGE, IF_MATCH];
 
 const AGENT: &str = concat!("asdf-mount/", env!("CARGO_PKG_VERSION"));
 
@@ -70,8 +82,8 @@ pub(super) struct Clients {
     variables: HashMap<String, String>,
     /// How long a connection may take to come about.
     connect: Duration,
-    /// By scheme and login.
-    web: Mutex<HashMap<(String, Option<Login>), reqwest::Client>>,
+    /// By scheme.
+    web: Mutex<HashMap<String, reqwest::Client>>,
     /// By name, each with an empty path.
     buckets: Mutex<HashMap<(Cloud, String), StoredObject>>,
 }
@@ -115,11 +127,17 @@ impl Clients {
         };
         match at.kind() {
             Address::Web { url, login } => {
-                let client = self.web_client(at, url, login.as_ref())?;
+                let unmade = |error: reqwest::Error| RemoteError::Failed {
+                    url: at.to_string(),
+                    why: unmade(error),
+                };
+                let client = self.web_client(url).map_err(unmade)?;
+                let login = login.as_ref().map(|login| basic(&client, url, login));
+                let login = login.transpose().map_err(unmade)?.flatten();
                 let store = HttpBuilder::new()
                     .with_url(url.as_str())
                     .with_retry(no_retries())
-                    .with_http_connector(Connector::Made(client))
+                    .with_http_connector(Connector::Made(client, login))
                     .build()
                     .map_err(failed)?;
                 Ok(StoredObject {
@@ -145,34 +163,15 @@ impl Clients {
         }
     }
 
-    /// The client for `http` or `https` URLs with that login, which the first of them makes.
-    fn web_client(
-        &self,
-        at: &Location,
-        url: &Url,
-        login: Option<&Login>,
-    ) -> Result<reqwest::Client, RemoteError> {
-        let known = (url.scheme().to_owned(), login.cloned());
-        if let Some(found) = locked(&self.web).get(&known) {
+    /// The client for URLs with the scheme of this one, which the first of them makes.
+    fn web_client(&self, url: &Url) -> reqwest::Result<reqwest::Client> {
+        let scheme = url.scheme().to_owned();
+        if let Some(found) = locked(&self.web).get(&scheme) {
             return Ok(found.clone());
         }
-        let failed = |error: reqwest::Error| RemoteError::Failed {
-            url: at.to_string(),
-            why: innermost(&error.without_url()),
-        };
-        let mut headers = HeaderMap::new();
-        if let Some(Login { user, password }) = login {
-            let request = reqwest::Client::new().get(url.clone());
-            let request = request.basic_auth(user, Some(password)).build();
-            let request = request.map_err(failed)?;
-            if let Some(value) = request.headers().get(AUTHORIZATION) {
-                headers.insert(AUTHORIZATION, value.clone());
-            }
-        }
         // a redirect must not lead to where the bytes can be changed on the way
-        let client = plain_client(self.connect, url.scheme() == "https");
-        let client = client.default_headers(headers).build().map_err(failed)?;
-        Ok(locked(&self.web).entry(known).or_insert(client).clone())
+        let client = new_client(self.connect, scheme == "https")?;
+        Ok(locked(&self.web).entry(scheme).or_insert(client).clone())
     }
 
     /// The store of a bucket, by what the environment says of its cloud; of a bucket of S3, its region may be asked for.
@@ -307,44 +306,68 @@ fn no_retries() -> RetryConfig {
     }
 }
 
-/// What all clients have in common. One that is `secure` makes requests over https only.
-fn plain_client(connect: Duration, secure: bool) -> reqwest::ClientBuilder {
-    reqwest::Client::builder()
-        .user_agent(AGENT)
-        .connect_timeout(connect)
-        .http1_only()
-        // to where it redirects, no server tells the URL that it was asked for
-        .referer(false)
-        .https_only(secure)
+/// A client that follows no redirects. One that is `secure` makes requests over https only.
+fn new_client(connect: Duration, secure: bool) -> reqwest::Result<reqwest::Client> {
+    let builder = || {
+        reqwest::Client::builder()
+            .user_agent(AGENT)
+            .connect_timeout(connect)
+            .http1_only()
+            .redirect(Policy::none())
+            .https_only(secure)
+    };
+    let client = builder().build();
+    if secure {
+        return client;
+    }
+    // it fails on a machine without CA certificates, and http needs none
+    client.or_else(|_| builder().tls_certs_only([]).build())
+}
+
+/// Why there is no client.
+fn unmade(error: reqwest::Error) -> String {
+    let why = innermost(&error.without_url());
+    format!("{why}; https needs the CA certificates of the system, or SSL_CERT_FILE=")
+}
+
+/// The header that tells a login to the server of `url`.
+fn basic(
+    client: &reqwest::Client,
+    url: &Url,
+    Login { user, password }: &Login,
+) -> reqwest::Result<Option<HeaderValue>> {
+    let request = client.get(url.clone()).basic_auth(user, Some(password));
+    let request = request.build()?;
+    Ok(request.headers().get(AUTHORIZATION).cloned())
 }
 
 /// Gives a store its client.
 #[derive(Debug)]
 enum Connector {
-    /// This one.
-    Made(reqwest::Client),
+    /// This one, with the header of the login.
+    Made(reqwest::Client, Option<HeaderValue>),
     /// A new one, in which connecting takes no longer than this. How long the bytes take is for the reader to judge.
     New(Duration),
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = match self {
-            Self::Made(client) => client.clone(),
+        let (client, login) = match self {
+            Self::Made(client, login) => (client.clone(), login.clone()),
             Self::New(connect) => {
                 let plain = options.get_config_value(&ClientConfigKey::AllowHttp);
-                let client = plain_client(*connect, plain.as_deref() != Some("true"));
-                client
-                    .build()
-                    .map_err(|error| object_store::Error::Generic {
-                        store: "http",
-                        source: error.without_url().into(),
-                    })?
+                let client = new_client(*connect, plain.as_deref() != Some("true"));
+                let client = client.map_err(|error| object_store::Error::Generic {
+                    store: "http",
+                    source: unmade(error).into(),
+                })?;
+                (client, None)
             }
         };
-        let may_be_whole = matches!(self, Self::Made(_));
+        let may_be_whole = matches!(self, Self::Made(..));
         Ok(HttpClient::new(Checked {
             client: HttpClient::new(client),
+            login,
             may_be_whole,
         }))
     }
@@ -354,6 +377,8 @@ impl HttpConnector for Connector {
 #[derive(Debug)]
 struct Checked {
     client: HttpClient,
+    /// The header of the login, for the server of the URL.
+    login: Option<HeaderValue>,
     /// Whether an answer may be a whole file.
     may_be_whole: bool,
 }
@@ -377,7 +402,7 @@ impl Checked {
     async fn execute(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let wants_part = request.headers().contains_key(RANGE);
         let left_out = request.extensions().get::<LeftOut>().cloned();
-        let mut response = self.client.execute(request).await?;
+        let mut response = self.follow(request).await?;
         let status = response.status().as_u16();
         if status == 206 {
             check_part(response.headers_mut())?;
@@ -412,6 +437,52 @@ impl Checked {
             UnwantedAnswer { status, len, code },
         ))
     }
+}
+
+impl Checked {
+    /// Makes a request, and again where the server redirects it. What is for this server alone, such as a login, a signature, or the token
+    /// of a session, no other one gets.
+    async fn follow(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let unusable = |_| senseless("not a URL".to_owned());
+        let (mut head, body) = request.into_parts();
+        let mut at = Url::parse(&head.uri.to_string()).map_err(unusable)?;
+        if let Some(login) = &self.login {
+            head.headers.insert(AUTHORIZATION, login.clone());
+        }
+        for _ in 0..=REDIRECTS {
+            let request = HttpRequest::from_parts(head.clone(), body.clone());
+            let response = self.client.execute(request).await?;
+            let only_reads = matches!(head.method, Method::GET | Method::HEAD);
+            let Some(to) = redirected(&at, &response).filter(|_| only_reads) else {
+                return Ok(response);
+            };
+            if to.origin() != at.origin() {
+                let told = TOLD_ELSEWHERE.into_iter();
+                let told = told.filter_map(|name| Some((name.clone(), head.headers.remove(name)?)));
+                head.headers = told.collect();
+            }
+            let uri = to.as_str().parse();
+            head.uri = uri.map_err(|_| senseless("it redirects to no URL".to_owned()))?;
+            at = to;
+        }
+        Err(senseless(format!(
+            "the server redirects more than {REDIRECTS} times"
+        )))
+    }
+}
+
+/// Where an answer redirects, if it does.
+fn redirected(at: &Url, response: &HttpResponse) -> Option<Url> {
+    if !matches!(response.status().as_u16(), 301..=303 | 307 | 308) {
+        return None;
+    }
+    let to = str::from_utf8(response.headers().get(LOCATION)?.as_bytes());
+    let mut to = at.join(to.ok()?).ok()?;
+    to.set_fragment(None);
+    // both fail only for URLs without a host, which http has
+    let _ = to.set_username("");
+    let _ = to.set_password(None);
+    matches!(to.scheme(), "http" | "https").then_some(to)
 }
 
 /// An answer that is not the wanted one.

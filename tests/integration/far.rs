@@ -549,6 +549,27 @@ fn a_container_without_an_account_says_what_to_set() {
     assert_refused(&said, 11, "set AZURE_STORAGE_ACCOUNT_NAME");
 }
 
+/// The thread of the requests panicked at a login, and nothing was read by http either.
+#[test]
+fn without_ca_certificates_http_is_read_and_https_says_what_it_needs() {
+    let (server, ..) = served();
+    let list = |url: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["--list", "-o", "timeout=1", url]);
+        run(command
+            .env("SSL_CERT_FILE", "/nonexistent")
+            .env("SSL_CERT_DIR", "/nonexistent"))
+    };
+    let rest = format!("127.0.0.1:{}/d/a.asdf", server.port());
+    for login in ["", "me:hush@"] {
+        let listed = list(&format!("http://{login}{rest}"));
+        assert_eq!(listed.code, 0, "{listed:?}");
+        let refused = list(&format!("https://{login}{rest}"));
+        assert_refused(&refused, 11, "SSL_CERT_FILE");
+        assert!(!refused.stderr.contains("panicked"), "{refused:?}");
+    }
+}
+
 /// The file was said to be damaged.
 #[test]
 fn a_server_that_goes_away_says_nothing_of_the_file_that_is_checked() {

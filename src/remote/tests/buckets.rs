@@ -142,18 +142,24 @@ fn a_listing_of_empty_pages_ends() {
     assert!(error.contains("name a longer prefix"), "{error}");
 }
 
-/// Where a bucket redirects, its URL is nobody's business.
+/// The token of a session and the key of an encrypted object were told.
 #[test]
-fn a_bucket_that_redirects_tells_no_url() {
+fn a_bucket_that_redirects_tells_nothing_secret() {
     let bytes = bytes(100_000);
     let target = server(&bytes, |request, answer| {
-        assert!(request.header("referer").is_none());
-        assert!(request.header("authorization").is_none());
+        let told = |name: &String| {
+            name == "referer" || name == "authorization" || name.starts_with("x-amz")
+        };
+        assert!(!request.headers.keys().any(told), "{:?}", request.headers);
         answer
     });
     let to = target.url("/elsewhere.asdf");
-    let stub = Stub::new(move |_| Answer::new(307, b"").with("Location", &to));
-    let object = bucket_of(&stub, &KEYS, options());
+    let stub = Stub::new(move |request| {
+        assert!(request.header("x-amz-security-token").is_some());
+        Answer::new(307, b"").with("Location", &to)
+    });
+    let token = ("AWS_SESSION_TOKEN", "verysecret");
+    let object = bucket_of(&stub, &[KEYS[0], KEYS[1], token], options());
     let object = object.open(&at("s3://pub/a.asdf")).unwrap();
     assert!(read_all(&*object, u64::MAX).unwrap() == bytes);
 }
