@@ -1,5 +1,6 @@
 //! Lists the objects below a prefix.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +20,9 @@ const PAGE: usize = 500;
 
 /// The elements that an object has in a page, and those with its name in them: of S3 and Google Cloud Storage, and of Azure.
 const ELEMENTS: [(&str, &str); 2] = [("Contents", "Key"), ("Blob", "Name")];
+
+/// What a page has that is not the last one.
+const MORE: &str = "<IsTruncated>true</IsTruncated>";
 
 /// The objects below a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -57,6 +61,11 @@ pub(super) async fn list(
     let mut seen = 0_usize;
     let mut patience = Patience::new(timeout);
     let mut token = None;
+    let mut tokens = HashSet::new();
+    let failed = |why: &str| RemoteError::Failed {
+        url: at.to_string(),
+        why: why.to_owned(),
+    };
     loop {
         let left_out = LeftOut::default();
         let page = match page(pages, prefix, token.clone(), &left_out, &patience).await {
@@ -69,16 +78,28 @@ pub(super) async fn list(
         patience.renew();
         let count = page.result.objects.len();
         seen = seen.saturating_add(count.max(PAGE));
-        listing.take(page.result.objects, &left_out.take(), prefix);
+        let left_out = left_out.take();
+        listing.take(page.result.objects, &left_out.keys, prefix);
         token = page.page_token;
-        if token.is_none() {
-            return Ok(listing);
-        }
-        if seen >= LISTED {
-            return Err(RemoteError::Failed {
-                url: at.to_string(),
-                why: format!("more than {LISTED} objects; name a longer prefix"),
-            });
+        match &token {
+            // what is missing would seem not to be there
+            None if left_out.more => {
+                return Err(failed(
+                    "the server has more objects, but does not say how to ask for them",
+                ));
+            }
+            None => return Ok(listing),
+            Some(token) if !tokens.insert(token.clone()) => {
+                return Err(failed(
+                    "the server sends the same page of its objects again",
+                ));
+            }
+            Some(_) if seen >= LISTED => {
+                return Err(failed(&format!(
+                    "more than {LISTED} objects; name a longer prefix"
+                )));
+            }
+            Some(_) => {}
         }
     }
 }
@@ -119,10 +140,19 @@ impl ObjectListing {
     }
 }
 
-/// The keys that a page has lost on its way to the store, which fails at the first that it does not like: one of them would hide all
-/// other objects. A request for a page takes this along.
+/// What of a page does not get to the store, which fails at the first key that it does not like: one of them would hide all other objects.
+/// A request for a page takes this along.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LeftOut(Arc<Mutex<Vec<String>>>);
+pub(super) struct LeftOut(Arc<Mutex<LeftOutOfPage>>);
+
+/// What of a page did not get to the store.
+#[derive(Debug, Default)]
+struct LeftOutOfPage {
+    /// The keys that it does not like.
+    keys: Vec<String>,
+    /// Whether S3 or Google Cloud Storage says that there are more objects.
+    more: bool,
+}
 
 impl LeftOut {
     /// The page without the objects whose keys the store does not like. Those that end in a slash only mark folders.
@@ -147,14 +177,14 @@ impl LeftOut {
             rest = behind;
         }
         kept.push_str(rest);
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(keys);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LeftOutOfPage {
+            keys,
+            more: kept.contains(MORE),
+        };
         kept.into_bytes()
     }
 
-    fn take(&self) -> Vec<String> {
+    fn take(&self) -> LeftOutOfPage {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -240,8 +270,8 @@ mod tests {
         let kept = left_out.filter(page(&all).into_bytes());
         assert_eq!(String::from_utf8(kept).unwrap(), page(&good));
         let want = ["a//b", "/a", "./a", "a/..", "b/\u{1}c", "a\tb", "\0", "./a"];
-        assert_eq!(left_out.take(), want);
-        assert_eq!(left_out.take(), Vec::<String>::new());
+        assert_eq!(left_out.take().keys, want);
+        assert!(left_out.take().keys.is_empty());
     }
 
     #[test]
@@ -251,7 +281,7 @@ mod tests {
         let kept = left_out.filter(page.as_bytes().to_vec());
         let want = "<Blobs><Blob><Name Encoded=\"true\">c</Name></Blob></Blobs>";
         assert_eq!(String::from_utf8(kept).unwrap(), want);
-        assert_eq!(left_out.take(), ["a//b"]);
+        assert_eq!(left_out.take().keys, ["a//b"]);
         for page in [
             "",
             "<Contents>",
@@ -265,6 +295,6 @@ mod tests {
             left_out.filter(b"<Contents>\xff".to_vec()),
             b"<Contents>\xff"
         );
-        assert!(left_out.take().is_empty());
+        assert!(left_out.take().keys.is_empty());
     }
 }

@@ -58,16 +58,17 @@ fn an_object_of_a_bucket_is_read_with_a_signature_or_without() {
     }
 }
 
-/// A page of a listing as S3 writes it.
-fn page(keys: &[&str], more: bool) -> Answer {
+/// A page of a listing as S3 writes it, and how the next one is asked for.
+fn page(keys: &[&str], next: Option<&str>) -> Answer {
+    let more = next.is_some();
     let mut text =
         format!("<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>{more}</IsTruncated>");
     for key in keys {
         let key = format!("<Key>{key}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified>");
         text = format!("{text}<Contents>{key}<ETag>&quot;x&quot;</ETag><Size>7</Size></Contents>");
     }
-    if more {
-        text += "<NextContinuationToken>next</NextContinuationToken>";
+    if let Some(next) = next.filter(|next| !next.is_empty()) {
+        text += &format!("<NextContinuationToken>{next}</NextContinuationToken>");
     }
     Answer::new(200, (text + "</ListBucketResult>").as_bytes())
 }
@@ -87,7 +88,7 @@ fn a_prefix_is_listed_page_by_page() {
         );
         match request.number {
             0 => Answer::new(503, b"<Code>SlowDown</Code>"),
-            1 => page(&["visit/a.asdf", "visit/deep/er/b c.asdf"], true),
+            1 => page(&["visit/a.asdf", "visit/deep/er/b c.asdf"], Some("next")),
             2 => Answer::new(500, b""),
             3 => {
                 assert!(
@@ -95,9 +96,9 @@ fn a_prefix_is_listed_page_by_page() {
                     "{}",
                     request.target
                 );
-                page(&["visit/x&amp;y.asdf"], true)
+                page(&["visit/x&amp;y.asdf"], Some("last"))
             }
-            _ => page(&["visit/z.asdf"], false),
+            _ => page(&["visit/z.asdf"], None),
         }
     });
     let remote = bucket_of(&stub, &KEYS, options());
@@ -122,9 +123,9 @@ fn a_prefix_is_listed_page_by_page() {
 #[test]
 fn a_key_that_no_url_leads_to_is_left_out_of_a_listing_and_told() {
     let stub = Stub::new(|request| match request.number {
-        0 => page(&["visit/a.asdf", "visit//b.asdf", "visit/c/"], true),
-        1 => page(&["visit/../d.asdf", "visit/e&#10;.asdf"], true),
-        _ => page(&["visit/f.asdf", "elsewhere/g.asdf"], false),
+        0 => page(&["visit/a.asdf", "visit//b.asdf", "visit/c/"], Some("next")),
+        1 => page(&["visit/../d.asdf", "visit/e&#10;.asdf"], Some("last")),
+        _ => page(&["visit/f.asdf", "elsewhere/g.asdf"], None),
     });
     let found = bucket_of(&stub, &KEYS, options());
     let found = found.list(&at("s3://pub/visit/")).unwrap();
@@ -136,10 +137,30 @@ fn a_key_that_no_url_leads_to_is_left_out_of_a_listing_and_told() {
 /// A server may say again and again that there is more.
 #[test]
 fn a_listing_of_empty_pages_ends() {
-    let stub = Stub::new(|_| page(&[], true));
+    let stub = Stub::new(|request| page(&[], Some(&request.number.to_string())));
     let error = bucket_of(&stub, &KEYS, options()).list(&at("s3://pub/"));
     let error = error.unwrap_err().to_string();
     assert!(error.contains("name a longer prefix"), "{error}");
+}
+
+/// Two thousand pages were asked for, all the same, and then a longer prefix.
+#[test]
+fn a_page_that_comes_again_ends_a_listing() {
+    let token = |request: &Request| if request.number % 2 == 0 { "a" } else { "b" };
+    let stub = Stub::new(move |request| page(&["x.asdf"], Some(token(request))));
+    let error = bucket_of(&stub, &KEYS, options()).list(&at("s3://pub/"));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("the same page"), "{error}");
+    assert_eq!(stub.requests().len(), 3);
+}
+
+/// A server that has listings of an older kind only seemed to have a thousand objects.
+#[test]
+fn a_listing_that_can_not_be_completed_is_an_error() {
+    let stub = Stub::new(|_| page(&["a.asdf", "b.asdf"], Some("")));
+    let error = bucket_of(&stub, &KEYS, options()).list(&at("s3://pub/"));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("has more objects"), "{error}");
 }
 
 /// The token of a session and the key of an encrypted object were told.
