@@ -123,6 +123,10 @@ fn told(url: String, refused: &UnwantedAnswer, is_bucket: bool) -> RemoteError {
                 "give user name and password in the URL, or get a new one if it was signed for a time"
             },
         },
+        200..=299 => RemoteError::Failed {
+            url,
+            why: format!("{why}, with all of the file where it sent parts before; try again later"),
+        },
         404 | 410 => RemoteError::Missing { url, why },
         412 => RemoteError::Changed { url, why },
         416 => RemoteError::Failed {

@@ -139,3 +139,18 @@ fn five_thousand_reads(honours: bool) {
     }
     assert!(stale > 100 && opened > 100, "{stale} {opened}");
 }
+
+/// It was only said that it answered 200, which is no fault to most people.
+#[test]
+fn a_server_that_no_longer_sends_parts_is_told_of() {
+    let bytes = bytes(MIB);
+    let all = bytes.clone();
+    let stub = server(&bytes, move |request, answer| match request.number {
+        0 => answer,
+        _ => Answer::new(200, &all).with("ETag", ETAG),
+    });
+    let object = open(&remote(), &stub).unwrap();
+    let error = object.read_exact_at(&mut [0; 9], 500_000).unwrap_err();
+    assert!(error.to_string().contains("all of the file"), "{error}");
+    assert_eq!(errno(&error), Some(5));
+}
