@@ -427,19 +427,21 @@ fn show_page(page: &[u8]) -> Result<Exit, Failure> {
 /// The absolute path of FILE, without symbolic links.
 fn resolve(file: &Path) -> Result<PathBuf, Failure> {
     let fail = |cause| Failure::reading(file, &Error::io(file.display().to_string(), cause));
-    let refuse = |why: &str| Failure::new(Exit::File, format!("{}: {why}", file.display()));
     let path = match file.canonicalize() {
         Err(cause) if cause.kind() == ErrorKind::NotFound => {
-            return Err(
-                advice::instead_of_missing(file).map_or_else(|| fail(cause), |why| refuse(&why))
-            );
+            return Err(advice::instead_of_missing(file)
+                .map_or_else(|| fail(cause), |why| Failure::new(Exit::File, why)));
         }
         path => path.map_err(fail)?,
     };
     if path.metadata().map_err(fail)?.is_file() {
         return Ok(path);
     }
-    Err(refuse("not a file; name the ASDF file itself"))
+    let why = "not a file; name the ASDF file itself";
+    Err(Failure::new(
+        Exit::File,
+        format!("{}: {why}", file.display()),
+    ))
 }
 
 /// Prints one line on standard error.

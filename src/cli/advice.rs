@@ -17,14 +17,18 @@ const COMMANDS: [(&str, &str); 9] = [
     ("version", "--version"),
 ];
 
-/// What a FILE that is not there may have been meant as.
+/// What is said of a FILE that is not there and may have been meant as something else. Of a URL, which may hold a password, only the
+/// scheme is named.
 pub(super) fn instead_of_missing(file: &Path) -> Option<String> {
-    let text = file.as_os_str().as_bytes();
-    if text.windows(3).any(|window| window == b"://") {
-        return Some("a URL of a kind that is not read: download it first".to_owned());
+    let text = file.to_string_lossy();
+    if let Some((scheme, _)) = text.split_once("://") {
+        let why = "a URL of a kind that is not read: download it first";
+        return Some(format!("{scheme}://…: {why}"));
     }
-    let command = COMMANDS.iter().find(|(word, _)| word.as_bytes() == text);
-    command.map(|(word, way)| format!("no such file, and no command `{word}`; {way} does that"))
+    let (word, way) = COMMANDS.iter().find(|(word, _)| *word == text)?;
+    Some(format!(
+        "{word}: no such file, and no command `{word}`; {way} does that"
+    ))
 }
 
 /// Names of files among arguments that were taken for flags because they begin with a dash.
@@ -44,7 +48,9 @@ mod tests {
     #[test]
     fn urls_and_commands_are_known() {
         let advice = |file| instead_of_missing(Path::new(file));
-        assert!(advice("ftp://x.org/a.asdf").is_some_and(|why| why.contains("download")));
+        let of_url = advice("ftp://me:secret@x.org/a.asdf?secret").unwrap();
+        assert!(of_url.contains("ftp://…") && of_url.contains("download"));
+        assert!(!of_url.contains("secret"), "{of_url}");
         assert!(advice("list").is_some_and(|why| why.ends_with("--list does that")));
         assert_eq!(advice("nope.asdf"), None);
     }
