@@ -1,6 +1,7 @@
 //! The files that arguments name: each file itself, and the ASDF files in a directory and below it.
 
 use std::fmt::Display;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::exit::{Exit, Failure};
@@ -33,9 +34,9 @@ fn unfound(path: PathBuf, why: &dyn Display) -> (PathBuf, Result<(), Failure>) {
 
 /// Adds the files in a directory and below it whose names match, and a failure for each that can't be looked at.
 fn below(directory: &Path, names: &Match, out: &mut Vec<(PathBuf, Result<(), Failure>)>) {
-    let mut entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries.flatten().collect::<Vec<_>>(),
-        Err(error) => return out.push(unfound(directory.to_owned(), &error)),
+    let (mut entries, read) = match std::fs::read_dir(directory) {
+        Ok(entries) => before_error(entries),
+        Err(error) => (Vec::new(), Err(error)),
     };
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
@@ -49,6 +50,19 @@ fn below(directory: &Path, names: &Match, out: &mut Vec<(PathBuf, Result<(), Fai
             Err(error) => out.push(unfound(path, &error)),
         }
     }
+    if let Err(error) = read {
+        out.push(unfound(directory.to_owned(), &error));
+    }
+}
+
+/// What comes before the first error, and that error: of what would come behind it, nothing is known.
+fn before_error<T>(all: impl IntoIterator<Item = io::Result<T>>) -> (Vec<T>, io::Result<()>) {
+    let mut found = Vec::new();
+    let read = all.into_iter().try_for_each(|one| {
+        found.push(one?);
+        Ok(())
+    });
+    (found, read)
 }
 
 #[cfg(test)]
@@ -69,6 +83,15 @@ mod tests {
         let found: Vec<_> = found.into_iter().map(|(path, _)| path).collect();
         let want = ["a.asdf", "b/a.asdf", "c.asdf", "b/x.txt"].map(|name| root.join(name));
         assert_eq!(found, want);
+    }
+
+    /// The rest of a directory was passed over in silence, and what was checked before it was all that there seemed to be.
+    #[test]
+    fn a_directory_whose_listing_breaks_off_is_told_of() {
+        let names = [Ok("a"), Err(io::ErrorKind::TimedOut.into()), Ok("b")];
+        let (found, read) = before_error(names);
+        assert_eq!(found, ["a"]);
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     /// As if all of it were in order, nothing was said of a directory in which files have other names.
