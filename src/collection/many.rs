@@ -23,8 +23,10 @@ use crate::vfs::{
     self, Attr, ClosedFile, Error, FileKind, Kernel, Losses, Node, Result, Vfs, VfsOptions, locked,
 };
 
-/// A file that could not be read is tried again after so long.
+/// A file that could not be read is tried again after so long at the earliest,
 const RETRY: Duration = Duration::from_secs(1);
+/// and after so many times the time that the attempt took: a server that does not answer must not be waited for at each use.
+const RETRY_PAUSE: u32 = 2;
 
 /// Many files.
 pub struct Many {
@@ -81,8 +83,8 @@ impl Many {
                 self.members.close(item);
             }
             // the reason may be gone although the file is the same, such as a lack of descriptors
-            Resolved::Unreadable { stat, since, .. }
-                if self.has_changed(item, &stat)? || since.elapsed() > RETRY =>
+            Resolved::Unreadable { stat, until, .. }
+                if self.has_changed(item, &stat)? || Instant::now() > until =>
             {
                 self.members.forget(item, &slot);
             }
@@ -121,6 +123,7 @@ impl Many {
         let way = self.way(item)?;
         let path = self.contents.file(way.clone());
         let path = path.map_err(|error| failed(&way, error))?;
+        let begun = Instant::now();
         let mut opened = (self.opener)(&path, Arc::clone(&kernel));
         if opened.as_ref().is_err_and(|failed| failed.lacking) {
             self.members.close_idle();
@@ -135,9 +138,11 @@ impl Many {
             Err(Unopened { why, .. }) => {
                 // perhaps because it is gone
                 self.look_at(item)?;
-                let since = Instant::now();
+                let pause = begun.elapsed().saturating_mul(RETRY_PAUSE).max(RETRY);
+                let now = Instant::now();
+                let until = now.checked_add(pause).unwrap_or(now);
                 let why = why.into();
-                return Ok(Resolved::Unreadable { why, stat, since });
+                return Ok(Resolved::Unreadable { why, stat, until });
             }
         };
         let stat = vfs.stat();

@@ -35,8 +35,8 @@ pub(super) enum Resolved {
         why: Arc<str>,
         /// The attributes of the file from before the attempt to open it.
         stat: Stat,
-        /// When that attempt failed.
-        since: Instant,
+        /// Until when it is not tried again, as long as these stay the same.
+        until: Instant,
     },
     /// A directory of the collection.
     Directory,

@@ -683,6 +683,35 @@ fn a_bucket_is_shown_as_directories() {
     );
 }
 
+/// Each use of a file of a bucket waited for `-o timeout`, once a second had passed since the last attempt.
+#[test]
+fn a_file_of_a_bucket_whose_server_hangs_is_not_waited_for_at_each_use() {
+    if !can_mount() {
+        return;
+    }
+    let server = Server::new();
+    server.put("/pub/x/a.asdf", sample(0).bytes());
+    server.hang(Some("/pub/x/a.asdf"));
+    let mut command = Command::new(PROGRAM);
+    command
+        .env("AWS_ENDPOINT_URL", server.origin())
+        .env("AWS_ALLOW_HTTP", "true")
+        .env("AWS_REGION", "us-east-1")
+        .args(["-o", "no-sign-request,timeout=3"]);
+    let mount = Mount::by(&mut command, Path::new("s3://pub/x/"));
+    let status = || mount.text("a.asdf/info/status");
+    assert!(status().contains("-o timeout="), "{}", status());
+    let (asked, failed) = (server.state().requests.len(), Instant::now());
+    while failed.elapsed() < Duration::from_millis(1500) {
+        status();
+    }
+    assert_eq!(server.state().requests.len(), asked);
+    server.hang(None);
+    eventually("it is tried again", || {
+        mount.read("a.asdf/tree.yaml").is_ok()
+    });
+}
+
 /// When a file was changed, in seconds.
 fn changed_at(meta: &fs::Metadata) -> u64 {
     let since = meta
