@@ -164,9 +164,17 @@ impl Items {
         Some(self.get(item)?.kind)
     }
 
-    /// The directory that an item is in.
-    pub(super) fn parent(&self, item: Item) -> Option<Item> {
-        Some(self.get(item)?.parent)
+    /// Of what is in a directory, the item itself, or the directory that it lies below.
+    pub(super) fn within(&self, directory: Item, item: Item) -> Option<Item> {
+        let mut at = item;
+        while at != Item::ROOT {
+            let parent = self.get(at)?.parent;
+            if parent == directory {
+                return Some(at);
+            }
+            at = parent;
+        }
+        None
     }
 
     /// The name of an item in its directory.
@@ -254,6 +262,10 @@ mod tests {
         assert_ne!(of(Item::ROOT, ItemKind::Member, "a.asdf"), file);
         assert_eq!(items.path(file), Some(PathBuf::from("sub/a.asdf")));
         assert_eq!(items.path(Item::ROOT), Some(PathBuf::new()));
+        let within = |directory, item| items.within(directory, item);
+        assert_eq!(within(sub, file), Some(file));
+        assert_eq!(within(Item::ROOT, file), Some(sub));
+        assert_eq!(within(file, sub).or(within(file, file)), None);
         assert_eq!(items.kind(sub), Some(ItemKind::Directory));
         assert_eq!(items.path(Item(99)), None);
         let name = |name: &'static str| (OsStr::new(name), ItemKind::Member);

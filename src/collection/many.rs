@@ -1,6 +1,6 @@
 //! Many files: looking names up, and opening members.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -285,20 +285,23 @@ impl Many {
         let shown = entries.iter().filter(|entry| !report::takes(item, entry.0));
         let mut items = self.items();
         let listed = items.of_all(item, shown);
-        let mut missing: HashSet<Item> = open
-            .into_iter()
-            .filter(|member| items.parent(*member) == Some(item))
-            .collect();
+        let mut missing: HashMap<Item, Vec<Item>> = HashMap::new();
+        for member in open {
+            if let Some(found) = items.within(item, member) {
+                missing.entry(found).or_default().push(member);
+            }
+        }
         drop(items);
         for found in &listed {
             if missing.is_empty() {
                 break;
             }
-            if missing.remove(found) {
+            // of what lies deeper, nothing is known
+            if missing.remove(found).is_some_and(|open| open == [*found]) {
                 self.members.note_there(*found);
             }
         }
-        for gone in missing {
+        for gone in missing.into_values().flatten() {
             self.note_gone(gone);
         }
         Ok(Handle::Items(listed))

@@ -314,10 +314,16 @@ fn a_file_that_is_removed_is_closed_when_that_is_noticed() {
         mount.names("");
         open_files(&mount, dir.path()) == 3
     });
+    // the space of a directory that was removed stayed taken
     fs::remove_dir_all(dir.path().join("sub")).unwrap();
+    eventually("a listing of what it was in closes all", || {
+        mount.names("");
+        open_files(&mount, dir.path()) == 1
+    });
+    fs::remove_file(dir.path().join("b.asdf")).unwrap();
     eventually("the report closes all", || {
         mount.text(".asdf-mount/status");
-        open_files(&mount, dir.path()) == 1
+        open_files(&mount, dir.path()) == 0
     });
 }
 
