@@ -16,6 +16,7 @@ use rustix::fs::{FileType, OFlags, RawDir};
 
 use super::item::ItemKind;
 use super::listing::Listing;
+use super::many::is_lack;
 use crate::save::{Beneath, FilePath};
 use crate::source::Stat;
 
@@ -233,10 +234,14 @@ impl Contents {
             }
             let kind = match entry.file_type() {
                 FileType::RegularFile if names.has(name) => Some(ItemKind::Member),
-                // what is mounted there is not shown, and neither is what can't be looked at
-                FileType::Directory | FileType::Unknown => {
-                    let found = self.look_at(&relative.join(name));
-                    found.ok().map(|stat| ItemKind::of(&stat))
+                // what is mounted there is not shown
+                kind @ (FileType::Directory | FileType::Unknown) => {
+                    match self.look_at(&relative.join(name)) {
+                        Ok(stat) => Some(ItemKind::of(&stat)),
+                        Err(error) if is_lack(&error) => return Err(error),
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                        Err(_) => (kind == FileType::Directory).then_some(ItemKind::Directory),
+                    }
                 }
                 _ => None,
             };

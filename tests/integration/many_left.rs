@@ -304,3 +304,39 @@ fn a_lack_of_descriptors_says_nothing_of_a_file() {
             .unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }
+
+/// If one was left, only the directory that was listed could be opened, and those in it were left out.
+#[test]
+fn a_lack_of_descriptors_leaves_nothing_out_of_a_listing() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a/x.asdf", "b/y.asdf", "c.asdf"]);
+    let mount = Mount::new(dir.path(), &[]);
+    let daemon = daemons_of(&mount.dir)[0];
+    let used = fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().count();
+    let daemon = Pid::from_raw(daemon).unwrap();
+    let names = || -> io::Result<Vec<_>> {
+        let entries = fs::read_dir(&mount.dir)?;
+        entries.map(|entry| Ok(entry?.file_name())).collect()
+    };
+    let (mut lacks, mut lists) = (0, 0);
+    for limit in 3..used + 16 {
+        let limit = Rlimit {
+            current: Some(limit.try_into().unwrap()),
+            ..getrlimit(Resource::Nofile)
+        };
+        prlimit(Some(daemon), Resource::Nofile, limit).unwrap();
+        match names() {
+            Ok(names) => {
+                assert_eq!(names.len(), 3, "{names:?}");
+                lists += 1;
+            }
+            Err(error) => {
+                assert!(is_lack(&error), "{error}");
+                lacks += 1;
+            }
+        }
+    }
+    assert!(lacks > 0 && lists > 0, "{lacks} {lists}");
+}
