@@ -38,6 +38,7 @@ mod object;
 mod open;
 mod parts;
 mod pieces;
+mod redirect;
 #[cfg(test)]
 mod tests;
 

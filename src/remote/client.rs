@@ -4,9 +4,6 @@
 //! An answer in parts gets the length that its `Content-Range` says, if it comes without one. An answer that is not one of
 //! parts becomes an error here, with its status, before its body is read: it may be a whole file, or an error page of any
 //! length.
-//!
-//! Redirects are followed here, too: the client knows of some headers only that they are secret, and a bucket has others, such as the token
-//! of a session.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -27,17 +24,16 @@ use object_store::path::Path;
 use object_store::{
     ClientConfigKey, ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig,
 };
-use reqwest::header::{
-    AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, HeaderName, IF_MATCH, LOCATION, RANGE,
-};
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, RANGE};
 use reqwest::redirect::Policy;
-use reqwest::{Method, Url};
 
 use super::RemoteOptions;
 use super::credentials::Profile;
 use super::error::RemoteError;
 use super::listing::LeftOut;
 use super::location::{Address, Cloud, Location, Login};
+use super::redirect;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -51,12 +47,6 @@ const PAGE_WAIT: Duration = Duration::from_secs(1);
 
 /// The longest code of an error that is shown, in bytes.
 const CODE_LIMIT: usize = 64;
-
-/// How often one request is redirected.
-const REDIRECTS: usize = 10;
-
-/// The headers that another server gets to which a server redirects.
-const TOLD_ELSEWHERE: [HeaderName; 2] = [RANGE, IF_MATCH];
 
 const AGENT: &str = concat!("asdf-mount/", env!("CARGO_PKG_VERSION"));
 
@@ -402,7 +392,7 @@ impl Checked {
     async fn execute(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let wants_part = request.headers().contains_key(RANGE);
         let left_out = request.extensions().get::<LeftOut>().cloned();
-        let mut response = self.follow(request).await?;
+        let mut response = redirect::follow(&self.client, self.login.as_ref(), request).await?;
         let status = response.status().as_u16();
         if status == 206 {
             check_part(response.headers_mut())?;
@@ -437,52 +427,6 @@ impl Checked {
             UnwantedAnswer { status, len, code },
         ))
     }
-}
-
-impl Checked {
-    /// Makes a request, and again where the server redirects it. What is for this server alone, such as a login, a signature, or the token
-    /// of a session, no other one gets.
-    async fn follow(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let unusable = |_| senseless("not a URL".to_owned());
-        let (mut head, body) = request.into_parts();
-        let mut at = Url::parse(&head.uri.to_string()).map_err(unusable)?;
-        if let Some(login) = &self.login {
-            head.headers.insert(AUTHORIZATION, login.clone());
-        }
-        for _ in 0..=REDIRECTS {
-            let request = HttpRequest::from_parts(head.clone(), body.clone());
-            let response = self.client.execute(request).await?;
-            let only_reads = matches!(head.method, Method::GET | Method::HEAD);
-            let Some(to) = redirected(&at, &response).filter(|_| only_reads) else {
-                return Ok(response);
-            };
-            if to.origin() != at.origin() {
-                let told = TOLD_ELSEWHERE.into_iter();
-                let told = told.filter_map(|name| Some((name.clone(), head.headers.remove(name)?)));
-                head.headers = told.collect();
-            }
-            let uri = to.as_str().parse();
-            head.uri = uri.map_err(|_| senseless("it redirects to no URL".to_owned()))?;
-            at = to;
-        }
-        Err(senseless(format!(
-            "the server redirects more than {REDIRECTS} times"
-        )))
-    }
-}
-
-/// Where an answer redirects, if it does.
-fn redirected(at: &Url, response: &HttpResponse) -> Option<Url> {
-    if !matches!(response.status().as_u16(), 301..=303 | 307 | 308) {
-        return None;
-    }
-    let to = str::from_utf8(response.headers().get(LOCATION)?.as_bytes());
-    let mut to = at.join(to.ok()?).ok()?;
-    to.set_fragment(None);
-    // both fail only for URLs without a host, which http has
-    let _ = to.set_username("");
-    let _ = to.set_password(None);
-    matches!(to.scheme(), "http" | "https").then_some(to)
 }
 
 /// An answer that is not the wanted one.
@@ -522,7 +466,7 @@ fn part_len(range: &str) -> Option<u64> {
 }
 
 /// The error that an answer makes no sense, which no further attempt helps against.
-fn senseless(why: String) -> HttpError {
+pub(super) fn senseless(why: String) -> HttpError {
     HttpError::new(HttpErrorKind::Decode, std::io::Error::other(why))
 }
 
