@@ -68,7 +68,7 @@ fn page(keys: &[&str], next: Option<&str>) -> Answer {
         text = format!("{text}<Contents>{key}<ETag>&quot;x&quot;</ETag><Size>7</Size></Contents>");
     }
     if let Some(next) = next.filter(|next| !next.is_empty()) {
-        text += &format!("<NextContinuationToken>{next}</NextContinuationToken>");
+        text = format!("{text}<NextContinuationToken>{next}</NextContinuationToken>");
     }
     Answer::new(200, (text + "</ListBucketResult>").as_bytes())
 }
@@ -146,7 +146,7 @@ fn a_listing_of_empty_pages_ends() {
 /// Two thousand pages were asked for, all the same, and then a longer prefix.
 #[test]
 fn a_page_that_comes_again_ends_a_listing() {
-    let token = |request: &Request| if request.number % 2 == 0 { "a" } else { "b" };
+    let token = |request: &Request| ["a", "b"][request.number % 2];
     let stub = Stub::new(move |request| page(&["x.asdf"], Some(token(request))));
     let error = bucket_of(&stub, &KEYS, options()).list(&at("s3://pub/"));
     let error = error.unwrap_err().to_string();
