@@ -114,8 +114,22 @@ pub type Opener = dyn Fn(&FilePath, Arc<Kernel>) -> Result<Vfs, Unopened> + Send
 pub struct Unopened {
     /// Why.
     pub why: String,
-    /// Whether the system lacked descriptors or memory: then the file itself may be sound.
-    pub lacking: bool,
+    /// The error, if it is one of the library's.
+    pub cause: Option<Library>,
+}
+
+impl Unopened {
+    /// Whether the system lacked descriptors or memory.
+    fn is_lack(&self) -> bool {
+        self.cause.as_ref().is_some_and(is_lack)
+    }
+
+    /// The error, if it tells nothing of what is in the file, which may be sound: the disk or the server has failed.
+    fn outer_cause(self) -> Option<Library> {
+        let is_outer =
+            |error: &Library| matches!(error, Library::Io { .. } | Library::Stale { .. });
+        self.cause.filter(is_outer)
+    }
 }
 
 /// Whether an error says that there are no descriptors left, for this process or all, or no memory.

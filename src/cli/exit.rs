@@ -5,7 +5,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::collection::is_lack;
 use crate::error::Error;
 
 /// How the program ends.
@@ -91,12 +90,12 @@ pub(super) struct Failure {
     pub(super) exit: Exit,
     /// What, where, what to do.
     pub(super) message: String,
-    /// Whether there were no descriptors left.
+    /// The error of reading a file that it is, if it is one.
     #[cfg_attr(
         not(feature = "fuse"),
         expect(dead_code, reason = "only a mount of many files asks")
     )]
-    pub(super) lacking: bool,
+    pub(super) cause: Option<Error>,
 }
 
 impl Failure {
@@ -104,7 +103,7 @@ impl Failure {
         Self {
             exit,
             message: message.into(),
-            lacking: false,
+            cause: None,
         }
     }
 
@@ -133,7 +132,7 @@ impl Failure {
             _ => "",
         };
         Self {
-            lacking: is_lack(error),
+            cause: Some(error.clone()),
             ..Self::of(exit, path, format!("{why}{advice}"))
         }
     }

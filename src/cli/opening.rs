@@ -77,7 +77,7 @@ pub(super) fn opener(
     Box::new(move |path, kernel| {
         let failed = |error: Error| Unopened {
             why: error_of(path.whole(), &error),
-            lacking: is_lack(&error),
+            cause: Some(error),
         };
         let sandbox = || shared_sandbox(&known, path, options.allow_external.as_deref());
         let how = Opening {
@@ -90,8 +90,8 @@ pub(super) fn opener(
         };
         let vfs = how.open_member().map_err(|failure| {
             let why = failure.about(path.whole()).to_owned();
-            let lacking = failure.lacking;
-            Unopened { why, lacking }
+            let cause = failure.cause;
+            Unopened { why, cause }
         })?;
         for finding in &vfs.snapshot().layout().findings {
             debug!("{}: {}", path.whole().display(), finding.error);

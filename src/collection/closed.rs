@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use super::handle::Handle;
 use super::item::{Inode, Item};
-use super::many::{Many, behind};
+use super::many::{Many, behind, unknown};
 use super::members::Resolved;
 use crate::error::Error as Library;
 use crate::source::{PooledBuf, Source, Stat};
-use crate::vfs::{self, Access, Attr, ClosedFile, Node, Opened, Result, Vfs};
+use crate::vfs::{self, Access, Attr, ClosedFile, Error, Node, Opened, Result, Vfs};
 
 /// `tree.yaml` of a closed member, open for reading. When the member is opened, for this file or for another reason, this becomes a handle
 /// of the member like any other.
@@ -158,7 +158,10 @@ impl Many {
                 None => match self.part(item)? {
                     // it has been opened since
                     Resolved::Member(vfs) => vfs.lookup(node, name).ok(),
-                    part => self.attr(&part, *inside).ok(),
+                    part => match self.attr(&part, *inside) {
+                        Err(Error::NotFound) => None,
+                        attr => Some(attr.unwrap_or_else(|_| unknown(*inside))),
+                    },
                 },
             };
             if attr.is_some_and(|attr| add(at, name, item, &attr)) {
@@ -198,8 +201,12 @@ impl Many {
         &self,
         tree: &'a ClosedTree,
     ) -> Result<(&'a Arc<Vfs>, &'a vfs::Handle)> {
-        if tree.opened.get().is_none() {
-            self.part(tree.item)?;
+        if tree.opened.get().is_none()
+            && let Resolved::Unreadable {
+                cause: Some(cause), ..
+            } = self.part(tree.item)?
+        {
+            return Err(cause.into());
         }
         tree.opened().ok_or_else(|| {
             let why = "the file has changed since this was opened: open it again".to_owned();

@@ -125,24 +125,28 @@ impl Many {
         let path = path.map_err(|error| failed(&way, error))?;
         let begun = Instant::now();
         let mut opened = (self.opener)(&path, Arc::clone(&kernel));
-        if opened.as_ref().is_err_and(|failed| failed.lacking) {
+        if opened.as_ref().is_err_and(Unopened::is_lack) {
             self.members.close_idle();
             opened = (self.opener)(&path, kernel);
         }
         let mut vfs = match opened {
             Ok(vfs) => vfs,
-            Err(Unopened { lacking: true, .. }) => {
+            Err(unopened) if unopened.is_lack() => {
                 let place = path.whole().display().to_string();
                 return Err(Library::io(place, rustix::io::Errno::MFILE.into()).into());
             }
-            Err(Unopened { why, .. }) => {
+            Err(unopened) => {
                 // perhaps because it is gone
                 self.look_at(item)?;
                 let pause = begun.elapsed().saturating_mul(RETRY_PAUSE).max(RETRY);
                 let now = Instant::now();
                 let until = now.checked_add(pause).unwrap_or(now);
-                let why = why.into();
-                return Ok(Resolved::Unreadable { why, stat, until });
+                return Ok(Resolved::Unreadable {
+                    why: unopened.why.as_str().into(),
+                    stat,
+                    cause: unopened.outer_cause(),
+                    until,
+                });
             }
         };
         let stat = vfs.stat();
@@ -341,7 +345,7 @@ impl Many {
             let attr = match self.look_there(&way, kind) {
                 Ok(stat) => self.item_attr(kind, &stat),
                 Err(Error::NotFound) => continue,
-                Err(_) => unknown(),
+                Err(_) => unknown(Node::Root),
             };
             if let Some(name) = way.file_name()
                 && add(at, name, *item, &attr)
@@ -395,9 +399,7 @@ impl Many {
 
     /// The attributes of a node of the report, or of a member that can't be read.
     pub(super) fn attr(&self, part: &Resolved, node: Node) -> Result<Attr> {
-        if !report::has(part, node) {
-            return Err(Error::NotFound);
-        }
+        report::check(part, node)?;
         let kind = vfs::kind(node);
         let stat = match part {
             Resolved::Unreadable { stat, .. } => *stat,
@@ -484,12 +486,12 @@ impl Many {
     }
 }
 
-/// The attributes of an item that can't be looked at. They allow nothing and may not be kept, so that the kernel asks again at the next
-/// use, and gets the error.
-fn unknown() -> Attr {
+/// The attributes of a file or directory of an item that can't be looked at. They allow nothing and may not be kept, so that the kernel asks
+/// again at the next use, and gets the error.
+pub(super) fn unknown(node: Node) -> Attr {
     Attr {
-        node: Node::Root,
-        kind: FileKind::Directory,
+        node,
+        kind: vfs::kind(node),
         size: 0,
         perm: 0,
         nlink: 1,

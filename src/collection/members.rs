@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::closed::ClosedTree;
 use super::item::{Inode, Item};
+use crate::error::Error as Library;
 use crate::source::{Stat, len_u64};
 use crate::vfs::{ClosedFile, Losses, Node, Remains, Result, Vfs, locked};
 
@@ -35,6 +36,8 @@ pub(super) enum Resolved {
         why: Arc<str>,
         /// The attributes of the file from before the attempt to open it.
         stat: Stat,
+        /// The error, if the disk or the server has failed: then it is not known what is in the file.
+        cause: Option<Library>,
         /// Until when it is not tried again, as long as these stay the same.
         until: Instant,
     },

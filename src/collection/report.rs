@@ -11,7 +11,7 @@ use super::many::{Many, failed, is_lack, is_owner};
 use super::members::Resolved;
 use crate::error::{printable, printable_bytes};
 use crate::source::len_u64;
-use crate::vfs::{self, Error, Node, Result, Text};
+use crate::vfs::{self, ClosedFile, Error, Node, Result, Text};
 
 /// The directory with what there is to say of the collection.
 pub const NAME: &str = ".asdf-mount";
@@ -24,6 +24,8 @@ const REPORT: [(&str, Node); 2] = [("status", STATUS), ("files.tsv", FILES)];
 /// What is in a member that can't be read, and in its `info/`.
 const UNREADABLE: [(&str, Node); 1] = [("info", Node::Info)];
 const INFO: [(&str, Node); 1] = [("status", Node::Status)];
+/// What is in one of which it is not known what is in it.
+const TREE: (&str, Node) = (ClosedFile::TREE_NAME, Node::TREE);
 /// What is said of a file of a bucket whose name can't be shown.
 const LEFT_OUT: &str = "left out, because no file can be called so";
 /// The most lines of a kind in the status.
@@ -34,12 +36,17 @@ pub(super) fn takes(directory: Item, name: &OsStr) -> bool {
     directory == Item::ROOT && name == NAME
 }
 
-/// Whether that node is there.
-pub(super) fn has(part: &Resolved, node: Node) -> bool {
+/// Checks that a node is there.
+///
+/// # Errors
+/// [`Error::NotFound`]; of a member, why it is not known what is there.
+pub(super) fn check(part: &Resolved, node: Node) -> Result<()> {
     match part {
-        Resolved::Report => matches!(node, Node::Root | STATUS | FILES),
-        Resolved::Unreadable { .. } => matches!(node, Node::Root | Node::Info | Node::Status),
-        Resolved::Directory | Resolved::Member(_) => false,
+        Resolved::Report if matches!(node, Node::Root | STATUS | FILES) => Ok(()),
+        Resolved::Unreadable { .. } if matches!(node, Node::Root | Node::Info | Node::Status) => {
+            Ok(())
+        }
+        _ => Err(absent(part)),
     }
 }
 
@@ -47,6 +54,10 @@ pub(super) fn has(part: &Resolved, node: Node) -> bool {
 pub(super) fn names(part: &Resolved, node: Node) -> Result<Vec<(&'static str, Node)>> {
     match (part, node) {
         (Resolved::Report, Node::Root) => Ok(REPORT.to_vec()),
+        // what searches for a text is not to take the file for one that has none
+        (Resolved::Unreadable { cause: Some(_), .. }, Node::Root) => {
+            Ok([&UNREADABLE[..], &[TREE]].concat())
+        }
         (Resolved::Unreadable { .. }, Node::Root) => Ok(UNREADABLE.to_vec()),
         (Resolved::Unreadable { .. }, Node::Info) => Ok(INFO.to_vec()),
         _ => Err(Error::NotDirectory),
@@ -57,7 +68,21 @@ pub(super) fn names(part: &Resolved, node: Node) -> Result<Vec<(&'static str, No
 pub(super) fn find(part: &Resolved, node: Node, name: &OsStr) -> Result<Node> {
     let mut names = names(part, node)?.into_iter();
     let found = names.find(|(known, _)| name == *known);
-    found.map(|(_, node)| node).ok_or(Error::NotFound)
+    match found {
+        Some((_, found)) => check(part, found).map(|()| found),
+        None if node == Node::Root => Err(absent(part)),
+        None => Err(Error::NotFound),
+    }
+}
+
+/// Why something that a member or the report may have is not there: nothing else is known of a member whose disk or server has failed.
+fn absent(part: &Resolved) -> Error {
+    match part {
+        Resolved::Unreadable {
+            cause: Some(cause), ..
+        } => cause.clone().into(),
+        _ => Error::NotFound,
+    }
 }
 
 impl Many {
@@ -73,7 +98,7 @@ impl Many {
             }
             (Resolved::Unreadable { why, .. }, Node::Status) => Ok(status_of(why)),
             (_, Node::Root | Node::Info) => Err(Error::IsDirectory),
-            _ => Err(Error::NotFound),
+            _ => Err(absent(part)),
         }
     }
 

@@ -699,11 +699,19 @@ fn a_file_of_a_bucket_whose_server_hangs_is_not_waited_for_at_each_use() {
         .env("AWS_REGION", "us-east-1")
         .args(["-o", "no-sign-request,timeout=3"]);
     let mount = Mount::by(&mut command, Path::new("s3://pub/x/"));
-    let status = || mount.text("a.asdf/info/status");
-    assert!(status().contains("-o timeout="), "{}", status());
+    let text = mount.path("a.asdf/tree.yaml");
+    // a search would have passed it by: there was no such file
+    let unread = || errno(fs::read(&text));
+    assert_eq!(unread(), Some(Errno::TIMEDOUT));
     let (asked, failed) = (server.state().requests.len(), Instant::now());
+    assert_eq!(mount.names("a.asdf"), ["info", "tree.yaml"]);
+    let status = mount.text("a.asdf/info/status");
+    assert!(status.contains("-o timeout="), "{status}");
+    let search = run(Command::new("grep").args(["-r", "n: 0"]).arg(&mount.dir));
+    assert_eq!(search.code, 2, "{search:?}");
+    assert!(search.stderr.contains("a.asdf/tree.yaml: "), "{search:?}");
     while failed.elapsed() < Duration::from_millis(1500) {
-        status();
+        assert_eq!(unread(), Some(Errno::TIMEDOUT));
     }
     assert_eq!(server.state().requests.len(), asked);
     server.hang(None);
