@@ -171,6 +171,7 @@ impl Clients {
         match cloud {
             Cloud::Amazon => {
                 let (builder, guesses) = self.amazon(name).await?;
+                check_endpoint(&builder)?;
                 let keys = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::Region];
                 let origin = keys.map(|key| builder.get_config_value(&key));
                 let builder = builder.with_http_connector(connector).with_retry(retries);
@@ -286,6 +287,18 @@ fn not_made(store: &'static str, why: String) -> object_store::Error {
         store,
         source: why.into(),
     }
+}
+
+/// Checks that requests may be made to the endpoint of a bucket, which the client would refuse without a reason.
+fn check_endpoint(builder: &AmazonS3Builder) -> object_store::Result<()> {
+    let value = |key| builder.get_config_value(&key).unwrap_or_default();
+    let endpoint = value(AmazonS3ConfigKey::Endpoint);
+    let allowed = value(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
+    if endpoint.starts_with("http://") && allowed != "true" {
+        let why = "the endpoint is one of http, where others can read and change what is sent; AWS_ALLOW_HTTP=true allows it";
+        return Err(not_made("S3", why.to_owned()));
+    }
+    Ok(())
 }
 
 /// The store makes no request again: [`Patience`](super::failure::Patience) does, which knows the deadline.

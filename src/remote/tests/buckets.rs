@@ -163,6 +163,16 @@ fn a_listing_that_can_not_be_completed_is_an_error() {
     assert!(error.contains("has more objects"), "{error}");
 }
 
+/// All that was said, after four seconds, was that the scheme of a URL was not allowed.
+#[test]
+fn an_endpoint_of_http_has_to_be_allowed() {
+    let stub = Stub::new(|_| Answer::new(404, b""));
+    let remote = bucket_of(&stub, &[("AWS_ALLOW_HTTP", "false")], options());
+    let error = remote.open(&at("s3://pub/a.asdf")).map(drop).unwrap_err();
+    assert!(error.to_string().contains("AWS_ALLOW_HTTP"), "{error}");
+    assert!(stub.requests().is_empty());
+}
+
 /// The token of a session and the key of an encrypted object were told.
 #[test]
 fn a_bucket_that_redirects_tells_nothing_secret() {
