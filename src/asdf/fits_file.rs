@@ -141,12 +141,25 @@ impl Snapshot {
     /// The path of an array or table in the tree.
     #[must_use]
     pub fn subject_path(&self, subject: Subject) -> String {
+        let path = |(paths, place): (&Paths, PlaceId)| paths.path(place);
+        self.place_of(subject).map(path).unwrap_or_default()
+    }
+
+    /// Whether a list of all arrays and tables names the file of one: not a file with a long path, if all paths of the tree are too long
+    /// together.
+    #[must_use]
+    pub fn is_subject_listed(&self, subject: Subject) -> bool {
+        let place = self.place_of(subject);
+        place.is_some_and(|(paths, place)| paths.listed(place).is_some())
+    }
+
+    /// Where an array or table stands.
+    fn place_of(&self, subject: Subject) -> Option<(&Paths, PlaceId)> {
         let place = match subject {
             Subject::Array(i) => self.arrays().get(i).map(Array::home),
             Subject::Table(place) => Some(place),
         };
-        let path = |(paths, place): (&Paths, PlaceId)| paths.path(place);
-        self.paths().zip(place).map(path).unwrap_or_default()
+        Some((self.paths()?, place?))
     }
 
     /// The FITS file of an array or a table.

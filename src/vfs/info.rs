@@ -231,7 +231,12 @@ fn fits_tsv(state: &State) -> Text {
             Ok(file) => {
                 let why = state.why_unreadable(subject).unwrap_or_default();
                 match state.fits_path(subject) {
-                    Some(shown) => text.row([&*path, &shown, &file.len().to_string(), &why]),
+                    Some(mut shown) => {
+                        if !snapshot.is_subject_listed(subject) {
+                            "-".clone_into(&mut shown);
+                        }
+                        text.row([&*path, &shown, &file.len().to_string(), &why]);
+                    }
                     None => text.row([&*path, "-", "-", "its name would be too long"]),
                 }
                 for (column, why) in file.omitted() {
@@ -272,12 +277,42 @@ fn array_row(array: &Array, shown: bool) -> [String; 11] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::vfs::testing::writable;
 
     #[test]
     fn a_row_holds_no_separators_but_its_own() {
         let mut text = Text::default();
         text.row(["a\tb\nc", "", "é\u{1b}"]);
         assert_eq!(text.into_string(), "a%09b%0Ac\t\té%1B\n");
+    }
+
+    /// `ls` of `info/` had a text of gigabytes put together, for a short tree with many arrays deep in it.
+    #[test]
+    fn files_whose_paths_are_too_long_together_are_not_named() {
+        const LEVELS: usize = 120;
+        let (open, close) = (format!("{{{}: ", "k".repeat(250)), "}");
+        let text = |count: usize| {
+            format!(
+                "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\nm: {}[{}]{}\n...\n",
+                open.repeat(LEVELS),
+                "!core/ndarray-1.0.0 [1], ".repeat(count),
+                close.repeat(LEVELS)
+            )
+        };
+        let lines = |count: usize| {
+            let (_dir, vfs) = writable(&Sample::new().text(text(count).as_bytes()));
+            let text = fits_tsv(&vfs.state()).into_string();
+            let lines = text.lines().skip(1).map(str::to_owned);
+            lines.collect::<Vec<_>>()
+        };
+        let (few, many) = (lines(1), lines(2300));
+        let file = few[0].split('\t').nth(1).unwrap();
+        assert!(file.starts_with("fits/m/kkk") && file.ends_with("k/0.fits"));
+        assert_eq!(many.len(), 2300);
+        let last = many.last().unwrap();
+        assert!(last.ends_with("k/2299\t-\t5760\t"), "{last}");
+        assert!(last.len() < 500, "{}", last.len());
     }
 
     #[test]

@@ -306,19 +306,19 @@ impl State {
             Node::View(view, number) => (view, number, view.suffix()),
             _ => return None,
         };
-        let mut path = String::new();
-        let mut is_last = true;
+        let mut parts = Vec::new();
         while number != 0 {
             let (directory, name) = self.catalogue().name_of(number)?;
-            let name = if is_last && !suffix.is_empty() {
+            parts.push(if parts.is_empty() && !suffix.is_empty() {
                 format!("{name}{suffix}")
             } else {
                 view.directory_name(&name)
-            };
-            path = format!("/{name}{path}");
-            (number, is_last) = (directory, false);
+            });
+            number = directory;
         }
-        Some(format!("{}{path}", view.name()))
+        parts.push(view.name().to_owned());
+        parts.reverse();
+        Some(parts.join("/"))
     }
 
     /// A hash of the form of a file, see `form`.
