@@ -5,7 +5,7 @@ mod text;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::datatype::{ByteOrder, Datatype};
 use super::gather::Strided;
@@ -48,8 +48,8 @@ pub struct Array {
 /// What is special about an array.
 #[derive(Debug)]
 enum Detail {
-    /// Its elements are in the tree.
-    Inline(Elements),
+    /// Its elements are in the tree. With their bytes, as long as a reader has them.
+    Inline(Elements, Mutex<Weak<Vec<u8>>>),
     /// It lies in another file: why that could not be read when it was tried last, if it could not.
     Outside(Mutex<Option<Error>>),
     /// Why it has no files.
@@ -173,7 +173,7 @@ impl Array {
         };
         let detail = match located {
             Err(error) => Some(Detail::Problem(array.named(error))),
-            Ok(Some(elements)) => Some(Detail::Inline(elements)),
+            Ok(Some(elements)) => Some(Detail::Inline(elements, Mutex::default())),
             Ok(None) if matches!(array.origin(), Origin::External(_)) => {
                 Some(Detail::Outside(Mutex::default()))
             }
@@ -275,7 +275,7 @@ impl Array {
         match self.detail.as_deref()? {
             Detail::Problem(error) => Some(Cow::Borrowed(error)),
             Detail::Outside(why) => lock(why).clone().map(Cow::Owned),
-            Detail::Inline(_) => None,
+            Detail::Inline(..) => None,
         }
     }
 
@@ -485,11 +485,18 @@ impl Snapshot {
         }
     }
 
-    /// The elements that are written in the tree, in C order; encoded anew at each call.
+    /// The elements that are written in the tree, in C order. All that read them at the same time share the bytes.
     fn inline_bytes(&self, array: &Array) -> Result<Arc<dyn Source>> {
         match (array.detail.as_deref(), self.tree()) {
-            (Some(Detail::Inline(elements)), Some(Ok(tree))) => {
-                Ok(Arc::new(Memory::new(elements.bytes(tree)?)))
+            (Some(Detail::Inline(elements, shared)), Some(Ok(tree))) => {
+                // locked while they are encoded, so that two readers do not do it at once
+                let mut shared = lock(shared);
+                let bytes = match shared.upgrade() {
+                    Some(bytes) => bytes,
+                    None => Arc::new(elements.bytes(tree)?),
+                };
+                *shared = Arc::downgrade(&bytes);
+                Ok(Arc::new(Memory::shared(bytes)))
             }
             _ => Err(Error::corrupt(
                 array.place(),

@@ -135,9 +135,9 @@ impl ArrayTable {
 fn find(tree: &Arc<Tree>, blocks: Blocks<'_>) -> ArrayTable {
     let paths = Arc::new(Paths::new(tree, Outline::new(tree)));
     let declared = paths.outline().declared(tree);
-    let mut forms = HashMap::new();
+    let (mut forms, mut room) = (HashMap::new(), inline::Room::of(tree));
     let arrays = declared
-        .map(|(home, declared)| array(&paths, home, declared, blocks, &mut forms))
+        .map(|(home, declared)| array(&paths, home, declared, blocks, &mut forms, &mut room))
         .collect();
     let mut found = ArrayTable {
         arrays,
@@ -156,6 +156,7 @@ fn array(
     declared: Result<Declared>,
     blocks: Blocks<'_>,
     forms: &mut HashMap<Form, Arc<Form>>,
+    room: &mut inline::Room,
 ) -> Array {
     let mut form = Form::default();
     let (offset, located) = match declared {
@@ -165,7 +166,7 @@ fn array(
             (stored.offset, located.map(|()| None))
         }
         Ok(Declared::Inline(inline)) => {
-            let located = fill_inline(&mut form, paths.tree(), &inline);
+            let located = fill_inline(&mut form, paths.tree(), &inline, room);
             (0, located.map(Some))
         }
     };
@@ -266,13 +267,19 @@ fn resolved_shape(
 }
 
 /// Fills in what is declared of elements in the tree, or follows from them.
-fn fill_inline(form: &mut Form, tree: &Tree, declared: &Inline) -> Result<inline::Elements> {
+fn fill_inline(
+    form: &mut Form,
+    tree: &Tree,
+    declared: &Inline,
+    room: &mut inline::Room,
+) -> Result<inline::Elements> {
     form.origin = Origin::Inline;
     form.datatype.clone_from(&declared.datatype);
     let elements = inline::Elements::new(tree, declared)?;
     form.len = elements.len();
     form.datatype = Some(elements.datatype().clone());
     form.shape = Some(elements.shape().to_vec());
+    room.take(&elements)?;
     Ok(elements)
 }
 
@@ -325,7 +332,7 @@ mod tests {
     use crate::asdf::OpenOptions;
     use crate::asdf::sample::Sample;
     use crate::codec::Cache;
-    use crate::source::Memory;
+    use crate::source::{Borrower, Loan, Memory, Source};
 
     #[test]
     fn nothing_leads_to_what_is_not_shown() {
@@ -360,6 +367,33 @@ mod tests {
             })
             .collect();
         assert_eq!(links, ["good2 -> good false", "masked2 -> masked false"]);
+    }
+
+    /// A text of some hundred bytes took gigabytes of memory while several programs read its arrays.
+    #[test]
+    fn inline_arrays_take_bounded_memory_together() {
+        let array = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0>";
+        let wide = format!("{array} {{datatype: [ascii, 134217728], data: [a]}}");
+        let text =
+            format!("#ASDF 1.0.0\n---\na: {wide}\nb: {wide}\nc: {wide}\nd: {array} [1, 2]\n...\n");
+        let file = Arc::new(Memory::new(Sample::new().text(text.as_bytes()).bytes()));
+        let options = OpenOptions::default();
+        let snapshot = Snapshot::read(None, file, Cache::new(0), options).unwrap();
+        let problems: Vec<_> = snapshot.arrays().iter().map(Array::remark).collect();
+        let all = (256 << 20) + 8 * text.len();
+        let why = format!(
+            "line 5, column 4: array c: with this array, inline data of more than {all} bytes in all"
+        );
+        assert_eq!(problems, [None, None, Some(why), None]);
+        let lent = |source: &dyn Source| match source.lend(0, 16, Borrower::Program).unwrap() {
+            Some(Loan::Shared(bytes, _)) => (*bytes).as_ref().as_ptr(),
+            _ => panic!("not lent"),
+        };
+        let (one, two) = (
+            snapshot.array_bin(3).unwrap(),
+            snapshot.array_bin(3).unwrap(),
+        );
+        assert_eq!(lent(&*one), lent(&*two), "two copies of the same elements");
     }
 
     #[test]

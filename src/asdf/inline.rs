@@ -6,8 +6,10 @@
 
 mod number;
 mod output;
+mod room;
 
 use self::output::Output;
+pub use self::room::Room;
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::decl::Inline;
 use crate::asdf::scalar::Value;
@@ -20,7 +22,7 @@ use crate::source::len_u64;
 pub const MAX_BYTES: u64 = 256 << 20;
 
 /// The elements of an inline array, each of them found to fit.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Elements {
     data: NodeId,
     datatype: Datatype,

@@ -62,7 +62,7 @@ impl Array {
     /// What a reader of its files must know of elements that are written in the tree, if there is something.
     #[must_use]
     pub fn note(&self) -> Option<String> {
-        let Detail::Inline(elements) = self.detail.as_deref()? else {
+        let Detail::Inline(elements, _) = self.detail.as_deref()? else {
             return None;
         };
         match elements.nulls() {
