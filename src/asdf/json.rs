@@ -19,8 +19,6 @@ const YAML: &str = "tag:yaml.org,2002:";
 /// How many times as long as the text JSON may be, and how many bytes besides.
 const MOST_TIMES: usize = 4;
 const SPARE: usize = 64 << 20;
-/// The most mappings that are merged into one.
-const MOST_MERGED: usize = 1 << 10;
 
 /// A tree as one line of JSON; `null` where there is none. `file_of` gives the path in a mount of the file of the array that a node
 /// declares, if there is one.
@@ -98,9 +96,13 @@ impl<'t> JsonNode<'t> {
     }
 
     /// Writes the entries of a mapping, its own first, then those that it merges and does not have. Of equal keys, the last one counts.
+    /// What is merged has an end: it counts in the [weight](super::tree::MAX_WEIGHT) of the tree.
     fn entries<M: SerializeMap>(self, map: &mut M) -> Result<(), M::Error> {
-        let mut seen = HashSet::new();
-        for part in self.node.merged().take(MOST_MERGED) {
+        let (mut parts, mut seen) = (HashSet::new(), HashSet::new());
+        for part in self.node.merged() {
+            if !parts.insert(part.id()) {
+                continue;
+            }
             let own = part.entries().filter(|(key, _)| !key.is_merge());
             let mut own: Vec<_> = own.map(|(key, value)| (self.name(key), value)).collect();
             own.reverse();
@@ -218,6 +220,24 @@ mod tests {
         assert!(of(10).unwrap().ends_with(b"]]}\n"));
         let why = of(1000).unwrap_err().to_string();
         assert!(why.contains("bytes of JSON"), "{why}");
+    }
+
+    /// Keys behind the first thousand merged mappings were missing, without a word.
+    #[test]
+    fn however_many_mappings_are_merged_all_their_keys_are_there() {
+        const COUNT: usize = 3000;
+        let (mut text, mut aliases) = ("---\n".to_owned(), String::new());
+        for n in 0..COUNT {
+            text += &format!("m{n}: &m{n} {{k{n}: {n}}}\n");
+            aliases += &format!("*m{n}, ");
+        }
+        text += &format!("all: {{<<: [{aliases}], own: 1}}\n...\n");
+        let tree = Tree::parse(text).unwrap();
+        let root = JsonNode::new(tree.root().unwrap(), &|_| None);
+        let json = serde_json::to_value(root).unwrap();
+        let all = json["all"].as_object().unwrap();
+        assert_eq!(all.len(), COUNT + 1);
+        assert_eq!(all["k2999"], 2999);
     }
 
     #[test]
