@@ -226,12 +226,10 @@ mod tests {
     #[test]
     fn however_many_mappings_are_merged_all_their_keys_are_there() {
         const COUNT: usize = 3000;
-        let (mut text, mut aliases) = ("---\n".to_owned(), String::new());
-        for n in 0..COUNT {
-            text += &format!("m{n}: &m{n} {{k{n}: {n}}}\n");
-            aliases += &format!("*m{n}, ");
-        }
-        text += &format!("all: {{<<: [{aliases}], own: 1}}\n...\n");
+        let each = |form: &dyn Fn(usize) -> String| (0..COUNT).map(form).collect::<String>();
+        let bases = each(&|n| format!("m{n}: &m{n} {{k{n}: {n}}}\n"));
+        let aliases = each(&|n| format!("*m{n}, "));
+        let text = format!("---\n{bases}all: {{<<: [{aliases}], own: 1}}\n...\n");
         let tree = Tree::parse(text).unwrap();
         let root = JsonNode::new(tree.root().unwrap(), &|_| None);
         let json = serde_json::to_value(root).unwrap();

@@ -230,9 +230,8 @@ mod tests {
     /// `rsync -X` left out the file of a table with thousands of columns, because the kernel took no datatype of that length.
     #[test]
     fn no_value_is_longer_than_the_kernel_takes() {
-        let fields: String = (0..4000)
-            .map(|n| format!("{{name: column_{n}, datatype: float32}}, "))
-            .collect();
+        let fields = (0..4000).map(|n| format!("{{name: column_{n}, datatype: float32}}"));
+        let fields = fields.collect::<Vec<_>>().join(", ");
         let text = format!(
             "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
             t: !core/ndarray-1.0.0 {{source: 0, datatype: [{fields}], byteorder: little, shape: [0]}}\n...\n"
