@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Snapshot;
-use super::chain::{Chain, Encoded};
+use super::chain::Chain;
 use super::checksum::ChecksumState;
 use super::header::BlockHeader;
 use super::index_key;
@@ -229,7 +229,7 @@ impl Snapshot {
             let (chain, data) = Chain::read(stored)?;
             (chain, data, header.data_size)
         };
-        let data = Arc::new(Encoded::new(chain, stored, len, buffers)?);
+        let data = Arc::new(chain.decoded(stored, len, buffers)?);
         Ok(OpenBlock {
             framing: Some("encoding chain"),
             ..OpenBlock::plain(data)

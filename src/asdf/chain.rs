@@ -17,8 +17,8 @@ use super::buffers::Buffers;
 use super::text::read_up_to;
 use super::tree::{Node, NodeKind, Tree};
 use crate::codec;
-use crate::error::{Error, Lasting, Result, corrupt, unsupported};
-use crate::source::{Borrower, Loan, Source, Window, checked_end, len_u64};
+use crate::error::{Error, Result, corrupt, unsupported};
+use crate::source::{Made, Source, Window, len_u64};
 
 /// The longest encoding chain that is read, in bytes.
 const CHAIN_LIMIT: usize = 64 << 10;
@@ -120,59 +120,21 @@ impl Chain {
     ) -> Result<u64> {
         Ok(undo_all(&self.0, Arc::clone(stored), buffers)?.len())
     }
-}
 
-/// The decoded bytes of an encoded block. Nothing is decoded before the first read.
-pub(super) struct Encoded {
-    chain: Chain,
-    stored: Arc<dyn Source>,
-    len: u64,
-    buffers: Arc<Buffers>,
-    decoded: Lasting<Arc<dyn Source>>,
-}
-
-impl Encoded {
-    /// `stored` decoded by `chain` to `len` bytes. Arrays in between are gathered in `buffers`: those beneath the ones that arrays of
-    /// the block are gathered in.
+    /// `stored` decoded to `len` bytes. Nothing is decoded before the first read. Arrays in between are gathered in `buffers`: those
+    /// beneath the ones that arrays of the block are gathered in.
     ///
     /// # Errors
     /// As [`Chain::check`].
-    pub(super) fn new(
-        chain: Chain,
+    pub(super) fn decoded(
+        self,
         stored: Arc<dyn Source>,
         len: u64,
         buffers: Arc<Buffers>,
-    ) -> Result<Self> {
-        chain.check(len)?;
-        Ok(Self {
-            chain,
-            stored,
-            len,
-            buffers,
-            decoded: Lasting::new(),
-        })
-    }
-
-    fn decoded(&self) -> Result<&Arc<dyn Source>> {
-        self.decoded.get_or_make(|| {
-            let stored = Arc::clone(&self.stored);
-            undo(&self.chain.0, stored, self.len, &self.buffers)
-        })
-    }
-}
-
-impl Source for Encoded {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        checked_end(offset, buf.len(), self.len)?;
-        self.decoded()?.read_exact_at(buf, offset)
-    }
-
-    fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
-        self.decoded()?.lend(offset, len, to)
+    ) -> Result<Made> {
+        self.check(len)?;
+        let decode = move || undo(&self.0, Arc::clone(&stored), len, &buffers);
+        Ok(Made::new(len, decode))
     }
 }
 

@@ -1,41 +1,44 @@
-//! Bytes of known length that are made when they are first read: a picture, a table of statistics.
+//! Bytes of known length whose source is made when they are first read: a picture, a table of statistics, an encoded block.
 
-use std::sync::Mutex;
+use std::sync::Arc;
 
-use super::{Borrower, Loan, Memory, Source};
-use crate::error::{Error, Place, Result, lock};
+use super::{Borrower, Loan, Source, checked_end};
+use crate::error::{Lasting, Result, corrupt};
 
-/// Bytes that are made when they are first read, and kept from then on. An error is not kept: the next read tries again.
+/// Bytes whose source is made when they are first read, and kept from then on. So is an error, unless it is one of the medium: then the
+/// next read tries again.
 pub struct Made {
     len: u64,
-    make: Box<dyn Fn() -> Result<Vec<u8>> + Send + Sync>,
-    /// Locked while the bytes are made: other readers wait for them.
-    kept: Mutex<Option<Memory>>,
+    make: Box<dyn Fn() -> Result<Arc<dyn Source>> + Send + Sync>,
+    /// Locked while the source is made: other readers wait for it.
+    source: Lasting<Arc<dyn Source>>,
 }
 
 impl Made {
-    /// `len` bytes that `make` gives.
+    /// The first `len` bytes of what `make` gives.
     #[must_use]
-    pub fn new(len: u64, make: impl Fn() -> Result<Vec<u8>> + Send + Sync + 'static) -> Self {
+    pub fn new(
+        len: u64,
+        make: impl Fn() -> Result<Arc<dyn Source>> + Send + Sync + 'static,
+    ) -> Self {
         Self {
             len,
             make: Box::new(make),
-            kept: Mutex::default(),
+            source: Lasting::new(),
         }
     }
 
-    /// The bytes, made now if they are not there.
-    fn bytes(&self) -> Result<Memory> {
-        let mut kept = lock(&self.kept);
-        if let Some(bytes) = &*kept {
-            return Ok(bytes.clone());
-        }
-        let bytes = Memory::new((self.make)()?);
-        if bytes.len() != self.len {
-            let why = format!("{} bytes were made instead of {}", bytes.len(), self.len);
-            return Err(Error::corrupt(Place::File, why));
-        }
-        Ok(kept.insert(bytes).clone())
+    /// The source, made now if it is not there, for a read of `len` bytes at `offset`.
+    fn source(&self, offset: u64, len: usize) -> Result<&Arc<dyn Source>> {
+        checked_end(offset, len, self.len)?;
+        self.source.get_or_make(|| {
+            let made = (self.make)()?;
+            if made.len() < self.len {
+                let why = format!("{} bytes were made instead of {}", made.len(), self.len);
+                return Err(corrupt(why));
+            }
+            Ok(made)
+        })
     }
 }
 
@@ -45,28 +48,32 @@ impl Source for Made {
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.bytes()?.read_exact_at(buf, offset)
+        self.source(offset, buf.len())?.read_exact_at(buf, offset)
     }
 
     fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
-        self.bytes()?.lend(offset, len, to)
+        self.source(offset, len)?.lend(offset, len, to)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::read_all;
-    use std::sync::Arc;
+    use crate::error::Error;
+    use crate::source::{Memory, read_all};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    fn abc() -> Arc<dyn Source> {
+        Arc::new(Memory::new(b"abc".to_vec()))
+    }
+
     #[test]
-    fn the_first_read_makes_the_bytes() {
+    fn the_first_read_that_the_medium_does_not_refuse_makes_the_bytes() {
         let times = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&times);
         let made = Made::new(3, move || match counted.fetch_add(1, Ordering::Relaxed) {
-            0 => Err(Error::corrupt(Place::File, "not yet")),
-            _ => Ok(b"abc".to_vec()),
+            0 => Err(Error::io("reading", std::io::ErrorKind::TimedOut.into())),
+            _ => Ok(abc()),
         });
         assert_eq!((made.len(), times.load(Ordering::Relaxed)), (3, 0));
         assert!(read_all(&made, 10).is_err());
@@ -77,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn another_length_than_was_said_is_an_error() {
-        let made = Made::new(4, || Ok(b"abc".to_vec()));
+    fn fewer_bytes_than_were_said_are_an_error() {
+        let made = Made::new(4, || Ok(abc()));
         assert!(read_all(&made, 10).is_err());
     }
 }

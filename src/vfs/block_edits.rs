@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use super::news::News;
 use super::rewrite::Rewriting;
-use super::{Error, Node, Result, State, locked};
+use super::{Error, Node, State, locked};
 use crate::asdf::Snapshot;
-use crate::error::Error as Library;
-use crate::source::{Overlay, Source, Spool};
+use crate::source::{Made, Overlay, Source, Spool};
 
 /// The decoded bytes of a block with edits that are not saved yet.
 pub(super) struct BlockDraft {
@@ -119,23 +118,6 @@ impl BlockDraft {
     /// The files that were written to.
     pub(super) fn files(&self) -> Vec<Node> {
         locked(&self.written).files.iter().copied().collect()
-    }
-}
-
-/// A block of a snapshot that is opened when it is read: for one that could not be opened just now.
-struct Later {
-    snapshot: Arc<Snapshot>,
-    block: usize,
-}
-
-impl Source for Later {
-    fn len(&self) -> u64 {
-        self.snapshot.block_len(self.block).unwrap_or(0)
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Library> {
-        let block = self.snapshot.block(self.block)?;
-        block.read_exact_at(buf, offset)
     }
 }
 
@@ -326,10 +308,9 @@ impl BlockEdits {
         for draft in slots.values().filter_map(|slot| slot.draft.as_ref()) {
             if draft.block < snapshot.layout().blocks.len() {
                 let later = |_| -> Arc<dyn Source> {
-                    Arc::new(Later {
-                        snapshot: Arc::clone(snapshot),
-                        block: draft.block,
-                    })
+                    let (snapshot, block) = (Arc::clone(snapshot), draft.block);
+                    let len = snapshot.block_len(block).unwrap_or(0);
+                    Arc::new(Made::new(len, move || snapshot.block(block)))
                 };
                 // what lies below was verified when the draft began
                 let base = snapshot.unverified_block(draft.block);

@@ -18,7 +18,7 @@ use crate::asdf::fits_file::Subject;
 use crate::asdf::picture::Style;
 use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, Place};
-use crate::source::{Made, Source};
+use crate::source::{Made, Memory, Source};
 
 /// A further way to show arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -428,7 +428,9 @@ impl Vfs {
             (View::Previews, Subject::Array(i)) => {
                 let (picture, elements) = (snapshot.picture(i, state.views.style)?, elements(i)?);
                 let len = picture.len();
-                Ok(Arc::new(Made::new(len, move || picture.draw(&*elements))))
+                Ok(Arc::new(Made::new(len, move || {
+                    Ok(Arc::new(Memory::new(picture.draw(&*elements)?)))
+                })))
             }
             (View::Previews, Subject::Table(_)) => Err(missing(Error::NotFound)),
             (View::Fits, subject) => snapshot.fits_file(subject)?.open(&elements),

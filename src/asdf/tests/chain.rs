@@ -20,7 +20,7 @@ fn memory(bytes: &[u8]) -> Arc<dyn Source> {
 /// The decoded bytes of a block that begins with `chain`.
 fn decoded(chain: &str, data: &[u8], len: u64) -> Result<Vec<u8>> {
     let (chain, data) = Chain::read(memory(&[chain.as_bytes(), data].concat()))?;
-    read_all(&Encoded::new(chain, data, len, buffers())?, 1 << 20)
+    read_all(&chain.decoded(data, len, buffers())?, 1 << 20)
 }
 
 fn twenty_thrice() -> Vec<u8> {
@@ -206,7 +206,7 @@ proptest! {
         prop_assert_eq!(&decoded(&chain, &data, count).unwrap(), &array);
 
         let (chain, data) = Chain::read(memory(&[chain.as_bytes(), &data].concat())).unwrap();
-        let source = Encoded::new(chain, data, count, buffers()).unwrap();
+        let source = chain.decoded(data, count, buffers()).unwrap();
         let mut part = vec![0; len];
         let got = source.read_exact_at(&mut part, start);
         match array.get(start as usize..start as usize + len) {
@@ -229,7 +229,7 @@ proptest! {
         let chain = format!("[[quantize, {{dtype: 64, original_shape: [{}]}}]]\n...\n", want.len() / 8);
         prop_assert_eq!(&decoded(&chain, &data, want.len() as u64).unwrap(), &want);
         let (chain, data) = Chain::read(memory(&[chain.as_bytes(), &data].concat())).unwrap();
-        let source = Encoded::new(chain, data, want.len() as u64, buffers()).unwrap();
+        let source = chain.decoded(data, want.len() as u64, buffers()).unwrap();
         let mut part = vec![0; len];
         let got = source.read_exact_at(&mut part, start);
         match want.get(start as usize..start as usize + len) {
@@ -267,7 +267,7 @@ fn read_at_once(chain: &str, data: &[u8], want: &Arc<Vec<u8>>, readers: usize, b
     let cache = Cache::new(budget);
     let buffers = Buffers::new(&cache).beneath();
     let (steps, data) = Chain::read(memory(&[chain.as_bytes(), data].concat())).unwrap();
-    let source = Arc::new(Encoded::new(steps, data, len_u64(want.len()), buffers).unwrap());
+    let source = Arc::new(steps.decoded(data, len_u64(want.len()), buffers).unwrap());
     let start = Arc::new(Barrier::new(readers));
     let (sender, done) = mpsc::channel();
     for reader in 0..readers {
@@ -352,7 +352,7 @@ fn a_decoder_waits_for_no_memory_of_arrays_above_decoders() {
     let above = [Arc::clone(&buffers), buffers.beneath()];
     let _held: Vec<_> = above.iter().map(|level| level.room(level.budget)).collect();
     let (chain, data) = Chain::read(memory(&[chain.as_bytes(), &data].concat())).unwrap();
-    let source = Encoded::new(chain, data, len_u64(want.len()), buffers).unwrap();
+    let source = chain.decoded(data, len_u64(want.len()), buffers).unwrap();
     let (sender, done) = mpsc::channel();
     thread::spawn(move || {
         sender

@@ -10,7 +10,7 @@ use super::Text;
 use crate::asdf::Snapshot;
 use crate::asdf::stats::Stats;
 use crate::error::Error;
-use crate::source::{Made, Source};
+use crate::source::{Made, Memory, Source};
 use crate::vfs::node::Node;
 use crate::vfs::state::State;
 use crate::vfs::{hash_of, locked};
@@ -39,7 +39,8 @@ impl State {
         let snapshot = Arc::clone(&self.snapshot);
         let make = move || {
             let text = stats_tsv(&snapshot, &snapshot.all_stats());
-            Ok(text.into_string().into_bytes())
+            let bytes: Arc<dyn Source> = Arc::new(Memory::new(text.into_string().into_bytes()));
+            Ok(bytes)
         };
         Arc::new(Made::new(self.stats_len(), make))
     }
