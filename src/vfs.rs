@@ -20,8 +20,8 @@
 //! | Question | Asked by |
 //! |---|---|
 //! | May anything be written? | each operation that opens a file for writing or changes something, first: `Vfs::open_for_writing` |
-//! | Has FILE the attributes of what is shown? | lookups, opens, reads and changes, once a second, and each save: `Vfs::compare`. A server is asked every 10 s at most |
-//! | The same, where `Vfs::compare` can't show what it finds? | while another thread saves: `Vfs::look_beside_a_save`; around each write of a save: `save`'s `OwnWrites`, of which `Vfs::show_saved` hears; when FILE has been opened for writing: `Vfs::writer_of_state` |
+//! | Has FILE the attributes of what is shown? | lookups, opens, reads and changes, once a second, and each save: `Vfs::catch_up`. A server is asked every 10 s at most |
+//! | The same, where `Vfs::catch_up` can't show what it finds? | while another thread saves: `Vfs::look_beside_a_save`; around each write of a save: `save`'s `OwnWrites`, of which `Vfs::show_saved` hears; when FILE has been opened for writing: `Vfs::writer_of_state` |
 //! | Has FILE the text and the headers of what is shown? | `Writer::reload`, if the attributes do not tell or are others; each save before it writes, by `Baseline::compared` |
 //! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |
@@ -35,7 +35,7 @@
 //! ## A new rule of staleness
 //!
 //! A rule about what tells two states of FILE apart has several places to go through, each of which knows another part of FILE:
-//! `source::stat` (the attributes), `Vfs::compare` in `refresh` (what is done about a difference), `Saver::note_out_of_date` (what is not
+//! `source::stat` (the attributes), `Vfs::catch_up` in `refresh` (what is done about a difference), `Saver::note_out_of_date` (what is not
 //! read meanwhile), `collection::closed` and `collection::members` (whether a FILE that is closed is what it was), and, of a FILE that is
 //! open for writing, `save::baseline` (which bytes count) and `Writer::reload` (when they are compared). After a save of ours,
 //! `Baseline::renew` and `Vfs::show_saved` take over the attributes that FILE has then, so that a change of them during the save is not seen.

@@ -63,41 +63,34 @@ impl Vfs {
 
     /// Shows FILE as it is now, without regard to the time of the last look. A save does this first: it takes over new times of FILE, which
     /// would hide a change by another program.
+    ///
+    /// FILE is compared with the state by its attributes. If the times of the state are not FILE's, or if only something else than its bytes
+    /// has been changed, as far as the times tell, its text and headers are compared: a program can set times back.
     pub(super) fn catch_up(&self, mut writer: Option<&mut Writer>) {
         let state = self.state();
-        match self.compare(&state, writer.as_deref_mut()) {
-            FileNow::Same => self.saver.note_out_of_date(None),
-            FileNow::Touched(stat, writer) => self.show_touched(&state, stat, writer),
-            FileNow::Changed(stat) => self.show_unless_edited(&state, writer, stat),
-            FileNow::Unreadable(why) => self.saver.note_out_of_date(Some(&why)),
-            FileNow::Unknown => {}
-        }
-    }
-
-    /// Compares FILE with a state: by its attributes, or by its text and headers if the times of the state are not FILE's, or if only
-    /// something else than its bytes has been changed, as far as the times tell: a program can set them back.
-    fn compare<'a>(&self, state: &State, writer: Option<&'a mut Writer>) -> FileNow<'a> {
-        let Some(stat) = self.stat_now(state) else {
-            return FileNow::Unknown;
+        let Some(stat) = self.stat_now(&state) else {
+            // FILE could not be looked at, which says nothing of it
+            return;
         };
-        if is_of(state, &stat) && stat.is_untouched_since(&state.stat) {
-            return FileNow::Same;
+        if is_of(&state, &stat) && stat.is_untouched_since(&state.stat) {
+            return self.saver.note_out_of_date(None);
         }
-        let Some(writer) = writer.filter(|_| !state.timed || is_of(state, &stat)) else {
-            return FileNow::Changed(stat);
-        };
-        let reloaded = writer.reload();
-        self.saver.note(writer);
-        match reloaded {
-            Ok(None) => FileNow::Touched(stat, writer),
-            Ok(Some(_)) => {
+        if (!state.timed || is_of(&state, &stat))
+            && let Some(writer) = writer.as_deref_mut()
+        {
+            let reloaded = writer.reload();
+            self.saver.note(writer);
+            match reloaded {
+                Ok(None) => return self.show_touched(&state, stat, writer),
                 // `show_changed` reads FILE once more, now or when no block is being edited any more
-                writer.distrust();
-                FileNow::Changed(stat)
+                Ok(Some(_)) => writer.distrust(),
+                Err(error @ Library::Stale { .. }) => {
+                    return self.saver.note_out_of_date(Some(&error.to_string()));
+                }
+                Err(_) => return,
             }
-            Err(error @ Library::Stale { .. }) => FileNow::Unreadable(error.to_string()),
-            Err(_) => FileNow::Unknown,
         }
+        self.show_unless_edited(&state, writer, stat);
     }
 
     /// Shows FILE, which has these attributes now, unless blocks of it are being edited. Notes why, if it can't be shown.
@@ -388,20 +381,6 @@ impl Vfs {
             (!is_of(state, &open)).then_some(open)
         })
     }
-}
-
-/// What FILE is now, beside the state that is shown.
-enum FileNow<'a> {
-    /// The bytes and attributes of the state.
-    Same,
-    /// The text and headers of the state, with other times, as its writer has found. Data of blocks may be others.
-    Touched(Stat, &'a Writer),
-    /// Something else, or the same with other attributes: it is to be read.
-    Changed(Stat),
-    /// Something that can't be read now: why.
-    Unreadable(String),
-    /// Not known: FILE could not be looked at, which says nothing of it.
-    Unknown,
 }
 
 /// The pages of every file that shows bytes of FILE; those of arrays only if the kernel may know their names.
