@@ -328,24 +328,14 @@ pub(super) fn daemon_is_gone(error: Errno) -> bool {
     matches!(error, Errno::NOTCONN | Errno::CONNABORTED)
 }
 
-/// Why a mount is still there.
-enum NotUnmounted {
-    /// It is in use.
-    Busy,
-    /// For another reason.
-    Other(String),
-}
-
 /// Unmounts this mount, and nothing that is mounted over it or instead of it. If it is in use, and no process that uses it
 /// can be seen, another command that unmounts it may just be looking at it: so it is tried again for a second.
 pub(super) fn unmount(mounted: &Mounted, flags: UnmountFlags) -> Result<(), String> {
     let mountpoint = mounted.directory();
     let begun = Instant::now();
     loop {
-        match try_to_unmount(mounted, flags) {
-            Ok(()) => return Ok(()),
-            Err(NotUnmounted::Other(why)) => return Err(why),
-            Err(NotUnmounted::Busy) => {}
+        if try_to_unmount(mounted, flags)? {
+            return Ok(());
         }
         if let Some(why) = users::busy(mountpoint) {
             return Err(why);
@@ -357,23 +347,26 @@ pub(super) fn unmount(mounted: &Mounted, flags: UnmountFlags) -> Result<(), Stri
     }
 }
 
-/// Unmounts this mount, through `fusermount3` where we may not ourselves.
-fn try_to_unmount(mounted: &Mounted, flags: UnmountFlags) -> Result<(), NotUnmounted> {
+/// Unmounts this mount, through `fusermount3` where we may not ourselves. `false` if it is in use.
+///
+/// # Errors
+/// Any other reason why it is still there.
+fn try_to_unmount(mounted: &Mounted, flags: UnmountFlags) -> Result<bool, String> {
     let mountpoint = mounted.directory();
     if !mounted.is_on_top() {
-        return Err(NotUnmounted::Other(match mounted.again() {
+        return Err(match mounted.again() {
             None => "not mounted any more".to_owned(),
             Some(there) if there.directory() == mountpoint => {
                 "something else is mounted over it; umount that first".to_owned()
             }
             Some(there) => format!("it is mounted on {} now", there.directory().display()),
-        }));
+        });
     }
     match rustix::mount::unmount(mountpoint, flags) {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(true),
         Err(Errno::PERM) => fusermount(mountpoint, flags),
-        Err(Errno::BUSY) => Err(NotUnmounted::Busy),
-        Err(error) => Err(NotUnmounted::Other(error.to_string())),
+        Err(Errno::BUSY) => Ok(false),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -383,8 +376,8 @@ fn helpers() -> Vec<OsString> {
     named.unwrap_or_else(|| HELPERS.map(OsString::from).to_vec())
 }
 
-/// Unmounts with the first of the helpers that can be started.
-fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), NotUnmounted> {
+/// Unmounts with the first of the helpers that can be started. `false` if the mount is in use.
+fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<bool, String> {
     let flags = if flags.contains(UnmountFlags::DETACH) {
         "-uz"
     } else {
@@ -396,19 +389,17 @@ fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<(), NotUnmounted
         command.stdin(Stdio::null()).output().ok()
     };
     match helpers().into_iter().find_map(run) {
-        Some(done) if done.status.success() => Ok(()),
+        Some(done) if done.status.success() => Ok(true),
         Some(done) => {
             let said = String::from_utf8_lossy(&done.stderr);
-            Err(if said.contains("busy") {
-                NotUnmounted::Busy
+            let is_busy = said.contains("busy");
+            if is_busy {
+                Ok(false)
             } else {
-                NotUnmounted::Other(said.trim().to_owned())
-            })
+                Err(said.trim().to_owned())
+            }
         }
-        None => {
-            let why = "fusermount3 not found: install the package fuse3";
-            Err(NotUnmounted::Other(why.to_owned()))
-        }
+        None => Err("fusermount3 not found: install the package fuse3".to_owned()),
     }
 }
 
