@@ -130,9 +130,9 @@ impl Tree {
             warnings: Warnings::default(),
         };
         let text = yaml::decode(&shared);
-        let oddities = text.and_then(|text| compose::compose(&mut tree, text));
-        let oddities = oddities.map_err(|fault| report(&fault, &shared))?;
-        tree.warnings = subset::check(&tree, &oddities);
+        let warnings = text.and_then(|text| compose::compose(&mut tree, text));
+        let warnings = warnings.map_err(|fault| report(&fault, &shared))?;
+        tree.warnings = subset::check(&tree, warnings);
         Ok(tree)
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::subset::{Warnings, quoted};
 use super::{
     MAX_DEPTH, MAX_DEPTH_OF_PYTHON, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, MAX_WEIGHT, NodeKind, Raw,
     Tree,
@@ -37,19 +38,13 @@ struct Composer<'a> {
     anchors: HashMap<Box<str>, (u32, u64)>,
     open: Vec<OpenCollection>,
     flow_depth: usize,
+    /// The first collection that lies deeper than Python reads.
     too_deep: Option<usize>,
 }
 
-/// Places in a text where there is something odd that its nodes do not tell of.
-pub(super) struct Oddities {
-    /// Directives that YAML does not know.
-    pub(super) unknown_directives: Vec<usize>,
-    /// The first collection that lies deeper than Python reads.
-    pub(super) too_deep: Option<usize>,
-}
-
-/// Adds the nodes of the one document in `text`, that of `tree`; none if no document begins.
-pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Oddities, YamlFault> {
+/// Adds the nodes of the one document in `text`, that of `tree`; none if no document begins. Gives the warnings that the nodes do not
+/// tell of: directives that YAML does not know, and the first collection that lies deeper than Python reads.
+pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Warnings, YamlFault> {
     if text.len() > MAX_TEXT {
         let why = format!("a tree of {} bytes, of {MAX_TEXT} allowed", text.len());
         return Err(YamlFault::new(MAX_TEXT, why));
@@ -81,10 +76,17 @@ pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Oddities, YamlFault
         }
     }
     composer.tree.nodes.shrink_to_fit();
-    Ok(Oddities {
-        unknown_directives,
-        too_deep: composer.too_deep,
-    })
+    let mut warnings = Warnings::default();
+    for at in unknown_directives {
+        let line = text.get(at..).unwrap_or_default();
+        let name = line.split_whitespace().next().unwrap_or_default();
+        warnings.add(at, || format!("unknown directive {}", quoted(name)));
+    }
+    if let Some(at) = composer.too_deep {
+        let why = || format!("nested deeper than {MAX_DEPTH_OF_PYTHON} levels");
+        warnings.advise(at, why, "Python's asdf can't read it: nest it less deep");
+    }
+    Ok(warnings)
 }
 
 /// Refuses a second document without parsing it: its directives would not have been looked through.

@@ -6,8 +6,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use super::compose::Oddities;
-use super::{MAX_DEPTH_OF_PYTHON, Node, NodeId, NodeKind, Tree, tags};
+use super::{Node, NodeId, NodeKind, Tree, tags};
 use crate::asdf::scalar::{Type, Value};
 use crate::asdf::timestamp::is_date;
 use crate::error::Place;
@@ -64,7 +63,7 @@ impl Warnings {
             .map(|warning| (tree.place(warning.byte), warning))
     }
 
-    fn add(&mut self, byte: usize, message: impl FnOnce() -> String) {
+    pub(super) fn add(&mut self, byte: usize, message: impl FnOnce() -> String) {
         self.advise(byte, message, FORBIDDEN);
     }
 
@@ -87,19 +86,8 @@ impl Warnings {
     }
 }
 
-/// Looks for everything that the subset forbids.
-pub(super) fn check(tree: &Tree, oddities: &Oddities) -> Warnings {
-    let mut warnings = Warnings::default();
-    let text = tree.text();
-    for &at in &oddities.unknown_directives {
-        let line = text.get(at..).unwrap_or_default();
-        let name = line.split_whitespace().next().unwrap_or_default();
-        warnings.add(at, || format!("unknown directive {}", quoted(name)));
-    }
-    if let Some(at) = oddities.too_deep {
-        let why = || format!("nested deeper than {MAX_DEPTH_OF_PYTHON} levels");
-        warnings.advise(at, why, "Python's asdf can't read it: nest it less deep");
-    }
+/// Looks at the nodes for everything that the subset forbids, beside the `warnings` that there are.
+pub(super) fn check(tree: &Tree, mut warnings: Warnings) -> Warnings {
     tags::check(tree, &mut warnings);
     let mut id = NodeId(0);
     while let Some(node) = tree.node(id) {
@@ -306,6 +294,7 @@ pub(in crate::asdf) fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::MAX_DEPTH_OF_PYTHON;
     use super::*;
 
     /// What is warned of in the value of a key.
