@@ -34,7 +34,7 @@ pub use options::MountOptions;
 use crate::collection::{Collection, Handle, Inode};
 use crate::vfs::{self, Attributes, Bytes, Call, Error, Opened, Rename, Vfs, check_name};
 use convert::{
-    access, appends, beside, caller, file_attr, file_type, generation, inode, open_flags,
+    access, appends, beside, facts, file_attr, file_type, generation, inode, open_flags,
     opendir_flags,
 };
 use handles::Handles;
@@ -199,7 +199,7 @@ impl Filesystem for Shim {
     ) {
         let asked = self.asked(Call::Create, parent).named(name);
         let (_, done) = self.on(parent, |vfs, dir| {
-            Ok((dir.item, vfs.mknod(dir.node, name, mode, caller(req))?))
+            Ok((dir.item, vfs.mknod(dir.node, name, mode, facts(mode, req))?))
         });
         entry(reply, asked.done(done));
     }
@@ -243,7 +243,10 @@ impl Filesystem for Shim {
     ) {
         let asked = self.asked(Call::Create, parent).named(name);
         let (_, done) = self.on(parent, |vfs, dir| {
-            Ok((dir.item, vfs.symlink(dir.node, name, target, caller(req))?))
+            Ok((
+                dir.item,
+                vfs.symlink(dir.node, name, target, facts(0o777, req))?,
+            ))
         });
         entry(reply, asked.done(done));
     }
@@ -551,7 +554,7 @@ impl Filesystem for Shim {
         let access = access(OpenFlags(flags), req);
         let (_, done) = self.on(parent, |vfs, dir| {
             let _held = vfs.kernel().hold(&[dir.node]);
-            let (attr, opened) = vfs.create(dir.node, name, mode, caller(req), access)?;
+            let (attr, opened) = vfs.create(dir.node, name, facts(mode, req), access)?;
             let opened = Collection::opened(dir.item, Arc::clone(vfs), opened);
             Ok((dir.item, attr, opened))
         });

@@ -143,7 +143,7 @@ use crate::save::{FilePath, SaveOptions};
 use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
 
 pub use attr::{
-    Access, Attr, Attributes, Bytes, Caller, FileKind, Invalidation, Opened, Rename, Show,
+    Access, Attr, Attributes, Bytes, FileFacts, FileKind, Invalidation, Opened, Rename, Show,
     VfsOptions, sizes_of_disk,
 };
 pub use closed::ClosedFile;
@@ -162,7 +162,6 @@ pub use unsaved::Losses;
 pub use views::View;
 pub use xattr::shortened;
 
-use attr::FileFacts;
 use beside::{Beside, BesideFile};
 use block_edits::BlockEdits;
 use block_names::{block_name, block_number};

@@ -4,7 +4,7 @@ use fuser::{FileAttr, FileType, FopenFlags, Generation, INodeNo, OpenAccMode, Op
 use rustix::fs::OFlags;
 
 use crate::collection::{EPOCHS, Handle, Inode, Item};
-use crate::vfs::{Access, Attr, Caller, Error, FileKind, Node, Opened};
+use crate::vfs::{Access, Attr, Error, FileFacts, FileKind, Node, Opened};
 
 /// Attributes of a file of an item as the kernel takes them.
 pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
@@ -80,12 +80,9 @@ pub(super) fn appends(flags: OpenFlags) -> bool {
     OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::APPEND)
 }
 
-/// The user of a request.
-pub(super) fn caller(req: &Request) -> Caller {
-    Caller {
-        uid: req.uid(),
-        gid: req.gid(),
-    }
+/// Owner and mode of a file that a request makes: it belongs to the user of the request.
+pub(super) fn facts(mode: u32, req: &Request) -> FileFacts {
+    FileFacts::new(mode, req.uid(), req.gid())
 }
 
 /// The file with that inode number.

@@ -91,14 +91,6 @@ impl Attr {
     }
 }
 
-/// User and group of the process that asks for something.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of stat(2)")]
-pub struct Caller {
-    pub uid: u32,
-    pub gid: u32,
-}
-
 /// How a file is to be opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Access {
@@ -331,9 +323,9 @@ pub(super) fn permissions(file: &Stat, options: &VfsOptions) -> u16 {
     u16::try_from(bits & 0o666 & !options.umask).unwrap_or(0)
 }
 
-/// Owner, mode and times of a file in the root.
+/// Owner, mode and times of a file in the root, or beside those of blocks and arrays.
 #[derive(Debug, Clone)]
-pub(super) struct FileFacts {
+pub struct FileFacts {
     /// Permission bits.
     pub(super) perm: u16,
     /// Owner.
@@ -345,6 +337,17 @@ pub(super) struct FileFacts {
 }
 
 impl FileFacts {
+    /// Those of a new file, which belongs to the process that makes it. It may change them next.
+    #[must_use]
+    pub fn new(mode: u32, uid: u32, gid: u32) -> Self {
+        Self {
+            perm: u16::try_from(mode & 0o777).unwrap_or(0),
+            uid,
+            gid,
+            mtime: SystemTime::now(),
+        }
+    }
+
     /// Those of `tree.yaml`, for a FILE with these attributes.
     pub(super) fn of(file: &Stat, options: &VfsOptions) -> Self {
         let (uid, gid) = owner::shown(file, options);

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
     use crate::vfs::testing::writable;
-    use crate::vfs::{Access, Caller};
+    use crate::vfs::{Access, FileFacts};
 
     /// The block that another program had added was empty in the mount, and in FILE after the next write to it.
     #[test]
@@ -140,7 +140,7 @@ mod tests {
             ..Access::default()
         };
         let name = "1.bin".as_ref();
-        let made = vfs.create(Node::Blocks, name, 0o600, Caller::default(), write);
+        let made = vfs.create(Node::Blocks, name, FileFacts::new(0o600, 0, 0), write);
         let handle = made.unwrap().1.handle;
         let remove = || vfs.unlink(Node::Blocks, name, 0);
         assert!(matches!(remove(), Err(Error::Busy(_))));

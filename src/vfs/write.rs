@@ -2,18 +2,16 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::SystemTime;
 
 use log::warn;
 
-use super::attr::FileFacts;
 use super::edit::block_of;
 use super::error::check_name;
 use super::node::Node;
 use super::process::{is_of_another, process};
 use super::texts::TextHandle;
 use super::{
-    Access, Attr, Attributes, Caller, Error, FileKind, Handle, Invalidation, Open, Opened,
+    Access, Attr, Attributes, Error, FileFacts, FileKind, Handle, Invalidation, Open, Opened,
     ROOT_DIRECTORIES, Result, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
@@ -129,11 +127,11 @@ impl Vfs {
     ///
     /// # Errors
     /// As there; [`Error::NotPermitted`] for anything but a regular file.
-    pub fn mknod(&self, parent: Node, name: &OsStr, mode: u32, caller: Caller) -> Result<Attr> {
+    pub fn mknod(&self, parent: Node, name: &OsStr, mode: u32, facts: FileFacts) -> Result<Attr> {
         if mode & TYPE_MASK != REGULAR && mode & TYPE_MASK != 0 {
             return Err(Error::NotPermitted("only regular files can be made"));
         }
-        let node = self.make(parent, name, mode, caller)?;
+        let node = self.make(parent, name, facts)?;
         self.getattr(node)
     }
 
@@ -146,11 +144,10 @@ impl Vfs {
         &self,
         parent: Node,
         name: &OsStr,
-        mode: u32,
-        caller: Caller,
+        facts: FileFacts,
         access: Access,
     ) -> Result<(Attr, Opened)> {
-        let node = self.make(parent, name, mode, caller)?;
+        let node = self.make(parent, name, facts)?;
         // if the new tree.yaml is closed without a write, its empty draft is forgotten, and it shows FILE's tree
         let truncate = matches!(node, Node::Text(_) | Node::Array(..));
         let opened = self.open_node(node, Access { truncate, ..access })?;
@@ -164,12 +161,11 @@ impl Vfs {
 
     /// Makes a file and gives its node. The name of an array that a process has taken away is given back to the array. Why a file
     /// can't be made beside blocks and arrays is noted, as the process gets an errno alone.
-    fn make(&self, parent: Node, name: &OsStr, mode: u32, caller: Caller) -> Result<Node> {
+    fn make(&self, parent: Node, name: &OsStr, facts: FileFacts) -> Result<Node> {
         self.open_for_writing()?;
         match parent {
             Node::Root => {
                 check_root_name(name)?;
-                let facts = new_facts(mode, caller);
                 locked(&self.texts).create(name, facts).map(Node::Text)
             }
             Node::Blocks if block_number(name).is_some() => {
@@ -191,7 +187,7 @@ impl Vfs {
                                 format!("{}: {error}", self.path_to(Some(parent), Some(name)));
                             locked(&self.edits.news).refuse(None, why);
                         })?;
-                        locked(&self.beside).create(parent, name, new_facts(mode, caller))
+                        locked(&self.beside).create(parent, name, facts)
                     }
                 }
             }
@@ -217,14 +213,13 @@ impl Vfs {
         parent: Node,
         name: &OsStr,
         target: &Path,
-        caller: Caller,
+        facts: FileFacts,
     ) -> Result<Attr> {
         self.open_for_writing()?;
         if parent != Node::Root {
             return Err(Error::NotPermitted("links can be made in the root only"));
         }
         check_root_name(name)?;
-        let facts = new_facts(0o777, caller);
         let number = locked(&self.texts).symlink(name, target.as_os_str(), facts)?;
         self.getattr(Node::Text(number))
     }
@@ -466,16 +461,6 @@ fn unfinished_text() -> Error {
         why: "no tree begins in the text: it has no line that begins with ---".to_owned(),
         advice: "write all of it, from the #ASDF line on".to_owned(),
     })
-}
-
-/// Owner and mode of a new file: it belongs to the process that makes it, which may change both next.
-pub(super) fn new_facts(mode: u32, caller: Caller) -> FileFacts {
-    FileFacts {
-        perm: u16::try_from(mode & 0o777).unwrap_or(0),
-        uid: caller.uid,
-        gid: caller.gid,
-        mtime: SystemTime::now(),
-    }
 }
 
 /// Passes all bytes on, in pieces, each with its offset.

@@ -7,7 +7,7 @@ use crate::error::Error as Library;
 use crate::source::Loan;
 use crate::vfs::node::Node;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Attributes, Bytes, Caller, Error, Format, Handle, Open, Vfs};
+use crate::vfs::{Access, Attributes, Bytes, Error, FileFacts, Format, Handle, Open, Vfs};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
     x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
@@ -66,7 +66,7 @@ fn a_handle_of_a_removed_block_leaves_the_next_one_of_that_number_alone() {
     let old = vfs.open(Node::Block(1), write).unwrap().handle;
     let name = "1.bin".as_ref();
     vfs.unlink(Node::Blocks, name, 0).unwrap();
-    let made = vfs.create(Node::Blocks, name, 0o600, Caller::default(), write);
+    let made = vfs.create(Node::Blocks, name, FileFacts::new(0o600, 0, 0), write);
     let new = made.unwrap().1.handle;
     vfs.write(&new, 0, b"12", false).unwrap();
     let refused = vfs.write(&old, 0, b"x", false);

@@ -16,7 +16,7 @@ use crate::source::{Loan, Memory};
 use crate::vfs::kernel::Answers;
 use crate::vfs::saved::Precomputed;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Bytes, Call, Caller, Handle, VfsOptions};
+use crate::vfs::{Access, Bytes, Call, FileFacts, Handle, VfsOptions};
 
 /// What another program does, with times that tell it from what was before, whatever the clock is.
 fn overwrite(path: &Path, bytes: &[u8], seconds: u64) {
@@ -333,9 +333,14 @@ fn names_that_were_given_before_a_file_was_closed_are_told_of() {
 fn files_beside_arrays_go_with_their_directory() {
     let (_dir, vfs) = with_tree("d: {a: ARRAY}\nb: ARRAY");
     let directory = node_of(&vfs, "d").unwrap();
-    let (caller, access) = (Caller { uid: 0, gid: 0 }, Access::default());
+    let access = Access::default();
     for directory in [directory, Node::Blocks] {
-        let made = vfs.create(directory, ".part".as_ref(), 0o600, caller, access);
+        let made = vfs.create(
+            directory,
+            ".part".as_ref(),
+            FileFacts::new(0o600, 0, 0),
+            access,
+        );
         vfs.release(&made.unwrap().1.handle);
     }
     save(&vfs, "d: {a: ARRAY}\nb: ARRAY\nc: ARRAY");

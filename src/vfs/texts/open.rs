@@ -566,14 +566,13 @@ impl OpenText {
 mod tests {
     use super::super::tests::{WRITE, root};
     use super::*;
-    use crate::vfs::Caller;
-    use crate::vfs::write::new_facts;
+    use crate::vfs::FileFacts;
 
     /// A writer did not see what another one had written while a rename was being saved: of a file that was refused then, that was gone.
     #[test]
     fn writers_of_a_file_share_its_bytes_until_it_is_the_tree() {
         let mut root = root();
-        let facts = new_facts(0o600, Caller { uid: 0, gid: 0 });
+        let facts = FileFacts::new(0o600, 0, 0);
         let number = root.create("x".as_ref(), facts).unwrap();
         let [one, two] = [(); 2].map(|()| root.open(number, WRITE).unwrap());
         let write = |root: &mut Texts, handle, at, data| root.write(handle, at, data, false);

@@ -1,6 +1,6 @@
 //! What can be written when, and what looking costs.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::XattrFlags;
 
@@ -119,10 +119,9 @@ fn a_link_to_a_name_that_is_taken_saves_nothing() {
             .collect::<Vec<_>>()
     };
     let before = files();
-    let caller = Caller { uid: 0, gid: 0 };
     let root = Node::Root;
     let (made, open) = vfs
-        .create(root, "next".as_ref(), 0o600, caller, WRITE)
+        .create(root, "next".as_ref(), FileFacts::new(0o600, 0, 0), WRITE)
         .unwrap();
     vfs.write(&open.handle, 0, b"#ASDF 1.0.0\n---\na: 2\n...\n", false)
         .unwrap();
@@ -136,13 +135,11 @@ fn a_link_to_a_name_that_is_taken_saves_nothing() {
 fn a_block_that_is_made_and_opened_for_writing_later_is_saved_at_the_close() {
     let (_dir, vfs) = writable(&Sample::new());
     let count = || vfs.state().snapshot.layout().blocks.len();
-    let caller = Caller { uid: 0, gid: 0 };
     let (made, reads) = vfs
         .create(
             Node::Blocks,
             "0.bin".as_ref(),
-            0o600,
-            caller,
+            FileFacts::new(0o600, 0, 0),
             Access::default(),
         )
         .unwrap();
@@ -207,9 +204,8 @@ fn an_exchange_that_scratch_files_leave_no_room_for_saves_nothing() {
     let long = format!("#ASDF 1.0.0\n---\na: {}\n...\n", "x".repeat(2 << 20));
     let (dir, vfs) = writable(&Sample::new().text(long.as_bytes()));
     let root = Node::Root;
-    let caller = Caller { uid: 0, gid: 0 };
     let (_, open) = vfs
-        .create(root, "next".as_ref(), 0o600, caller, WRITE)
+        .create(root, "next".as_ref(), FileFacts::new(0o600, 0, 0), WRITE)
         .unwrap();
     vfs.write(&open.handle, 0, b"#ASDF 1.0.0\n---\na: 2\n...\n", false)
         .unwrap();
@@ -282,9 +278,13 @@ fn a_text_that_is_replaced_while_it_waits_to_be_saved_is_not_saved() {
         panic!("tree.yaml is a text");
     };
     let waiting = locked(&vfs.texts).to_save(*text).unwrap().unwrap();
-    let caller = Caller { uid: 0, gid: 0 };
     let (_, next) = vfs
-        .create(Node::Root, "next".as_ref(), 0o600, caller, WRITE)
+        .create(
+            Node::Root,
+            "next".as_ref(),
+            FileFacts::new(0o600, 0, 0),
+            WRITE,
+        )
         .unwrap();
     vfs.write(&next.handle, 0, &two, false).unwrap();
     let names = ["next", TREE_NAME].map(|name| (Node::Root, name.as_ref()));
@@ -316,9 +316,13 @@ fn what_is_written_behind_a_rename_comes_where_the_tool_has_it() {
     let tree = tree_with("which: first\n");
     let begins = tree.windows(5).position(|part| part == b"%YAML").unwrap();
     let dump = tree[begins..].to_vec();
-    let caller = Caller { uid: 0, gid: 0 };
     let (_, next) = vfs
-        .create(Node::Root, "next".as_ref(), 0o600, caller, WRITE)
+        .create(
+            Node::Root,
+            "next".as_ref(),
+            FileFacts::new(0o600, 0, 0),
+            WRITE,
+        )
         .unwrap();
     vfs.write(&next.handle, 0, &dump, false).unwrap();
     let names = ["next", TREE_NAME].map(|name| (Node::Root, name.as_ref()));
@@ -335,9 +339,8 @@ fn what_is_written_behind_a_rename_comes_where_the_tool_has_it() {
 #[test]
 fn nothing_is_written_to_a_file_whose_bytes_a_block_has_got() {
     let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
-    let caller = Caller { uid: 0, gid: 0 };
     for (directory, name, bytes) in [(Node::Blocks, ".tmp", b"123"), (Node::Root, "x", b"456")] {
-        let made = vfs.create(directory, name.as_ref(), 0o600, caller, WRITE);
+        let made = vfs.create(directory, name.as_ref(), FileFacts::new(0o600, 0, 0), WRITE);
         let handle = made.unwrap().1.handle;
         vfs.write(&handle, 0, bytes, false).unwrap();
         let name = (directory, name.as_ref());
@@ -366,10 +369,19 @@ fn each_array_that_is_taken_away_has_a_free_name() {
         vfs.unlink(Node::ARRAYS, name.as_ref(), thread).unwrap();
     }
     for name in ["x.npy", "y.npy"] {
-        let caller = Caller { uid: 0, gid: 0 };
-        let made = vfs.create(Node::ARRAYS, name.as_ref(), 0o644, caller, WRITE);
+        let made = vfs.create(
+            Node::ARRAYS,
+            name.as_ref(),
+            FileFacts::new(0o644, 0, 0),
+            WRITE,
+        );
         vfs.release(&made.unwrap().1.handle);
-        let again = vfs.create(Node::ARRAYS, name.as_ref(), 0o644, caller, WRITE);
+        let again = vfs.create(
+            Node::ARRAYS,
+            name.as_ref(),
+            FileFacts::new(0o644, 0, 0),
+            WRITE,
+        );
         assert!(matches!(again, Err(Error::Exists)));
     }
 }
@@ -416,8 +428,12 @@ fn a_text_that_is_no_longer_that_of_the_file_is_not_said_to_be_saved() {
 #[test]
 fn nothing_is_lost_by_a_rename_that_is_refused() {
     let (dir, vfs) = writable(&Sample::new().block(b"abc"));
-    let caller = Caller { uid: 0, gid: 0 };
-    let made = vfs.create(Node::Blocks, ".0.bin.tmp".as_ref(), 0o644, caller, WRITE);
+    let made = vfs.create(
+        Node::Blocks,
+        ".0.bin.tmp".as_ref(),
+        FileFacts::new(0o644, 0, 0),
+        WRITE,
+    );
     let handle = made.unwrap().1.handle;
     vfs.write(&handle, 0, b"123", false).unwrap();
     vfs.release(&handle);
@@ -449,9 +465,13 @@ fn nothing_is_lost_by_a_rename_that_is_refused() {
 fn what_is_written_while_a_rename_is_being_saved_is_saved_at_the_close() {
     let (_dir, vfs) = writable(&Sample::new());
     let [one, two] = two_trees();
-    let caller = Caller { uid: 0, gid: 0 };
     let (made, next) = vfs
-        .create(Node::Root, "next".as_ref(), 0o600, caller, WRITE)
+        .create(
+            Node::Root,
+            "next".as_ref(),
+            FileFacts::new(0o600, 0, 0),
+            WRITE,
+        )
         .unwrap();
     let Node::Text(number) = made.node else {
         panic!("files of the root are texts");
@@ -482,8 +502,7 @@ fn an_array_that_is_replaced_after_it_was_removed_is_found() {
     let (_dir, vfs) = writable(&Sample::new().text(ARRAY.as_bytes()).block(b"abc"));
     let names = [".x.bin.tmp", "x.bin"].map(|name| (Node::ARRAYS, name.as_ref()));
     for how in [Rename::Replace, Rename::NoReplace] {
-        let caller = Caller { uid: 0, gid: 0 };
-        let made = vfs.create(Node::ARRAYS, names[0].1, 0o644, caller, WRITE);
+        let made = vfs.create(Node::ARRAYS, names[0].1, FileFacts::new(0o644, 0, 0), WRITE);
         let handle = made.unwrap().1.handle;
         vfs.write(&handle, 0, b"123", false).unwrap();
         vfs.release(&handle);
@@ -499,9 +518,13 @@ fn a_tree_that_is_made_and_not_opened_shows_the_tree() {
     let (_dir, vfs) = writable(&Sample::new());
     let process = std::process::id();
     vfs.unlink(Node::Root, TREE_NAME.as_ref(), process).unwrap();
-    let caller = Caller { uid: 0, gid: 0 };
-    vfs.mknod(Node::Root, TREE_NAME.as_ref(), 0o644, caller)
-        .unwrap();
+    vfs.mknod(
+        Node::Root,
+        TREE_NAME.as_ref(),
+        0o644,
+        FileFacts::new(0o644, 0, 0),
+    )
+    .unwrap();
     let [saved, shown] = texts(&vfs);
     assert_eq!(shown, saved);
 }
@@ -529,8 +552,7 @@ fn the_kernel_asks_for_an_array_while_its_name_is_free_to_a_process() {
     assert!(before.len() == 2 && !before.contains(&Duration::ZERO));
     vfs.unlink(Node::ARRAYS, name, 1).unwrap();
     assert_eq!(kept(), [Duration::ZERO; 2]);
-    let caller = Caller { uid: 0, gid: 0 };
-    let made = vfs.create(Node::ARRAYS, name, 0o644, caller, WRITE);
+    let made = vfs.create(Node::ARRAYS, name, FileFacts::new(0o644, 0, 0), WRITE);
     vfs.release(&made.unwrap().1.handle);
     assert_eq!(kept(), before);
 }
