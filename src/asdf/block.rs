@@ -72,7 +72,7 @@ impl Snapshot {
             let why = "the checksum does not match; without -o verify it can be read";
             return Err(Error::corrupt(Place::Block(n), why));
         }
-        self.unverified_block(n)
+        Ok(Arc::clone(&self.opened_block(n)?.data))
     }
 
     /// The decoded bytes of block `n`, whatever its checksum.

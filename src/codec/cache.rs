@@ -37,7 +37,7 @@ pub struct Cache {
     budget: u64,
     next_key: AtomicU64,
     /// Bytes that count, see [`MemoryPermit`].
-    used: Arc<AtomicU64>,
+    pub(super) used: Arc<AtomicU64>,
     /// Guards all that is kept, counted and admitted. Not held while a decoder runs or is freed.
     ledger: Mutex<Ledger>,
     /// Signalled when a decode ends or memory is given back, if a thread waits for that.
@@ -305,11 +305,8 @@ impl Cache {
     /// A permit that counts `bytes`, for which room is made.
     pub(super) fn permit(&self, bytes: u64, demand: Demand) -> MemoryPermit {
         let mut permit = MemoryPermit::new(&self.used);
-        // each read begins with one of no bytes, also that of a segment that is here
-        if bytes > 0 {
-            let gone = self.lock().resize(self, &mut permit, bytes, demand);
-            self.free(gone);
-        }
+        let gone = self.lock().resize(self, &mut permit, bytes, demand);
+        self.free(gone);
         permit
     }
 

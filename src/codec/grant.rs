@@ -69,7 +69,7 @@ impl<'a> Grant<'a> {
     pub(super) fn new(cache: &'a Cache) -> Self {
         Self {
             cache,
-            memory: cache.permit(0, Demand::NONE),
+            memory: MemoryPermit::new(&cache.used),
             has_slot: false,
             _thread: PhantomData,
         }

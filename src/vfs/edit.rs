@@ -18,7 +18,7 @@ use super::saved::Saved;
 use super::{Error, Invalidation, Open, Reading, Result, State, Vfs, block_name, index, locked};
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec;
-use crate::error::{Error as Library, Place};
+use crate::error::Error as Library;
 use crate::source::Source;
 
 /// An open block or array.
@@ -149,32 +149,8 @@ impl Vfs {
         })
     }
 
-    /// The bytes of a block or array, with the edits that are not saved yet: an array lies in the draft of its block, or in the saved
-    /// block where that draft is too short for it.
-    pub(super) fn data_source(
-        &self,
-        state: &State,
-        node: Node,
-        _reading: &Reading<'_>,
-    ) -> Result<Arc<dyn Source>, Library> {
-        let snapshot = &state.snapshot;
-        let missing = || Library::corrupt(Place::File, "the tree no longer has this array");
-        match node {
-            Node::Block(n) => match self.edits.get(index(n)) {
-                Some(draft) => Ok(draft.overlay.clone()),
-                None => snapshot.block(index(n)),
-            },
-            Node::Array(number, format) => {
-                let i = state.array_index(number).map_err(|_| missing())?;
-                self.array_source(snapshot, i, format)
-            }
-            Node::View(view, number) => self.view_source(state, view, number),
-            Node::StatsTsv => Ok(state.stats_source()),
-            node => hdus::source(snapshot, node).map_err(|_| missing()),
-        }
-    }
-
-    /// The bytes of array `i` in a format, with the edits that are not saved yet.
+    /// The bytes of array `i` in a format, with the edits that are not saved yet: it lies in the draft of its block, or in the saved block
+    /// where that draft is too short for it.
     pub(super) fn array_source(
         &self,
         snapshot: &Snapshot,

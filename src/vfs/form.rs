@@ -1,4 +1,4 @@
-//! Whether a file still has the form that it had when a handle opened it.
+//! What a handle reads from, and whether that still has the form that it had when the handle was opened.
 //!
 //! A program understands the bytes of an array, a FITS file or a picture by what it read first: an NPY or FITS header, or the datatype
 //! and shape in the tree; and the lines of `info/stats.tsv` by the arrays that they are of. If a save or another program has given an
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::edit::DataHandle;
-use super::format::Format;
+use super::hdus;
 use super::node::Node;
-use super::{Reading, Result, State, Vfs, hash_of};
-use crate::error::Error as Library;
+use super::{Reading, Result, State, Vfs, hash_of, index};
+use crate::error::{Error as Library, Place};
 use crate::source::Source;
 
 impl State {
@@ -20,11 +20,7 @@ impl State {
         match file {
             Node::Array(number, format) => {
                 let data = self.array_data(number)?;
-                let header = data.npy_len().saturating_sub(data.bin_len());
-                let header = match format {
-                    Format::Npy => Some(header),
-                    Format::Bin => None,
-                };
+                let header = format.len(data).saturating_sub(data.bin_len());
                 Some(hash_of((header, data.form())))
             }
             Node::View(view, number) => self.form_of_view(view, number),
@@ -35,7 +31,7 @@ impl State {
 }
 
 impl Vfs {
-    /// The source that a handle reads from now.
+    /// The source that a handle reads from now, with the edits that are not saved yet.
     ///
     /// # Errors
     /// [`Library::Stale`] if the file has another form than when it was opened, unless this handle has emptied it; and for a file on a
@@ -43,7 +39,7 @@ impl Vfs {
     pub(super) fn source_of(
         &self,
         open: &DataHandle,
-        reading: &Reading<'_>,
+        _reading: &Reading<'_>,
     ) -> Result<Arc<dyn Source>> {
         let state = self.state();
         let changed = |why: &str| {
@@ -60,6 +56,21 @@ impl Vfs {
                 "the tree has other arrays here than when this was opened, by name, datatype, shape or order; open it again",
             );
         }
-        Ok(self.data_source(&state, open.node, reading)?)
+        let snapshot = &state.snapshot;
+        let missing = || Library::corrupt(Place::File, "the tree no longer has this array");
+        let source: Result<Arc<dyn Source>, Library> = match open.node {
+            Node::Block(n) => match self.edits.get(index(n)) {
+                Some(draft) => Ok(draft.overlay.clone()),
+                None => snapshot.block(index(n)),
+            },
+            Node::Array(number, format) => {
+                let i = state.array_index(number).map_err(|_| missing())?;
+                self.array_source(snapshot, i, format)
+            }
+            Node::View(view, number) => self.view_source(&state, view, number),
+            Node::StatsTsv => Ok(state.stats_source()),
+            node => hdus::source(snapshot, node).map_err(|_| missing()),
+        };
+        Ok(source?)
     }
 }

@@ -42,9 +42,17 @@ impl Vfs {
         }
     }
 
-    /// The attributes of a node.
+    /// The attributes of a node in a state.
     pub(super) fn attr_now(&self, state: &State, node: Node) -> Result<Attr> {
-        Ok(self.of_epoch(state, self.attr_in(state, node)?))
+        let attr = match node {
+            Node::Text(number) => locked(&self.texts).attr(number)?,
+            Node::Beside(number) => self.attr_beside(number)?,
+            _ => {
+                let (size, names) = (self.size(state, node)?, self.names(state, node)?);
+                self.described(state, node, size, names)
+            }
+        };
+        Ok(self.of_epoch(state, attr))
     }
 
     /// The attributes with the epoch of the state, if FILE is on a server.
@@ -53,19 +61,6 @@ impl Vfs {
             attr.file_epoch = state.file_epoch;
         }
         attr
-    }
-
-    /// The attributes of a node in a state, without its epoch.
-    fn attr_in(&self, state: &State, node: Node) -> Result<Attr> {
-        if let Node::Text(number) = node {
-            return locked(&self.texts).attr(number);
-        }
-        if let Node::Beside(number) = node {
-            return self.attr_beside(number);
-        }
-        let size = self.size(state, node)?;
-        let names = self.names(state, node)?;
-        Ok(self.described(state, node, size, names))
     }
 
     /// The attributes of something with that size and so many names.

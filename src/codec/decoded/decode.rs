@@ -32,19 +32,19 @@ pub(super) struct Decode {
 impl Decode {
     /// What `cursor` is about to decode: the first segment that begins at its position or behind it.
     pub(super) fn of(cursor: &dyn Cursor, stream: &Arc<dyn Stream>) -> Self {
-        let reach = cursor.position()..cursor.will_decode_to();
-        Self::new(stream, Some(next_segment(cursor)), reach)
+        Self {
+            segment: Some(next_segment(cursor)),
+            reach: cursor.position()..cursor.will_decode_to(),
+            stream: Arc::clone(stream),
+            outcome: OnceLock::new(),
+        }
     }
 
     /// A decoder that is being opened at the decoded offset `entry`.
     pub(super) fn opening(entry: u64, stream: &Arc<dyn Stream>) -> Self {
-        Self::new(stream, None, entry..entry)
-    }
-
-    fn new(stream: &Arc<dyn Stream>, segment: Option<u64>, reach: Range<u64>) -> Self {
         Self {
-            segment,
-            reach,
+            segment: None,
+            reach: entry..entry,
             stream: Arc::clone(stream),
             outcome: OnceLock::new(),
         }
