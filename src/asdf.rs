@@ -352,13 +352,14 @@ impl Snapshot {
         self.shared_tree().map(|tree| tree.map(|tree| &**tree))
     }
 
-    /// Whether the snapshot reads the open file itself, from its first byte on: it is neither remote nor a FITS file, and no save of it
-    /// was interrupted.
+    /// The open file, if the snapshot reads it itself, from its first byte on: it is neither remote nor a FITS file, and no save of it was
+    /// interrupted. A streamed block then grows with it.
     #[must_use]
-    pub fn is_of_plain_file(&self) -> bool {
-        let same =
-            |file: &Arc<FileSource>| std::ptr::addr_eq(&raw const **file, &raw const *self.bytes);
-        self.file.as_ref().is_some_and(same)
+    pub fn plain_file(&self) -> Option<&Arc<FileSource>> {
+        let is_read = |file: &&Arc<FileSource>| {
+            std::ptr::addr_eq(Arc::as_ptr(file), Arc::as_ptr(&self.bytes))
+        };
+        self.file.as_ref().filter(is_read)
     }
 
     /// Whether the tree has not been parsed yet.

@@ -9,7 +9,7 @@ use super::header::BlockHeader;
 use super::index_key;
 use crate::codec::{self, Decoded};
 use crate::error::{Error, Place, Result};
-use crate::source::{FileSource, Short, Source, Tail, Window};
+use crate::source::{Short, Source, Tail, Window};
 
 /// A block that has been opened.
 #[derive(Clone)]
@@ -191,22 +191,9 @@ impl Snapshot {
         Ok(OpenBlock::plain(stored))
     }
 
-    /// Whether a streamed block grows with the file.
-    #[must_use]
-    pub fn grows(&self) -> bool {
-        self.growing().is_some()
-    }
-
-    /// The file, if a streamed block grows with it. None inside a FITS file or after an interrupted save: there the snapshot does not
-    /// read the file itself.
-    fn growing(&self) -> Option<&Arc<FileSource>> {
-        let file = self.file.as_ref();
-        file.filter(|file| std::ptr::addr_eq(Arc::as_ptr(&self.bytes), Arc::as_ptr(file)))
-    }
-
     /// The data of a streamed block.
     fn tail(&self, header: &BlockHeader) -> Result<Arc<dyn Source>> {
-        if let Some(file) = self.growing() {
+        if let Some(file) = self.plain_file() {
             return Ok(Arc::new(Tail::new(Arc::clone(file), header.data_offset())));
         }
         let start = header.data_offset();
@@ -245,7 +232,7 @@ mod tests {
     use crate::asdf::sample::{Sample, block_with};
     use crate::codec::Cache;
     use crate::source::testing::Refusing;
-    use crate::source::{Memory, read_all};
+    use crate::source::{FileSource, Memory, read_all};
     use md5::{Digest, Md5};
 
     const DATA: &[u8] = &[7; 5000];

@@ -168,7 +168,7 @@ impl Vfs {
         let (text_len, text_hash) = (len_u64(text.len()), hash_of(&**text));
         let keeps_pages = texts.keeps_pages(had_pages);
         drop(texts);
-        let is_plain = state.snapshot.is_of_plain_file();
+        let is_plain = state.snapshot.plain_file().is_some();
         let is_data_alone = locked(&self.beside).is_empty();
         let names = state.made_names().filter(|names| names.is_of_one_file());
         let names = names.filter(|_| is_data_alone).cloned();

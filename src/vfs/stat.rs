@@ -150,7 +150,7 @@ impl Vfs {
         // a streamed block may grow at any time, but its size changes only when the kernel is told to forget the old end
         let header = state.snapshot.layout().blocks.get(n);
         let there = header
-            .filter(|header| header.streamed() && state.snapshot.grows())
+            .filter(|header| header.streamed() && state.snapshot.plain_file().is_some())
             .map(|header| state.stat.size.saturating_sub(header.data_offset()));
         Ok(there.map_or(len, |there| len.min(there)))
     }
