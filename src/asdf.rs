@@ -67,10 +67,11 @@ mod timestamp;
 pub mod tree;
 mod yaml;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::codec::Cache;
 use crate::error::{Error, Lasting, Result};
@@ -87,7 +88,7 @@ use block::OpenBlock;
 use buffers::Buffers;
 use check::CheckedText;
 use checksum::ChecksumState;
-use external::{OfFiles, Sandbox};
+use external::{ExternalBlock, Sandbox};
 use find::ArrayTable;
 use fits::Fits;
 use layout::{Finding, Layout, Severity};
@@ -124,10 +125,8 @@ pub struct Snapshot {
     cache: Arc<Cache>,
     buffers: Arc<Buffers>,
     options: OpenOptions,
-    /// Lengths of the first blocks of other files.
-    external_lens: Mutex<OfFiles<Result<u64>>>,
-    /// The first blocks of other files that are in use.
-    external_blocks: Mutex<OfFiles<Weak<dyn Source>>>,
+    /// The first blocks of other files, by the path of the file.
+    external_blocks: Mutex<HashMap<PathBuf, ExternalBlock>>,
 }
 
 impl Snapshot {
@@ -194,7 +193,6 @@ impl Snapshot {
             found: OnceLock::new(),
             cache,
             options,
-            external_lens: Mutex::default(),
             external_blocks: Mutex::default(),
         }
     }

@@ -4,13 +4,12 @@
 //! (`openat2`), without following symlinks or entering other mounts; only regular files are opened, and nothing that is not ASDF gives a byte.
 //! Where there is no such call, on other systems than Linux, external sources are not read.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -23,8 +22,13 @@ use crate::source::{Source, Stat};
 /// What messages call the files that arrays lie in.
 const EXTERNAL: &str = "external sources";
 
-/// What is known of other files, by path, each with the attributes that the file had when it was read.
-pub(super) type OfFiles<T> = HashMap<PathBuf, (Stat, T)>;
+/// What is known of the first block of another file.
+pub(super) struct ExternalBlock {
+    /// The attributes that the file had before it was read.
+    stat: Stat,
+    /// The length of the decoded block in bytes, and the block as long as something reads it; or why it can't be read.
+    found: Result<(u64, Weak<dyn Source>)>,
+}
 
 /// Opens a directory for the names in it only, which takes no permission to read it.
 #[cfg(target_os = "linux")]
@@ -227,18 +231,14 @@ impl Snapshot {
     /// As [`Sandbox::first_block`].
     pub(super) fn external_len(&self, uri: &str) -> Result<u64> {
         let (path, file, stat) = self.external_file(uri)?;
-        if let Some((then, len)) = lock(&self.external_lens).get(&path)
-            && stat.is_untouched_since(then)
+        if let Some(known) = lock(&self.external_blocks).get(&path)
+            && stat.is_untouched_since(&known.stat)
         {
-            return len.clone();
+            let found = known.found.as_ref();
+            return found.map(|(len, _)| *len).map_err(Clone::clone);
         }
-        // without the lock, for which all other files would wait; so two threads may read one file at once
-        let len = first_block(uri, file, &self.cache).map(|block| block.len());
-        // an I/O error says nothing of the file: the next call reads it again
-        if !matches!(len, Err(Error::Io { .. })) {
-            lock(&self.external_lens).insert(path, (stat, len.clone()));
-        }
-        len
+        let block = self.read_external(uri, (path, file, stat));
+        block.map(|block| block.len())
     }
 
     /// The decoded first block of another file, in which an array lies. [`Array::problem`] then says whether that could be read.
@@ -255,17 +255,31 @@ impl Snapshot {
     /// decoded.
     fn external_block(&self, uri: &str) -> Result<Arc<dyn Source>> {
         let (path, file, stat) = self.external_file(uri)?;
-        if let Some((then, block)) = lock(&self.external_blocks).get(&path)
-            && stat.is_untouched_since(then)
+        if let Some(known) = lock(&self.external_blocks).get(&path)
+            && stat.is_untouched_since(&known.stat)
+            && let Ok((_, block)) = &known.found
             && let Some(block) = block.upgrade()
         {
             return Ok(block);
         }
-        let block = first_block(uri, file, &self.cache)?;
-        let mut blocks = lock(&self.external_blocks);
-        blocks.retain(|_, (_, block)| block.strong_count() > 0);
-        blocks.insert(path, (stat, Arc::downgrade(&block)));
-        Ok(block)
+        self.read_external(uri, (path, file, stat))
+    }
+
+    /// Reads that file, and notes what was found in it. The lock is not held meanwhile, as all other files would wait for it; so two
+    /// threads may read one file at once.
+    fn read_external(
+        &self,
+        uri: &str,
+        (path, file, stat): (PathBuf, File, Stat),
+    ) -> Result<Arc<dyn Source>> {
+        let block = first_block(uri, file, &self.cache);
+        // an I/O error says nothing of the file: the next call reads it again
+        if !matches!(block, Err(Error::Io { .. })) {
+            let found = block.as_ref().map_err(Clone::clone);
+            let found = found.map(|block| (block.len(), Arc::downgrade(block)));
+            lock(&self.external_blocks).insert(path, ExternalBlock { stat, found });
+        }
+        block
     }
 
     /// The file that `uri` names, with its path, and its attributes from before it is read.
@@ -331,7 +345,7 @@ fn file_name(text: &str) -> Option<OsString> {
 mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
-    use crate::source::read_all;
+    use crate::source::{Memory, read_all};
 
     /// `root/secret.asdf`, `root/in/main.asdf`, `root/in/x.asdf`, `root/in/sub/y z.asdf`, links and a FIFO.
     fn place() -> tempfile::TempDir {
@@ -462,8 +476,8 @@ mod tests {
         assert_eq!(len("x.asdf").unwrap(), 1);
         // what is known is believed as long as the file is the same, whatever it is called
         let mark = |len: Result<u64>| {
-            let mut known = lock(&snapshot.external_lens);
-            known.get_mut(&path).unwrap().1 = len;
+            let mut known = lock(&snapshot.external_blocks);
+            known.get_mut(&path).unwrap().found = len.map(|len| (len, Weak::<Memory>::new() as _));
         };
         mark(Ok(77));
         assert_eq!(len("./sub/../x.asdf#1").unwrap(), 77);
