@@ -527,10 +527,15 @@ impl<S: Store> Writer<S> {
         let failed = |cause| self.error("opening it for writing", cause);
         let file = self.store.open(&self.name, Access::Write).map_err(failed)?;
         if self.store.stat(&file).map_err(failed)?.id != self.baseline.stat.id {
-            let why = format!("{} has been replaced by another file", self.name.display());
-            return Err(Error::Stale { why });
+            return Err(self.replaced());
         }
         Ok(file)
+    }
+
+    /// The error if another file has FILE's name.
+    fn replaced(&self) -> Error {
+        let why = format!("{} has been replaced by another file", self.name.display());
+        Error::Stale { why }
     }
 
     fn error(&self, what: &str, cause: std::io::Error) -> Error {

@@ -142,8 +142,7 @@ impl<S: Store> Writer<S> {
     fn sync_data(&mut self, write: &RawWrite<'_>) -> Result<()> {
         let named = named(&*self.store, &self.name)?;
         if named.is_none_or(|named| named.id != self.baseline.stat.id) {
-            let why = format!("{} has been replaced by another file", self.name.display());
-            return Err(Error::Stale { why });
+            return Err(self.replaced());
         }
         if self.sync_raw().is_ok() {
             return Ok(());

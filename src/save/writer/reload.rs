@@ -53,8 +53,7 @@ impl<S: Store> Writer<S> {
         let id = self.baseline.stat.id;
         let lost = |found: Option<Stat>| found.is_none_or(|found| found.id != id);
         if method == Method::InPlace && named(&*self.store, &self.name).is_ok_and(lost) {
-            let why = format!("{} has been replaced by another file", self.name.display());
-            return Err(Error::Stale { why });
+            return Err(self.replaced());
         }
         Ok(())
     }
@@ -107,11 +106,7 @@ impl<S: Store> Writer<S> {
             self.no_copies = None;
         }
         if self.unsettled.take().is_some() && same && self.broken.is_none() {
-            let why = format!(
-                "{} was changed by another program while a save of it was not finished",
-                self.name.display()
-            );
-            self.broken = Some(Error::Stale { why });
+            self.broken = Some(self.changed_unsettled());
         }
         Ok(scan)
     }

@@ -111,11 +111,16 @@ impl<S: Store> Writer<S> {
         if explains(&StoreSource::open(&self.store, &self.file)?, record)? {
             return Ok(());
         }
+        Err(self.changed_unsettled())
+    }
+
+    /// The error if FILE is not what the last save has left.
+    pub(super) fn changed_unsettled(&self) -> Error {
         let why = format!(
             "{} was changed by another program while a save of it was not finished",
             self.name.display()
         );
-        Err(Error::Stale { why })
+        Error::Stale { why }
     }
 
     /// FILE as it is to be read, if the last save has left something in it.
