@@ -143,19 +143,24 @@ fn problems(
     snapshot: &Snapshot,
     stats: &[Result<Option<Stats>, Error>],
 ) -> impl Iterator<Item = String> {
-    let findings = snapshot.layout().findings.iter();
-    let findings = findings.map(|finding| finding.error.to_string());
-    let tree = match snapshot.tree() {
-        Some(Err(error)) => Some(format!("tree.yaml: {error}")),
-        _ => None,
-    };
     let arrays = snapshot.arrays().iter().enumerate();
     let arrays = arrays.filter_map(|(i, array)| {
         let unread = || stats.get(i)?.as_ref().err().map(Cow::Borrowed);
         let error = array.problem().or_else(unread)?;
         Some(format!("arrays/{}: {error}", array.file_path()))
     });
-    findings.chain(tree).chain(arrays)
+    problems_around_arrays(snapshot).chain(arrays)
+}
+
+/// What is odd in a file beside its arrays.
+fn problems_around_arrays(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+    let findings = snapshot.layout().findings.iter();
+    let findings = findings.map(|finding| finding.error.to_string());
+    let tree = match snapshot.tree() {
+        Some(Err(error)) => Some(format!("tree.yaml: {error}")),
+        _ => None,
+    };
+    findings.chain(tree)
 }
 
 /// Prints the files of a mount with their sizes, one a line.

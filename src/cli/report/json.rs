@@ -15,7 +15,7 @@ use crate::cli::print_line;
 use crate::codec::code_text;
 use crate::error::Error;
 
-#[derive(serde::Serialize)]
+#[derive(Default, serde::Serialize)]
 struct FileObject<B: Serialize, A: Serialize, R: Serialize> {
     file: String,
     size: Option<u64>,
@@ -183,12 +183,6 @@ pub(super) fn print(
     let layout = snapshot.layout();
     let blocks = || layout.blocks.iter().enumerate();
     let arrays = || snapshot.arrays().iter().enumerate();
-    let tree = match snapshot.tree() {
-        Some(Err(error)) => Some(format!("tree.yaml: {error}")),
-        _ => None,
-    };
-    let findings = layout.findings.iter();
-    let findings = findings.map(|finding| finding.error.to_string());
     print_line(&FileObject {
         file: path.display().to_string(),
         size: Some(snapshot.file_len()),
@@ -202,7 +196,7 @@ pub(super) fn print(
             arrays().map(|(i, found)| array(found, stats.get(i)))
         })),
         references: Some(Each(|| snapshot.references().iter().map(reference))),
-        problems: findings.chain(tree).collect(),
+        problems: super::problems_around_arrays(snapshot).collect(),
     })
 }
 
@@ -210,15 +204,7 @@ pub(super) fn print(
 pub(super) fn print_unread(path: &Path, failure: &Failure) -> Result<(), Failure> {
     print_line(&FileObject::<(), (), ()> {
         file: path.display().to_string(),
-        size: None,
-        container: None,
-        version: None,
-        standard: None,
-        asdf_library: None,
-        tree_size: None,
-        blocks: None,
-        arrays: None,
-        references: None,
         problems: vec![failure.about(path).to_owned()],
+        ..FileObject::default()
     })
 }
