@@ -12,7 +12,6 @@
 //!   other such draft is refused.
 
 mod editors;
-mod file;
 mod left;
 mod limit;
 mod open;
@@ -26,7 +25,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::editors::{is_made_by_editor, is_temporary_data};
-use self::file::RootFile;
 pub use self::limit::ScratchRoom;
 use self::open::OpenText;
 pub(super) use self::open::{TextHandle, Unsaved};
@@ -35,6 +33,7 @@ use super::attr::{Attr, FileFacts, FileKind, VALID};
 use super::error::Error;
 use super::node::Node;
 use super::vacancy::Vacancy;
+use crate::source::len_u64;
 
 /// The name of the text of the file.
 pub(super) const TREE_NAME: &str = "tree.yaml";
@@ -67,6 +66,56 @@ pub(super) struct Texts {
     /// Whether the kernel's pages of the first `tree.yaml` are of FILE's text: not if it was opened to be written to, or has shown another
     /// text. `None` until a handle of it is opened: then the pages are those from before this was made.
     pages_are_of_text: Option<bool>,
+}
+
+/// A file in the root.
+#[derive(Debug)]
+struct RootFile {
+    /// A file, or a symlink, as emacs makes to lock a file.
+    kind: FileKind,
+    /// The bytes that every reader sees; of a symlink, its target.
+    bytes: Arc<Vec<u8>>,
+    facts: FileFacts,
+    /// Names that it has.
+    names: u32,
+    /// Bytes of the limit that it takes, see `limit`.
+    charged: u64,
+    /// Whether it was `tree.yaml` once and was not written to since: an editor puts it back when a save fails. Means nothing while it is
+    /// `tree.yaml`.
+    backup: bool,
+    /// [`Texts::text_epoch`] when it was made, or emptied last; when it was `tree.yaml`, that of the text that it showed
+    /// last under that name.
+    text_epoch: u64,
+    /// If it was `tree.yaml`, and open, when another program changed FILE: how many handles had been opened by then. A text that these
+    /// write is refused; those that are opened later, by another name, write to a scratch file.
+    superseded: Option<u64>,
+    /// Whether it is being saved, to become `tree.yaml` then.
+    becoming: bool,
+    /// Whether a block or array has got its bytes, or is getting them.
+    taken: bool,
+}
+
+impl RootFile {
+    /// A file with one name, that no handle has open.
+    fn new(kind: FileKind, bytes: Arc<Vec<u8>>, facts: FileFacts, text_epoch: u64) -> Self {
+        Self {
+            kind,
+            bytes,
+            facts,
+            names: 1,
+            charged: 0,
+            backup: false,
+            text_epoch,
+            superseded: None,
+            becoming: false,
+            taken: false,
+        }
+    }
+
+    /// Length in bytes; of a link, of its target.
+    fn len(&self) -> u64 {
+        len_u64(self.bytes.len())
+    }
 }
 
 impl Texts {
