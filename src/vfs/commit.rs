@@ -16,7 +16,7 @@ use super::attr::usable;
 use super::block_edits::BlockDraft;
 use super::kernel::Announced;
 use super::node::Node;
-use super::saved::{Precomputed, Saved};
+use super::saved::Saved;
 use super::texts::{Texts, Unsaved};
 use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::check_written;
@@ -129,13 +129,8 @@ impl Vfs {
         let text = Arc::clone(&written.text);
         // a large tree that no request has needed so far is not kept while FILE is written, nor after that
         let unasked = text.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
-        let known = if unasked {
-            drop(checked);
-            Precomputed::Nothing
-        } else {
-            Precomputed::Text(checked)
-        };
-        let done = self.commit(writer, &Edit::text(text), &what, known)?;
+        let checked = Some(checked).filter(|_| !unasked);
+        let done = self.commit(writer, &Edit::text(text), &what, None, checked)?;
         locked(&self.edits.news).forget_refusals(None);
         Ok(done)
     }
@@ -184,7 +179,7 @@ impl Vfs {
             edit.set_checksum(sum.over(&*draft.overlay)?);
         }
         let saved = match edit {
-            Some(edit) => self.commit(&mut writer, &edit, &what, sum.known(n))?,
+            Some(edit) => self.commit(&mut writer, &edit, &what, sum.known(n), None)?,
             None => self.write_in_place(&mut writer, draft, &sum, &what)?,
         };
         drop(self.announce_block(&state, n));
@@ -229,7 +224,7 @@ impl Vfs {
         match written {
             Ok(committed) => {
                 let known = sum.known(n);
-                let unfinished = self.show_saved(writer, committed, what, &[], known);
+                let unfinished = self.show_saved(writer, committed, what, &[], known, None);
                 Ok(Saved {
                     _stirring: None,
                     unfinished,
@@ -238,8 +233,7 @@ impl Vfs {
             Err(error) => {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
-                    let nothing = Precomputed::Nothing;
-                    self.show_saved(writer, begun, &what, &[], nothing);
+                    self.show_saved(writer, begun, &what, &[], None, None);
                 }
                 self.failed(writer, &error);
                 Err(error.into())
@@ -385,7 +379,7 @@ impl Vfs {
         stored.shrink = true;
         let edit = Edit::block(BlockEdit::Replace { n, stored });
         let what = format!("block {n} encoded as {choice}");
-        let saved = self.commit(&mut writer, &edit, &what, sum.known(n))?;
+        let saved = self.commit(&mut writer, &edit, &what, sum.known(n), None)?;
         saved.finished()
     }
 
@@ -398,12 +392,8 @@ impl Vfs {
             text: Some(Arc::clone(state.snapshot.text())),
             blocks: vec![BlockEdit::RemoveLast],
         };
-        let saved = self.commit(
-            &mut writer,
-            &edit,
-            &format!("block {n} removed"),
-            Precomputed::Nothing,
-        )?;
+        let what = format!("block {n} removed");
+        let saved = self.commit(&mut writer, &edit, &what, None, None)?;
         self.edits.removed(n);
         saved.finished()?;
         locked(&self.edits.news).removed(n);

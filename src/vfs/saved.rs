@@ -35,7 +35,9 @@ impl Saved<'_> {
 }
 
 impl Vfs {
-    /// Writes an edit to FILE and shows what follows from it; something of that is `known`.
+    /// Writes an edit to FILE and shows what follows from it. What is known of that already is given: whether the checksum of a block that
+    /// the edit changes is right (`sum`), and what was found in its text. It has to be noted before the state is shown: a thread that reads
+    /// the block in between would find the state of its checksum unknown, and with `-o verify` sum it up once more.
     ///
     /// If stored bytes change in place, no request reads any from before the first change until the [`Saved`] is dropped. By then the new
     /// state is shown; if the save fails, it has moved nothing, and the old state is still true of FILE. Nothing after a save can fail.
@@ -44,7 +46,8 @@ impl Vfs {
         writer: &mut Writer,
         edit: &Edit,
         what: &str,
-        known: Precomputed,
+        sum: Option<(usize, ChecksumState)>,
+        text: Option<CheckedText>,
     ) -> Result<Saved<'_>> {
         let (mut writing, mut stirring) = (None, None);
         let committed = writer.commit(edit, &mut |changes_data| {
@@ -55,7 +58,7 @@ impl Vfs {
         });
         let committed = committed.inspect_err(|error| self.failed(writer, error))?;
         let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
-        let unfinished = self.show_saved(writer, committed, what, &replaced, known);
+        let unfinished = self.show_saved(writer, committed, what, &replaced, sum, text);
         if stirring.is_some() {
             self.edits.rebase(&self.state().snapshot);
         }
@@ -84,15 +87,16 @@ impl Vfs {
         }
     }
 
-    /// Shows the snapshot that follows from a save, and has the kernel told what changed. Gives what the save could not do, if it is not
-    /// finished.
+    /// Shows the snapshot that follows from a save, and has the kernel told what changed; `sum` and `text` as in [`Vfs::commit`]. Gives what
+    /// the save could not do, if it is not finished.
     pub(super) fn show_saved(
         &self,
         writer: &Writer,
         committed: Committed<Arc<File>>,
         what: &str,
         replaced: &[usize],
-        known: Precomputed,
+        sum: Option<(usize, ChecksumState)>,
+        text: Option<CheckedText>,
     ) -> Option<Error> {
         self.saver.note(writer);
         // the save has compared FILE with the state
@@ -108,11 +112,6 @@ impl Vfs {
         };
         let unfinished = committed.unfinished;
         let unfinished = unfinished.map(|why| Error::Unfinished(why, follows));
-        let (sum, text) = match known {
-            Precomputed::Nothing => (None, None),
-            Precomputed::Sum(n, state) => (Some((n, state)), None),
-            Precomputed::Text(text) => (None, Some(text)),
-        };
         let snapshot = old.snapshot.succeeded_by(
             committed.file,
             committed.bytes,
@@ -137,16 +136,6 @@ impl Vfs {
         *locked(&self.saver.last) = Some((SystemTime::now(), what));
         unfinished
     }
-}
-
-/// What is known of a save before its state is shown. It has to be noted by then: a thread that reads the block in between would find
-/// the state of its checksum unknown, and with `-o verify` sum it up once more.
-pub(super) enum Precomputed {
-    Nothing,
-    /// Whether the checksum of the block that it changes is right.
-    Sum(usize, ChecksumState),
-    /// The text.
-    Text(CheckedText),
 }
 
 /// What the kernel may know of the old state and is otherwise in the new one.

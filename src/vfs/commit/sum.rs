@@ -12,7 +12,6 @@ use crate::error::Error as Library;
 use crate::source::Source;
 use crate::vfs::Result;
 use crate::vfs::block_edits::BlockDraft;
-use crate::vfs::saved::Precomputed;
 
 /// What becomes of the checksum of a block whose bytes change.
 pub(in crate::vfs) enum Sum {
@@ -90,12 +89,12 @@ impl Sum {
         }
     }
 
-    /// What is known of it then.
-    pub(super) fn known(&self, n: usize) -> Precomputed {
+    /// What is known of it then, as that of block `n`.
+    pub(super) fn known(&self, n: usize) -> Option<(usize, ChecksumState)> {
         match self {
-            Self::None => Precomputed::Nothing,
-            Self::Stored => Precomputed::Sum(n, ChecksumState::Used),
-            Self::Is(_, state) => Precomputed::Sum(n, *state),
+            Self::None => None,
+            Self::Stored => Some((n, ChecksumState::Used)),
+            Self::Is(_, state) => Some((n, *state)),
         }
     }
 }

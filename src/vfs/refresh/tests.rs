@@ -14,7 +14,6 @@ use crate::save::edit::Edit;
 use crate::save::{FarFile, FilePath, OpenFile, Writer, open_read_only, open_unlocked};
 use crate::source::{Loan, Memory};
 use crate::vfs::kernel::Answers;
-use crate::vfs::saved::Precomputed;
 use crate::vfs::testing::writable;
 use crate::vfs::{Access, Bytes, Call, FileFacts, Handle, VfsOptions};
 
@@ -136,7 +135,7 @@ fn a_file_that_a_save_has_just_written_is_read_at_once() {
     vfs.saver.note_out_of_date(Some(why));
     let text = b"#ASDF 1.0.0\n---\nnote: 1\n...\n".to_vec();
     let edit = Edit::text(Arc::new(text));
-    let saved = vfs.commit(&mut writer, &edit, "tree", Precomputed::Nothing);
+    let saved = vfs.commit(&mut writer, &edit, "tree", None, None);
     saved.unwrap().finished().unwrap();
     vfs.saver.check_up_to_date().unwrap();
 }

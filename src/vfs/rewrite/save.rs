@@ -7,7 +7,7 @@ use super::super::block_edits::BlockDraft;
 use super::super::commit::Sum;
 use super::super::edit::{DataHandle, Writes, fixed_size};
 use super::super::format::Format;
-use super::super::saved::{Precomputed, Saved};
+use super::super::saved::Saved;
 use super::super::write::copy;
 use super::super::{Error, Result, Vfs, locked};
 use super::{ArrayFile, Rewritten, SoFar, WrittenElements};
@@ -247,7 +247,7 @@ impl Vfs {
             blocks: vec![BlockEdit::Replace { n, stored }],
         };
         let what = format!("array {path} and its block {n} saved");
-        let saved = self.commit(&mut writer, &edit, &what, Precomputed::Text(checked))?;
+        let saved = self.commit(&mut writer, &edit, &what, None, Some(checked))?;
         let tree = locked(&self.texts).reloaded(text);
         if let Some(number) = tree {
             self.tell_tree(number);

@@ -69,7 +69,7 @@ fn data_that_another_program_writes_during_a_save_of_the_text_are_shown() {
     });
     let committed = committed.unwrap();
     assert!(committed.around.is_none());
-    vfs.show_saved(&writer, committed, "x", &[], Precomputed::Nothing);
+    vfs.show_saved(&writer, committed, "x", &[], None, None);
     drop(writer);
     look(&vfs);
     let told: Vec<_> = changes.try_iter().collect();
@@ -85,7 +85,7 @@ fn a_text_that_another_program_writes_right_behind_a_save_is_shown() {
     let committed = writer.commit(&noted("1"), &mut |_| ()).unwrap();
     assert!(committed.around.is_some());
     put(&dir.path().join("a.asdf"), b"note: 1", b"note: 2", 1000);
-    vfs.show_saved(&writer, committed, "x", &[], Precomputed::Nothing);
+    vfs.show_saved(&writer, committed, "x", &[], None, None);
     drop(writer);
     look(&vfs);
     let text = Arc::clone(vfs.state().snapshot.text());
@@ -124,7 +124,7 @@ fn the_bytes_of_an_unfinished_save_are_shown_when_file_is_touched() {
             unfinished: Some(Library::io("J3", cause)),
             around: None,
         };
-        vfs.show_saved(&writer, committed, "x", &[0], Precomputed::Nothing);
+        vfs.show_saved(&writer, committed, "x", &[0], None, None);
         if is_touched {
             vfs.show_times(&vfs.state(), None);
             vfs.catch_up(Some(&mut writer));
