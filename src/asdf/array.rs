@@ -84,6 +84,12 @@ impl ArrayData {
             .saturating_add(self.form.npy_header_len.into())
     }
 
+    /// Bytes of each of its files, in the order of [`SUFFIXES`](super::names::SUFFIXES).
+    #[must_use]
+    pub fn file_lens(&self) -> [u64; 2] {
+        [self.bin_len(), self.npy_len()]
+    }
+
     /// What decides how the elements are read: their type, shape and order. The number of rows is left out where it follows from the
     /// length of the block, but in Fortran order.
     #[must_use]

@@ -14,7 +14,7 @@ use super::options::Options;
 use super::{Args, resolve, say_bytes};
 use crate::asdf::external::Sandbox;
 use crate::asdf::fits::Fits;
-use crate::asdf::names::encode;
+use crate::asdf::names::{SUFFIXES, encode};
 use crate::asdf::stats::Stats;
 use crate::asdf::{self, OpenOptions, Snapshot};
 use crate::codec::{Cache, code_text};
@@ -203,8 +203,11 @@ fn list_file(snapshot: &Snapshot, stats: &[Result<Option<Stats>, Error>]) -> Res
             .map(Option::unwrap_or_default)
             .join(" ");
         let note = note + &stats.get(i).map_or_else(String::new, stats_note);
-        line(array.bin_len(), &format!("{name}.bin"), &note);
-        line(array.npy_len(), &format!("{name}.npy"), "");
+        let mut notes = [&*note].into_iter();
+        for (suffix, len) in SUFFIXES.iter().zip(array.data().file_lens()) {
+            let note = notes.next().unwrap_or_default();
+            line(len, &format!("{name}{suffix}"), note);
+        }
     }
     for reference in snapshot.references() {
         let name = format!("arrays/{}", reference.file_path());

@@ -9,15 +9,11 @@
 //! option in [`VfsOptions`](super::VfsOptions) and in `cli::options`; the manual, the README and `tests/integration/views.rs`.
 //!
 //! For a `Format`:
-//! - here its methods, in `asdf::names` its suffix, and in [`Node`](super::Node) its number;
-//! - in `form` what a program that reads the file has understood by what it read first, so that a handle is refused (`ESTALE`) when that
-//!   changes;
-//! - in `elements` how a write changes elements in place, and what in front of them may not be written over;
-//! - in `rewrite` how a file that was emptied is written anew: what has to be there before the elements, and what of it changes the tree;
-//! - in `texts::editors` the endings of temporary files, and in `cli::report` the files that `--list` names;
+//! - here its methods, and in [`Node`](super::Node) its number: the compiler tells of these;
+//! - its suffix in `asdf::names`, from which all names follow, and in [`ArrayData`] its length, which `--list` tells, too;
+//! - if its header is not one of NPY, in `rewrite` how that is read from a file that was emptied, and what of it changes the tree. The
+//!   header may not be written over in place, and if its length changes, a handle is refused (`ESTALE`): see `elements` and `form`;
 //! - `tests/integration/rewrite.rs`, the manual and the README.
-//!
-//! The compiler does not tell of `rewrite`: a format that is not named there is written as elements.
 
 use std::sync::Arc;
 
@@ -50,9 +46,18 @@ impl Format {
 
     /// Bytes of the file of an array.
     pub(super) fn len(self, data: &ArrayData) -> u64 {
+        let [bin, npy] = data.file_lens();
         match self {
-            Self::Bin => data.bin_len(),
-            Self::Npy => data.npy_len(),
+            Self::Bin => bin,
+            Self::Npy => npy,
+        }
+    }
+
+    /// Whether a header comes before the elements: a file that is written anew is taken in once that is whole.
+    pub(super) fn has_header(self) -> bool {
+        match self {
+            Self::Bin => false,
+            Self::Npy => true,
         }
     }
 

@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::edit::{DataHandle, Writes, fixed_size};
 use super::elements::ArrayFile;
-use super::format::Format;
 use super::node::Node;
 use super::{Error, Invalidation, Result, State, Vfs, locked};
 use crate::asdf::Origin;
@@ -209,7 +208,7 @@ impl Vfs {
         state: &State,
     ) -> Result<()> {
         let so_far = match open.node {
-            Node::Array(_, Format::Npy) => SoFar::Head(Vec::new()),
+            Node::Array(_, format) if format.has_header() => SoFar::Head(Vec::new()),
             node => SoFar::Elements(WrittenElements {
                 head: Vec::new(),
                 header: None,

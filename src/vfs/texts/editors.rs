@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use super::{TREE_NAME, Texts};
+use crate::asdf::names::SUFFIXES;
 
 /// What such a name begins and ends with.
 const PATTERNS: [(&str, &str); 14] = [
@@ -70,8 +71,8 @@ pub(in crate::vfs) fn is_made_by_editor(name: &OsStr) -> bool {
 /// else, and the names that Python's `tempfile` chooses, with an ending.
 pub(in crate::vfs) fn is_temporary_data(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    let mut endings = [b".npy".as_slice(), b".bin"].into_iter();
-    let stem = endings.find_map(|ending| name.strip_suffix(ending));
+    let mut endings = SUFFIXES.into_iter();
+    let stem = endings.find_map(|ending| name.strip_suffix(ending.as_bytes()));
     stem.is_some_and(|stem| {
         stem.ends_with(b".tmp") || stem.strip_prefix(b"tmp").is_some_and(is_of_tempfile)
     })
