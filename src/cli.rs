@@ -132,7 +132,7 @@ struct Args {
     #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
     preview: Option<PathBuf>,
     /// With --preview: points of the longer side
-    #[arg(long, value_name = "N", value_parser = options::picture::size)]
+    #[arg(long, value_name = "N", value_parser = options::picture_size)]
     size: Option<u16>,
     /// Write FILE to DIR as a tree and one file for each block
     #[arg(long, value_name = "DIR", group = "action", value_hint = ValueHint::DirPath)]

@@ -7,7 +7,6 @@ mod convert;
 mod handles;
 mod invalidate;
 mod mounting;
-mod options;
 mod pending;
 mod reply;
 mod request;
@@ -28,8 +27,7 @@ use fuser::{
 use log::debug;
 use rustix::fs::XattrFlags;
 
-pub use mounting::Mount;
-pub use options::MountOptions;
+pub use mounting::{Mount, MountOptions};
 
 use crate::collection::{Collection, Handle, Inode};
 use crate::vfs::{self, Attributes, Bytes, Call, Error, Opened, Rename, Vfs, check_name};

@@ -2,7 +2,6 @@
 
 pub(super) mod effect;
 mod owner;
-pub(super) mod picture;
 pub(super) mod table;
 
 use std::ffi::OsString;
@@ -13,7 +12,7 @@ use super::completions::Shell;
 use super::exit::{Exit, Failure};
 use super::far::Urls;
 use crate::asdf::check::Validate;
-use crate::asdf::picture::Curve;
+use crate::asdf::picture::{Curve, GreyLimits, SIZES};
 use crate::collection::Match;
 use crate::save::{Pad, SaveOptions};
 use crate::vfs::{ScratchRoom, Show, VfsOptions};
@@ -302,10 +301,10 @@ impl Options {
         match (name, value) {
             ("previews", None) => self.shown.previews = true,
             ("previews", Some(text)) => {
-                self.shown.style.size = picture::size(text)?;
+                self.shown.style.size = picture_size(text)?;
                 self.shown.previews = true;
             }
-            ("stretch", Some(text)) => self.shown.style.limits = picture::limits(text)?,
+            ("stretch", Some(text)) => self.shown.style.limits = picture_limits(text)?,
             ("curve", Some("linear")) => self.shown.style.curve = Curve::Linear,
             ("curve", Some("asinh")) => self.shown.style.curve = Curve::Asinh,
             ("curve", Some(_)) => return Err("linear or asinh?".to_owned()),
@@ -456,6 +455,29 @@ fn total_memory(meminfo: &str) -> Option<u64> {
         .find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// Points of the longer side of a picture.
+pub(super) fn picture_size(text: &str) -> Result<u16, String> {
+    let size = text.parse().ok().filter(|size| SIZES.contains(size));
+    let (least, most) = (SIZES.start(), SIZES.end());
+    size.ok_or_else(|| format!("{least} to {most} points make sense"))
+}
+
+/// How black and white are chosen.
+fn picture_limits(text: &str) -> Result<GreyLimits, String> {
+    let percent = |text: &str| {
+        let percent = text.parse().ok();
+        percent.filter(|percent| (1.0..=100.0).contains(percent))
+    };
+    match text.split_once(':') {
+        None if text == "zscale" => Ok(GreyLimits::Zscale),
+        None if text == "minmax" => Ok(GreyLimits::MinMax),
+        Some(("percent", text)) => percent(text)
+            .map(GreyLimits::Percent)
+            .ok_or_else(|| "percent:1 to percent:100 make sense".to_owned()),
+        _ => Err("zscale, minmax or percent:P?".to_owned()),
+    }
 }
 
 #[cfg(test)]

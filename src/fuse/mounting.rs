@@ -1,6 +1,6 @@
 //! The mount: made by mount(2) where this process may, so that its type is `fuse.asdf-mount`, and by `fusermount3` otherwise.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -8,17 +8,77 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use fuser::{BackgroundSession, Session, SessionACL};
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getgid, getuid};
 
-use super::options::MountOptions;
 use super::{Shim, invalidate};
 use crate::collection::{Collection, Wire};
 use crate::vfs::{Answers, Mounted};
+
+/// What the mount is to be like; the manual says what each option means.
+#[derive(Debug, Clone, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of its own"
+)]
+pub struct MountOptions {
+    /// Source that `mount` and `df` show.
+    pub fsname: OsString,
+    /// Type behind `fuse.` that `mount` shows.
+    pub subtype: String,
+    /// No writing.
+    pub read_only: bool,
+    /// Other users may use the mount.
+    pub allow_other: bool,
+    /// Root may use the mount.
+    pub allow_root: bool,
+    /// Unmount when the daemon dies.
+    pub auto_unmount: bool,
+    /// Threads that serve requests.
+    pub threads: usize,
+}
+
+impl MountOptions {
+    /// The same for `fuser`.
+    fn config(&self) -> Config {
+        let mut config = Config::default();
+        config.mount_options = self.mount_options();
+        config.acl = match (self.allow_other, self.allow_root) {
+            (true, _) => SessionACL::All,
+            (false, true) => SessionACL::RootAndOwner,
+            (false, false) => SessionACL::Owner,
+        };
+        // while a rename waits for what a map has changed, the kernel writes that, which is a request, too
+        config.n_threads = Some(self.threads.max(2));
+        config.clone_fd = true;
+        config
+    }
+
+    /// The options for the kernel and `fusermount3`. The kernel checks permissions itself.
+    fn mount_options(&self) -> Vec<MountOption> {
+        let mut out = vec![
+            // fuser takes no other: what is no UTF-8 is known from a mount by mount(2) only
+            MountOption::FSName(self.fsname.to_string_lossy().into_owned()),
+            MountOption::Subtype(self.subtype.clone()),
+            MountOption::DefaultPermissions,
+            MountOption::NoSuid,
+            MountOption::NoDev,
+            MountOption::NoExec,
+            MountOption::NoAtime,
+        ];
+        if self.read_only {
+            out.push(MountOption::RO);
+        }
+        if self.auto_unmount {
+            out.push(MountOption::AutoUnmount);
+        }
+        out
+    }
+}
 
 /// A mounted file system that is being served in the background.
 pub struct Mount {
