@@ -305,8 +305,11 @@ impl Cache {
     /// A permit that counts `bytes`, for which room is made.
     pub(super) fn permit(&self, bytes: u64, demand: Demand) -> MemoryPermit {
         let mut permit = MemoryPermit::new(&self.used);
-        let gone = self.lock().resize(self, &mut permit, bytes, demand);
-        self.free(gone);
+        // for no bytes, as of a stream that holds nothing, no room is made
+        if bytes > 0 {
+            let gone = self.lock().resize(self, &mut permit, bytes, demand);
+            self.free(gone);
+        }
         permit
     }
 
