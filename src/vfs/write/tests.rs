@@ -562,10 +562,9 @@ fn the_kernel_asks_for_an_array_while_its_name_is_free_to_a_process() {
 #[test]
 fn a_file_beside_blocks_has_the_time_of_its_last_change_and_the_names_that_it_has() {
     let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
-    let caller = Caller { uid: 0, gid: 0 };
     let name = ".0.bin.tmp".as_ref();
     let (attr, opened) = vfs
-        .create(Node::Blocks, name, 0o644, caller, WRITE)
+        .create(Node::Blocks, name, FileFacts::new(0o644, 0, 0), WRITE)
         .unwrap();
     let set = |changes: Attributes| vfs.setattr(attr.node, Some(&opened.handle), &changes);
     let old = SystemTime::UNIX_EPOCH;
