@@ -12,15 +12,16 @@ use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libyaml_rs as sys;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Most bytes of directives (`%…` lines) before the tree.
 const MAX_DIRECTIVES: usize = 64 * 1024;
 /// Events between two looks at the clock.
 const EVENTS_PER_LOOK: u32 = 1024;
-/// Time that any text is given.
+/// Time that any text is given, of the CPU: a thread that has to wait, because the machine is busy or the process is stopped, loses none.
 const BASE_TIME: Duration = Duration::from_secs(10);
 /// Time that is added for each mebibyte of text; twenty times what an idle machine needs.
 const TIME_PER_MEBIBYTE: Duration = Duration::from_millis(500);
@@ -137,6 +138,12 @@ pub(super) fn is_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
+/// How long the CPU has run this thread. A parser stays on the thread that made it: it is not `Send`.
+fn cpu_time() -> Duration {
+    // only a time before zero is no duration, and this one begins there
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
 /// A parser over a text, which it borrows.
 pub(super) struct Parser<'t> {
     /// Invariant: from `Box::into_raw`, initialized, and not moved: it holds pointers into itself.
@@ -144,7 +151,8 @@ pub(super) struct Parser<'t> {
     /// The event that was last handed out.
     event: Option<OwnedEvent>,
     events: u32,
-    deadline: Instant,
+    /// What the clock of the thread may show at most, see [`cpu_time`].
+    deadline: Duration,
     text: PhantomData<&'t str>,
 }
 
@@ -162,12 +170,11 @@ impl<'t> Parser<'t> {
         }
         let mebibytes = u32::try_from(text.len() >> 20).unwrap_or(u32::MAX);
         let time = BASE_TIME.saturating_add(TIME_PER_MEBIBYTE.saturating_mul(mebibytes));
-        let now = Instant::now();
         Self {
             raw,
             event: None,
             events: 0,
-            deadline: now.checked_add(time).unwrap_or(now),
+            deadline: cpu_time().saturating_add(time),
             text: PhantomData,
         }
     }
@@ -185,7 +192,7 @@ impl<'t> Parser<'t> {
         let event = self
             .event
             .insert(OwnedEvent(unsafe { event.assume_init() }));
-        if self.events.is_multiple_of(EVENTS_PER_LOOK) && Instant::now() > self.deadline {
+        if self.events.is_multiple_of(EVENTS_PER_LOOK) && cpu_time() > self.deadline {
             let why = "gave up: this takes far too long to parse for a text of its size";
             return Err(YamlFault::new(bytes(event.0.start_mark.index), why));
         }
@@ -319,4 +326,22 @@ unsafe fn string<'e>(text: *const u8, start: usize) -> Result<Option<&'e str>, Y
 /// Tags may hold any bytes as `%XX`, so not everything that comes from valid UTF-8 is valid UTF-8.
 fn utf8(text: &[u8], start: usize) -> Result<&str, YamlFault> {
     std::str::from_utf8(text).map_err(|_| YamlFault::new(start, "escapes that are not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a busy machine, or where a signal had stopped the daemon meanwhile, a sound tree took too long, and its save was refused.
+    #[test]
+    fn a_text_loses_no_time_while_its_thread_waits() {
+        let before = cpu_time();
+        let busy = std::thread::spawn(|| {
+            let begun = cpu_time();
+            while cpu_time().saturating_sub(begun) < Duration::from_millis(50) {}
+            cpu_time()
+        });
+        let other = busy.join().unwrap();
+        assert!(cpu_time().saturating_sub(before) < other);
+    }
 }
