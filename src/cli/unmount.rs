@@ -209,7 +209,7 @@ fn free_from_killed(mounted: &Mounted) -> bool {
         return false;
     }
     // umount2(2) with MNT_FORCE also unmounts what is not in use; if both are in vain, the mount is asked next and says why
-    mounted.abort().is_err() && try_to_unmount(mounted, UnmountFlags::FORCE).is_ok()
+    mounted.abort().is_err() && try_to_unmount(mounted, UnmountFlags::FORCE) == Ok(true)
 }
 
 /// Checks that this user may unmount it, if it is one of our mounts.

@@ -208,7 +208,7 @@ impl Clients {
                 ];
                 let origin = keys.map(|key| builder.get_config_value(&key));
                 let [account, _, emulated] = &origin;
-                if account.is_none() && emulated.as_deref() != Some("true") {
+                if account.is_none() && !is_set(emulated.as_deref()) {
                     let why = "the URL names no storage account; set AZURE_STORAGE_ACCOUNT_NAME";
                     return Err(not_made("Azure", why.to_owned()));
                 }
@@ -238,7 +238,7 @@ impl Clients {
             builder = builder.with_skip_signature(true);
         }
         let anonymous = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature);
-        let anonymous = anonymous.as_deref() == Some("true");
+        let anonymous = is_set(anonymous.as_deref());
         let known = [
             AmazonS3ConfigKey::AccessKeyId,
             AmazonS3ConfigKey::WebIdentityTokenFile,
@@ -289,12 +289,18 @@ fn not_made(store: &'static str, why: String) -> object_store::Error {
     }
 }
 
+/// Whether the value of a variable says yes, in one of the words that the store takes.
+fn is_set(value: Option<&str>) -> bool {
+    let yes = ["1", "true", "on", "yes", "y"];
+    value.is_some_and(|value| yes.iter().any(|yes| value.eq_ignore_ascii_case(yes)))
+}
+
 /// Checks that requests may be made to the endpoint of a bucket, which the client would refuse without a reason.
 fn check_endpoint(builder: &AmazonS3Builder) -> object_store::Result<()> {
-    let value = |key| builder.get_config_value(&key).unwrap_or_default();
+    let value = |key| builder.get_config_value(&key);
     let endpoint = value(AmazonS3ConfigKey::Endpoint);
     let allowed = value(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
-    if endpoint.starts_with("http://") && allowed != "true" {
+    if endpoint.is_some_and(|it| it.starts_with("http://")) && !is_set(allowed.as_deref()) {
         let why = "the endpoint is one of http, where others can read and change what is sent; AWS_ALLOW_HTTP=true allows it";
         return Err(not_made("S3", why.to_owned()));
     }
@@ -359,7 +365,7 @@ impl HttpConnector for Connector {
             Self::Made(client, login) => (client.clone(), login.clone()),
             Self::New(connect) => {
                 let plain = options.get_config_value(&ClientConfigKey::AllowHttp);
-                let client = new_client(*connect, plain.as_deref() != Some("true"));
+                let client = new_client(*connect, !is_set(plain.as_deref()));
                 let client = client.map_err(|error| object_store::Error::Generic {
                     store: "http",
                     source: unmade(error).into(),

@@ -50,6 +50,12 @@ impl Overlay {
         *self.base.write().unwrap_or_else(PoisonError::into_inner) = base;
     }
 
+    /// How many bytes the base has.
+    #[must_use]
+    pub fn base_len(&self) -> u64 {
+        self.base().len()
+    }
+
     fn base(&self) -> Arc<dyn Source> {
         Arc::clone(&self.base.read().unwrap_or_else(PoisonError::into_inner))
     }

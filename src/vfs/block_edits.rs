@@ -309,7 +309,7 @@ impl BlockEdits {
             if draft.block < snapshot.layout().blocks.len() {
                 let later = |_| -> Arc<dyn Source> {
                     let (snapshot, block) = (Arc::clone(snapshot), draft.block);
-                    let len = snapshot.block_len(block).unwrap_or(0);
+                    let len = draft.overlay.base_len();
                     Arc::new(Made::new(len, move || snapshot.block(block)))
                 };
                 // what lies below was verified when the draft began

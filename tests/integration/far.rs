@@ -547,6 +547,9 @@ fn a_container_without_an_account_says_what_to_set() {
     }
     let said = run(command.args(["--list", "az://container/a.asdf"]));
     assert_refused(&said, 11, "set AZURE_STORAGE_ACCOUNT_NAME");
+    let emulator = command.env("AZURE_STORAGE_USE_EMULATOR", "1");
+    let emulator = emulator.env("AZURITE_BLOB_STORAGE_URL", "http://127.0.0.1:1");
+    assert_refused(&run(emulator), 11, "refused");
 }
 
 /// The thread of the requests panicked at a login, and nothing was read by http either.

@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use tempfile::TempDir;
 
 use crate::common::{
     Outcome, PROGRAM, Place, Stopped, assert_refused, can_mount, daemons_of, eventually, is_root,
@@ -107,20 +110,20 @@ fn the_daemon_of_a_directory_is_found_where_the_kernel_tells_its_connections() {
     unmount_after_stop(&place);
 }
 
-/// A process with the program's name whose mounts are gone, of which the first thread has ended and another one still has the
-/// connections: what a daemon is for a moment when it ends, until its standard input is closed.
+/// A process with the program's name that mounts at each path of its arguments, and unmounts those behind `--` again. Then its first thread
+/// ends, and another one still has the connections, until standard input is closed: what a daemon is while it ends, or once it was killed.
 const ENDING: &str = r#"
 import ctypes, os, sys, threading
 libc = ctypes.CDLL(None)
-place = os.fsencode(sys.argv[1])
-mounts = []
-for n in range(16):
+split = sys.argv.index("--")
+stay, go = (list(map(os.fsencode, part)) for part in (sys.argv[1:split], sys.argv[split + 1:]))
+for place in stay + go:
     device = os.open("/dev/fuse", os.O_RDWR)
-    mounts.append(b"%s/%d" % (place, n))
-    os.mkdir(mounts[-1])
-    assert not libc.mount(b"x", mounts[-1], b"fuse", 0, b"fd=%d,rootmode=40000,user_id=0,group_id=0" % device)
-for mount in mounts:
-    assert not libc.umount2(mount, 2)
+    os.mkdir(place)
+    options = b"fd=%d,rootmode=40000,user_id=0,group_id=0" % device
+    assert not libc.mount(b"x", place, b"fuse.asdf-mount", 0, options)
+for place in go:
+    assert not libc.umount2(place, 2)
 with open("/proc/self/comm", "w") as name:
     name.write("asdf-mount")
 def hold():
@@ -133,6 +136,19 @@ threading.Thread(target=hold).start()
 libc.pthread_exit(None)
 "#;
 
+/// Starts such a process, and waits until its first thread has ended.
+fn ending(stay: &[PathBuf], go: &[PathBuf]) -> Held {
+    let mut command = Command::new("python3");
+    command.args(["-c", ENDING]).args(stay).arg("--").args(go);
+    let ending = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut ending = Held(ending.unwrap());
+    let mut said = [0; 7];
+    let told = ending.0.stdout.as_mut().unwrap().read_exact(&mut said);
+    told.unwrap();
+    assert_eq!(&said, b"ending\n");
+    ending
+}
+
 /// It was aborted as a mount whose daemon was killed, once in 2,000 on a busy machine: the kernel gives the number of an unmounted
 /// connection to the next mount, and another daemon that had it was still ending.
 #[test]
@@ -141,17 +157,28 @@ fn a_mount_is_not_taken_for_that_of_a_daemon_which_is_ending() {
         return;
     }
     let place = Place::new();
-    let mut ending = Command::new("python3");
-    let ending = ending.args(["-c", ENDING]).arg(place.dir.path());
-    let ending = ending.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut ending = Held(ending.unwrap());
-    let mut said = [0; 7];
-    let told = ending.0.stdout.as_mut().unwrap().read_exact(&mut said);
-    told.unwrap();
-    assert_eq!(&said, b"ending\n");
+    let go: Vec<_> = (0..16)
+        .map(|n| place.dir.path().join(n.to_string()))
+        .collect();
+    let _ending = ending(&[], &go);
     assert_eq!(place.mount(&[]).code, 0);
     let said = unmount(&place.mnt, "1000");
     assert_eq!((said.code, &*said.stderr), (0, ""));
+}
+
+#[test]
+fn the_mount_of_a_killed_daemon_is_taken_away_though_it_is_in_use() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mnt = fs::canonicalize(dir.path()).unwrap().join("mnt");
+    let _killed = ending(std::slice::from_ref(&mnt), &[]);
+    let used = rustix::fs::open(&mnt, OFlags::PATH, Mode::empty()).unwrap();
+    let said = unmount(&mnt, "1000");
+    assert_eq!((said.code, &*said.stderr), (0, ""));
+    assert!(mounted_at(&mnt).is_none());
+    drop(used);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use super::{Kernel, Node};
 use crate::vfs::{Error, Result};
@@ -14,6 +15,9 @@ pub(super) type HandOver = dyn Fn(Node) -> io::Result<Receiver<()>> + Send + Syn
 /// Why a file is not renamed.
 const NOT_HANDED_OVER: &str =
     "the kernel has not handed over all that a program has changed through a map of it: try again";
+
+/// So many bytes of a file let the wait for a piece last a millisecond longer.
+const LEN_PER_MILLISECOND: u64 = 64 << 10;
 
 /// The pieces of maps that the kernel hands over.
 #[derive(Default)]
@@ -57,18 +61,21 @@ impl Kernel {
         Piece(&self.pieces)
     }
 
-    /// Returns when all that maps of a file have changed was handed over, however much that is. A page comes with each request, so a
-    /// large map takes seconds.
+    /// Returns when all that maps of a file of `len` bytes have changed was handed over, however much that is. A page comes with each
+    /// request, so a large map takes seconds.
     ///
     /// # Errors
     /// [`Error::Busy`] if none comes for as long as patience lasts: requests that wait may have taken up all threads that serve them.
-    pub(in crate::vfs) fn take_in_maps(&self, file: Node) -> Result<()> {
+    pub(in crate::vfs) fn take_in_maps(&self, file: Node, len: u64) -> Result<()> {
         // without a mount there are no maps
         let Some(ask) = self.hand_over.get() else {
             return Ok(());
         };
         let done = ask(file).map_err(|_| Error::Busy(NOT_HANDED_OVER))?;
-        self.wait_for_pieces(|| done.recv_timeout(self.patience))
+        // the kernel also forgets the pages that no map has changed: 200 ms for a gibibyte were measured, of which nothing is seen here
+        let to_forget = Duration::from_millis(len / LEN_PER_MILLISECOND);
+        let patience = self.patience.saturating_add(to_forget);
+        self.wait_for_pieces(|| done.recv_timeout(patience))
     }
 
     /// Calls `wait`, which waits for as long as patience lasts, as long as pieces come meanwhile.
@@ -91,6 +98,8 @@ impl Kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vfs::locked;
+    use std::sync::{Mutex, mpsc};
 
     /// What came later than patience lasts was not in the file that was renamed.
     #[test]
@@ -114,5 +123,22 @@ mod tests {
         assert_eq!(times, 11);
         let waited = kernel.wait_for_pieces(late);
         assert!(matches!(waited, Err(Error::Busy(_))));
+    }
+
+    /// A file of a gibibyte that no program had mapped was busy.
+    #[test]
+    fn a_long_file_is_waited_for_though_no_pieces_come() {
+        let kernel = Kernel {
+            patience: Duration::ZERO,
+            ..Kernel::default()
+        };
+        let (sender, receiver) = mpsc::channel::<()>();
+        let (sender, receiver) = (Mutex::new(Some(sender)), Mutex::new(Some(receiver)));
+        kernel.ask_for_maps(move |_| {
+            let sender = locked(&sender).take();
+            std::thread::spawn(|| drop(sender));
+            Ok(locked(&receiver).take().unwrap())
+        });
+        kernel.take_in_maps(Node::Text(1), 1 << 40).unwrap();
     }
 }
