@@ -124,7 +124,7 @@ impl Unopened {
         self.cause.as_ref().is_some_and(is_lack)
     }
 
-    /// The error, if it tells nothing of what is in the file, which may be sound: the disk or the server has failed.
+    /// The error, if it tells nothing of what is in the file, which may be sound: it may not be opened, or the disk or the server has failed.
     fn outer_cause(self) -> Option<Library> {
         let is_outer =
             |error: &Library| matches!(error, Library::Io { .. } | Library::Stale { .. });

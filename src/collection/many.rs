@@ -305,8 +305,15 @@ impl Many {
                 self.members.note_there(*found);
             }
         }
-        for gone in missing.into_values().flatten() {
-            self.note_gone(gone);
+        for (found, open) in missing {
+            for member in open {
+                if member == found {
+                    self.note_gone(member);
+                } else {
+                    // its directory may be hidden only, or be there again soon: what is in the mount only stays
+                    self.members.close(member);
+                }
+            }
         }
         Ok(Handle::Items(listed))
     }
