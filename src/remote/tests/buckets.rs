@@ -171,7 +171,8 @@ fn an_endpoint_of_http_has_to_be_allowed() {
     let error = remote.open(&at("s3://pub/a.asdf")).map(drop).unwrap_err();
     assert!(error.to_string().contains("AWS_ALLOW_HTTP"), "{error}");
     assert!(stub.requests().is_empty());
-    let remote = bucket_of(&stub, &[("AWS_ALLOW_HTTP", "Yes")], options());
+    let allowed = [("AWS_ALLOW_HTTP", "Yes"), KEYS[0], KEYS[1]];
+    let remote = bucket_of(&stub, &allowed, options());
     remote.open(&at("s3://pub/a.asdf")).map(drop).unwrap_err();
     assert!(!stub.requests().is_empty());
 }
