@@ -6,6 +6,7 @@
 mod convert;
 mod handles;
 mod invalidate;
+mod maps;
 mod mounting;
 mod pending;
 mod reply;

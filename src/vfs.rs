@@ -74,14 +74,14 @@
 //!
 //! Threads of a mount:
 //!
-//! - fuser's threads, as many as `-o threads` says, call the operations. A save runs on the thread of its request.
+//! - fuser's threads, as many as `-o threads` says and at least two, call the operations. A save runs on the thread of its request. A rename
+//!   waits on it for what maps have changed, which other requests bring: so `fuse::maps` has one thread fewer wait than there are.
 //! - `waiter` (`fuse::waiters`) threads, as many as are needed, call the operations that may wait for a server, up to `-o timeout`. While it
 //!   waits, such a thread holds locks of the file (`Saver::compared`, `DataHandle::source`, what asks its server), and none of others.
 //! - `killed` (`fuse::pending`) answers requests whose callers are being killed. It takes the lock of its list and that of the reply.
 //! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
 //!   that another request holds, so it takes only the lock of `Kernel` and those of a lookup in the catalogue. A name in a directory that
 //!   a request holds waits until that has its reply; a request that takes a directory for which `invalidate` waits is answered at once.
-//! - `maps` (`fuse::invalidate`) waits, for a rename, until the kernel has handed over what maps of the file have changed. It takes no lock.
 //! - `answers` (`vfs::kernel`) holds back the replies to saves until the kernel has been told.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
 //! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end; `idle`, with `-o idle`, when

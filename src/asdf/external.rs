@@ -255,14 +255,19 @@ impl Snapshot {
     /// decoded.
     fn external_block(&self, uri: &str) -> Result<Arc<dyn Source>> {
         let (path, file, stat) = self.external_file(uri)?;
-        if let Some(known) = lock(&self.external_blocks).get(&path)
-            && stat.is_untouched_since(&known.stat)
-            && let Ok((_, block)) = &known.found
-            && let Some(block) = block.upgrade()
-        {
-            return Ok(block);
+        match self.living_block(&path, &stat) {
+            Some(block) => Ok(block),
+            None => self.read_external(uri, (path, file, stat)),
         }
-        self.read_external(uri, (path, file, stat))
+    }
+
+    /// The block that something reads of the file at a path with these attributes.
+    fn living_block(&self, path: &Path, stat: &Stat) -> Option<Arc<dyn Source>> {
+        let known = lock(&self.external_blocks);
+        let known = known
+            .get(path)
+            .filter(|known| stat.is_untouched_since(&known.stat))?;
+        known.found.as_ref().ok()?.1.upgrade()
     }
 
     /// Reads that file, and notes what was found in it. The lock is not held meanwhile, as all other files would wait for it; so two
@@ -273,6 +278,10 @@ impl Snapshot {
         (path, file, stat): (PathBuf, File, Stat),
     ) -> Result<Arc<dyn Source>> {
         let block = first_block(uri, file, &self.cache);
+        if let Some(other) = self.living_block(&path, &stat) {
+            // another thread has read it meanwhile; one block for all is decoded once
+            return Ok(other);
+        }
         // an I/O error says nothing of the file: the next call reads it again
         if !matches!(block, Err(Error::Io { .. })) {
             let found = block.as_ref().map_err(Clone::clone);

@@ -1,7 +1,6 @@
 //! The ways from all members to the kernel.
 
-use std::io;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 
 use super::{Inode, Item};
@@ -24,8 +23,8 @@ pub struct Wire {
     pub changes: Sender<KernelChange>,
     /// To the thread `answers`.
     pub answers: Answers,
-    /// Has the kernel hand over what maps of a file have changed. The sender of what this gives is dropped when it has.
-    pub maps: Arc<dyn Fn(Inode) -> io::Result<Receiver<()>> + Send + Sync>,
+    /// Has the kernel hand over what maps of a file have changed, and returns when it has; `false` if that can't be waited for now.
+    pub maps: Arc<dyn Fn(Inode) -> bool + Send + Sync>,
 }
 
 impl Wire {
@@ -41,7 +40,7 @@ impl Wire {
             changes.send(change).is_ok()
         };
         let maps = Arc::clone(&self.maps);
-        kernel.ask_for_maps(move |node| maps(Inode { item, node }));
-        kernel.connect(tell, self.answers.clone());
+        let hand_over = move |node| maps(Inode { item, node });
+        kernel.connect(tell, self.answers.clone(), hand_over);
     }
 }

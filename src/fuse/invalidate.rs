@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Weak};
 
 use fuser::{INodeNo, Notifier};
@@ -33,24 +33,6 @@ pub(super) fn from_thread(
         }
     })?;
     Ok(sender)
-}
-
-/// Has the kernel hand over what maps of a file have changed: it does that when it forgets the pages. For each file a thread of its own
-/// waits for that, and then drops the sender: the thread `invalidate` may wait for a directory that the request holds which asks for this.
-///
-/// # Errors
-/// If there can be no such thread.
-pub(super) fn hand_over_maps(notifier: &Notifier, file: Inode) -> io::Result<Receiver<()>> {
-    let (sender, receiver) = mpsc::channel();
-    let notifier = notifier.clone();
-    let thread = std::thread::Builder::new().name("maps".to_owned());
-    thread.spawn(move || {
-        if let Err(error) = notifier.inval_inode(number(file), 0, 0) {
-            debug!("what maps of {file:?} have changed: {error}");
-        }
-        drop(sender);
-    })?;
-    Ok(receiver)
 }
 
 /// What the thread knows.
@@ -127,7 +109,7 @@ impl Teller {
     }
 }
 
-fn number(inode: Inode) -> INodeNo {
+pub(super) fn number(inode: Inode) -> INodeNo {
     INodeNo(inode.number())
 }
 

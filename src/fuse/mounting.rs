@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getgid, getuid};
 
+use super::maps::Maps;
 use super::{Shim, invalidate};
 use crate::collection::{Collection, Wire};
 use crate::vfs::{Answers, Mounted};
@@ -52,10 +53,14 @@ impl MountOptions {
             (false, true) => SessionACL::RootAndOwner,
             (false, false) => SessionACL::Owner,
         };
-        // while a rename waits for what a map has changed, the kernel writes that, which is a request, too
-        config.n_threads = Some(self.threads.max(2));
+        config.n_threads = Some(self.serving());
         config.clone_fd = true;
         config
+    }
+
+    /// How many threads serve requests. While a rename waits for what a map has changed, the kernel writes that, which is a request, too.
+    fn serving(&self) -> usize {
+        self.threads.max(2)
     }
 
     /// The options for the kernel and `fusermount3`. The kernel checks permissions itself.
@@ -109,11 +114,11 @@ impl Mount {
         files.decode_while(move || is_connected(&device));
         let session = session.spawn()?;
         let changes = invalidate::from_thread(files, session.notifier())?;
-        let notifier = session.notifier();
+        let maps = Maps::new(session.notifier(), options.serving());
         files.connect(Wire {
             changes,
             answers: Answers::from_thread()?,
-            maps: Arc::new(move |file| invalidate::hand_over_maps(&notifier, file)),
+            maps: Arc::new(move |file| maps.hand_over(file)),
         });
         Ok(Self {
             session,

@@ -129,6 +129,7 @@ mod tests {
         vfs.kernel.connect(
             move |change| sender.send(change.clone()).is_ok(),
             Answers::from_thread().unwrap(),
+            |_| true,
         );
         std::fs::write(file.path(), bytes(b"2222")).unwrap();
         vfs.refresh_soon();

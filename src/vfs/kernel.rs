@@ -9,7 +9,6 @@
 //! valid, then the size. A stat(2) of another process between the two gives the old size; the next one gives the new size.
 
 mod held;
-mod maps;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -18,10 +17,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use self::held::Held;
-use self::maps::{HandOver, Pieces};
 use super::attr::VALID;
 use super::node::Node;
-use super::{Invalidation, State, locked};
+use super::{Error, Invalidation, Result, State, locked};
 
 /// The longest that a request waits for the kernel to forget: the kernel may hold the page until it has the reply to this very request.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -31,7 +29,6 @@ pub struct Kernel {
     tell: OnceLock<Box<Tell>>,
     answers: OnceLock<Answers>,
     hand_over: OnceLock<Box<HandOver>>,
-    pieces: Pieces,
     under_way: Mutex<UnderWay>,
     /// Signalled when the kernel has been told of something.
     told: Condvar,
@@ -40,6 +37,9 @@ pub struct Kernel {
 
 /// Takes a change for the thread that tells the kernel; `false` when there is no such thread any more.
 type Tell = dyn Fn(&Invalidation) -> bool + Send + Sync;
+
+/// Has the kernel hand over what maps of a file have changed, and returns when it has; `false` if that can't be waited for now.
+type HandOver = dyn Fn(Node) -> bool + Send + Sync;
 
 /// Changes that the kernel has not been told of, and the directories that requests hold.
 #[derive(Default)]
@@ -89,7 +89,6 @@ impl Default for Kernel {
             tell: OnceLock::new(),
             answers: OnceLock::new(),
             hand_over: OnceLock::new(),
-            pieces: Pieces::default(),
             under_way: Mutex::default(),
             told: Condvar::new(),
             patience: PATIENCE,
@@ -224,14 +223,33 @@ impl Kernel {
         self.told.notify_all();
     }
 
-    /// Where to send what the kernel is to be told, and where answers wait for that; the first call counts.
+    /// Where to send what the kernel is to be told, where answers wait for that, and how it is asked for what maps of a file have changed;
+    /// the first call counts.
     pub fn connect(
         &self,
         tell: impl Fn(&Invalidation) -> bool + Send + Sync + 'static,
         answers: Answers,
+        hand_over: impl Fn(Node) -> bool + Send + Sync + 'static,
     ) {
         let _ = self.answers.set(answers);
+        let _ = self.hand_over.set(Box::new(hand_over));
         let _ = self.tell.set(Box::new(tell));
+    }
+
+    /// Returns when all that maps of a file have changed was handed over, however much that is: a page comes with each request, so a large
+    /// map takes seconds. The caller has no lock that a write to the file takes.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if so many requests wait for maps that no thread would be left to serve the pages.
+    pub(super) fn take_in_maps(&self, file: Node) -> Result<()> {
+        // without a mount there are no maps
+        let hand_over = self.hand_over.get();
+        if hand_over.is_none_or(|hand_over| hand_over(file)) {
+            return Ok(());
+        }
+        Err(Error::Busy(
+            "too many other requests wait for what maps of files have changed: try again",
+        ))
     }
 
     /// Whether the kernel has been told of all that has changed.

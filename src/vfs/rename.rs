@@ -150,7 +150,7 @@ impl Vfs {
 
     /// Gives a block or array the bytes of a file. The file can't be written to after that.
     fn take_over(&self, node: Node, file: Node, thread: u32) -> Result<()> {
-        self.take_in_maps(file)?;
+        self.kernel.take_in_maps(file)?;
         self.set_taken(file, true)?;
         let bytes: Arc<dyn Source> = match file {
             Node::Beside(number) => locked(&self.beside).file(number)?.bytes.clone(),
@@ -175,12 +175,6 @@ impl Vfs {
             Node::Text(number) => locked(&self.texts).set_taken(number, taken),
             _ => Err(Error::NotFound),
         }
-    }
-
-    /// Returns when what maps of a file have changed is part of its bytes.
-    pub(super) fn take_in_maps(&self, file: Node) -> Result<()> {
-        let len = self.attr_now(&self.state(), file)?.size;
-        self.kernel.take_in_maps(file, len)
     }
 
     /// Writes all of a block or array anew, and saves it.
@@ -241,7 +235,7 @@ impl Vfs {
     /// the name must not come between.
     fn become_tree(&self, number: u32, named: impl FnOnce(&mut Texts) -> Result<()>) -> Result<()> {
         if locked(&self.texts).is_open(number) {
-            self.take_in_maps(Node::Text(number))?;
+            self.kernel.take_in_maps(Node::Text(number))?;
         }
         let mut texts = locked(&self.texts);
         match texts.begin_becoming(number)? {

@@ -283,7 +283,6 @@ impl Vfs {
     /// [`Error::TooBig`], [`Error::ScratchFull`], [`Error::ReadOnly`], [`Error::NotPermitted`].
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
         self.open_for_writing()?;
-        let _piece = mapped.then(|| self.kernel.take_in_piece());
         match &handle.open {
             Open::Text(text) => locked(&self.texts).write(*text, offset, data, mapped)?,
             Open::Beside(file) => file.write(offset, data)?,

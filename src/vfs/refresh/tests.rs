@@ -270,6 +270,7 @@ fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
     vfs.kernel.connect(
         move |change| sender.send(change.clone()).is_ok(),
         Answers::from_thread().unwrap(),
+        |_| true,
     );
     let shorter = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [2]}";
     save(&vfs, &format!("a: ARRAY\nb: {shorter}"));
@@ -311,6 +312,7 @@ fn names_that_were_given_before_a_file_was_closed_are_told_of() {
     vfs.kernel.connect(
         move |change| sender.send(change.clone()).is_ok(),
         Answers::from_thread().unwrap(),
+        |_| true,
     );
     let shorter = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [2]}";
     save(&vfs, &format!("c: ARRAY\na: {shorter}"));

@@ -150,7 +150,7 @@ impl Vfs {
             return;
         }
         // what maps have changed is a part of the file; if it can't be had, the file is not whole, which is said
-        let _ = self.take_in_maps(open.node);
+        let _ = self.kernel.take_in_maps(open.node);
         let why = match self.check_whole(open, writes) {
             Ok(false) => None,
             Ok(true) => {

@@ -52,6 +52,7 @@ fn data_that_another_program_writes_during_a_save_of_the_text_are_shown() {
     vfs.kernel.connect(
         move |change| sender.send(change.clone()).is_ok(),
         Answers::from_thread().unwrap(),
+        |_| true,
     );
     let read = || {
         let opened = vfs.open_node(Node::Block(0), Access::default()).unwrap();
