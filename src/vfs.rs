@@ -70,6 +70,7 @@
 //! | `Vfs::beside` | files that tools make beside those of blocks and arrays, and names that are free to a process |
 //! | `BesideFile::taken` | read: the bytes of the file change; write: whether a block or array gets them |
 //! | `BesideFile::facts`, `Writes::lost`, `State::info_lens`, `Overlay`, `Spool`, `OtherFiles`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text) and `Snapshot::external_blocks` (in `asdf`), `BlockEdits::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `fuse`'s `Turns` | how many requests wait for maps; its condition variable waits 5 s at most, before the request takes any other lock |
 //! | `Kernel::under_way` | what the kernel has not been told yet, the directories that it holds locked for requests, and for which of them `invalidate` waits; its condition variable waits 200 ms at most, in the thread `answers` one second |
 //!
 //! Threads of a mount:
