@@ -27,7 +27,7 @@
 //! only names are listed.
 //!
 //! - *Closed*: kept are its number, `Past`, and what is not in its file: scratch files and messages about saves (`Remains`). It has no
-//!   descriptor: the bytes of files beside blocks and arrays are in one spool for all members. These files are dropped when FILE is
+//!   descriptor: the bytes of files beside blocks and arrays take the mount's room for scratch files. These files are dropped when FILE is
 //!   removed and no other file takes its name within some seconds. While FILE has the attributes that `Past` has, its directories are
 //!   listed, and `tree.yaml` is looked up and opened for reading, by what `Past` knows (`closed`). The kernel keeps most of these listings.
 //! - *Opened* by the first request for anything else in it. The file is read then, as when it is mounted alone, but not locked. An

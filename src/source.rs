@@ -9,7 +9,7 @@ mod made;
 mod overlay;
 mod peek;
 mod pooled_buf;
-mod spool;
+mod scratch;
 mod stat;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -32,7 +32,7 @@ pub use peek::Peek;
 #[doc(hidden)]
 pub use pooled_buf::{PooledBuf, free_idle};
 #[doc(hidden)]
-pub use spool::{Spool, SpoolFile, unnamed_file};
+pub use scratch::{ScratchBytes, ScratchRoom, unnamed_file};
 #[doc(hidden)]
 pub use stat::Stat;
 

@@ -158,7 +158,6 @@ pub use node::Node;
 pub use process::{ignores, is_being_killed, pid_namespace};
 pub use saver::Reading;
 pub use stat::kind;
-pub use texts::ScratchRoom;
 pub use unsaved::Losses;
 pub use views::View;
 pub use xattr::shortened;
@@ -243,14 +242,14 @@ impl Vfs {
         let facts = FileFacts::of(&state.stat, &options);
         let room = Arc::clone(&options.scratch);
         let texts = Texts::new(Arc::clone(state.snapshot.text()), facts, room);
-        let spool = Arc::clone(&options.spool);
+        let scratch = Arc::clone(&options.scratch);
         Self {
             options,
             state: RwLock::new(Arc::new(state)),
             texts: Mutex::new(texts),
             text_closed: Condvar::new(),
-            beside: Mutex::new(Beside::new(&spool)),
-            edits: BlockEdits::new(spool),
+            beside: Mutex::new(Beside::new(&scratch)),
+            edits: BlockEdits::new(scratch),
             saver: Saver::new(path, writing),
             kernel,
             on_refusal: OnceLock::new(),

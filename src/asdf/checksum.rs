@@ -205,7 +205,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::source::{Memory, Spool, checked_end};
+    use crate::source::{Memory, ScratchBytes, ScratchRoom, checked_end};
     use proptest::prelude::*;
 
     /// Counts the bytes that are read.
@@ -233,7 +233,7 @@ mod tests {
         ) {
             let bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
             let old = Arc::new(Counted(Memory::new(bytes.clone()), AtomicU64::new(0)));
-            let edited = Overlay::new(old.clone(), Spool::new(&std::env::temp_dir()).part());
+            let edited = Overlay::new(old.clone(), ScratchBytes::new(&ScratchRoom::new(u64::MAX, &std::env::temp_dir())));
             if let Some(len) = resize {
                 edited.resize(len);
             }

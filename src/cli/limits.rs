@@ -18,7 +18,7 @@ use signal_hook::consts::SIGXFSZ;
 #[cfg(feature = "fuse")]
 use super::exit::{Exit, Failure};
 
-/// Descriptors of a mount beside one for each thread: FILE, its lock and directory, the spool, and some while it is saved.
+/// Descriptors of a mount beside one for each thread: FILE, its lock and directory, and some while it is saved.
 #[cfg(feature = "fuse")]
 const SPARE_DESCRIPTORS: usize = 16;
 /// Threads of a mount beside those that serve: the session's, that of changes, of answers, of signals, of `idle`, of the tree and of the

@@ -18,7 +18,7 @@ use crate::codec::Cache;
 use crate::collection::{Opener, Unopened, is_lack};
 use crate::error::{Error, Place, lock};
 use crate::save::{self, FilePath, NotOpened, ReadOnly, Recovery, SaveOptions, Writer};
-use crate::source::{FileSource, Source, Spool, Stat};
+use crate::source::{FileSource, ScratchRoom, Source, Stat};
 use crate::vfs::{self, Kernel, Mounted, Vfs};
 
 /// A FILE that is to be opened, and how.
@@ -147,10 +147,10 @@ fn reading(
     })
 }
 
-/// What the user has asked a mount to show. Unsaved bytes lie in a temporary file in `folder`, if a file can be made there.
+/// What the user has asked a mount to show. Bytes that are not in FILE lie in temporary files in `folder`, if files can be made there.
 pub(super) fn shown(options: &Options, folder: &Path) -> vfs::VfsOptions {
     vfs::VfsOptions {
-        spool: Spool::new(folder),
+        scratch: ScratchRoom::new(options.shown.scratch.limit(), folder),
         allow_other: options.allow_other,
         ..options.shown.clone()
     }

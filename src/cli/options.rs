@@ -15,7 +15,8 @@ use crate::asdf::check::Validate;
 use crate::asdf::picture::{Curve, GreyLimits, SIZES};
 use crate::collection::Match;
 use crate::save::{Pad, SaveOptions};
-use crate::vfs::{ScratchRoom, Show, VfsOptions};
+use crate::source::ScratchRoom;
+use crate::vfs::{Show, VfsOptions};
 use table::{MountOption, OPTIONS};
 
 /// The most memory that decoded data take by default, in bytes.
@@ -230,7 +231,9 @@ impl Options {
             ("cache", Some(text)) => self.cache = size(text)?.max(LEAST_CACHE),
             ("index-cache", Some("off")) => self.index_cache = None,
             ("index-cache", Some(text)) => self.index_cache = Some(whole_path(text)?),
-            ("scratch", Some(text)) => self.shown.scratch = ScratchRoom::new(size(text)?),
+            ("scratch", Some(text)) => {
+                self.shown.scratch = ScratchRoom::new(size(text)?, &std::env::temp_dir());
+            }
             ("max-copy", Some(text)) => self.saving.max_copy = size(text)?,
             ("max-check", Some(text)) => self.max_check = size(text)?,
             ("threads", Some(text)) => {

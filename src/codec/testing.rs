@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::{Cache, Codec, Decoded, Edited};
 use crate::error::Result;
-use crate::source::{Memory, Overlay, Source, Spool};
+use crate::source::{Memory, Overlay, ScratchBytes, ScratchRoom, Source};
 
 /// A Python with asdf in it: `scripts/test` makes one and names it.
 fn python_program() -> Option<PathBuf> {
@@ -106,7 +106,10 @@ impl EditCase {
     /// Edits the block as the mount does, checks that the result decodes to the edited bytes, and gives it.
     pub(super) fn run(&self, codec: &dyn Codec) -> EditOutcome {
         let base: Arc<dyn Source> = Arc::new(Memory::new(self.before.clone()));
-        let overlay = Overlay::new(base, Spool::new(&std::env::temp_dir()).part());
+        let overlay = Overlay::new(
+            base,
+            ScratchBytes::new(&ScratchRoom::new(u64::MAX, &std::env::temp_dir())),
+        );
         let mut model = self.before.clone();
         for (at, bytes) in &self.writes {
             overlay.write(*at as u64, bytes).unwrap();

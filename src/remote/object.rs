@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use super::identity::Identity;
 use super::location::Location;
 use super::parts::PiecedObject;
-use crate::error::{Error, Result};
-use crate::source::{Source, SpoolFile, checked_end};
+use crate::error::Result;
+use crate::source::{ScratchBytes, Source};
 
 /// An object that lies far away, as it was when it was opened.
 ///
@@ -26,7 +26,7 @@ pub(super) enum ObjectBytes {
         headers: Arc<PiecedObject>,
     },
     /// Downloaded, because the server sends whole files only.
-    Here(SpoolFile),
+    Here(ScratchBytes),
 }
 
 impl Object {
@@ -79,11 +79,7 @@ impl Source for Object {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         match &self.bytes {
             ObjectBytes::Far { parts, .. } => parts.read(buf, offset),
-            ObjectBytes::Here(part) => {
-                checked_end(offset, buf.len(), self.identity.size())?;
-                part.read_exact_at(buf, offset)
-                    .map_err(|cause| Error::io("reading a downloaded file", cause))
-            }
+            ObjectBytes::Here(bytes) => bytes.read_exact_at(buf, offset),
         }
     }
 

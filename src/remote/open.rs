@@ -16,7 +16,7 @@ use super::object::Object;
 use super::parts::PiecedObject;
 use super::pieces::PIECE;
 use super::{Inner, ObjectBytes};
-use crate::source::{Spool, SpoolFile, at_most, len_u64};
+use crate::source::{ScratchBytes, ScratchRoom, at_most, len_u64};
 
 /// Pieces at the start that are fetched with the first request: most texts are in them, and the header of the block behind it.
 const HEAD: u64 = 2;
@@ -142,7 +142,7 @@ async fn download(
     }
     let mut patience = Patience::of_download(inner.options.timeout);
     loop {
-        let mut file = Spool::new(&std::env::temp_dir()).part();
+        let mut file = ScratchBytes::new(&ScratchRoom::new(limit, &std::env::temp_dir()));
         let failure = match fetch(at, stored, &mut file, limit, &mut patience).await? {
             Ok((identity, counted)) => {
                 let identity = identity.with_size(counted, len);
@@ -167,7 +167,7 @@ fn too_long(at: &Location, len: Option<u64>, limit: u64) -> RemoteError {
 async fn fetch(
     at: &Location,
     stored: &StoredObject,
-    file: &mut SpoolFile,
+    file: &mut ScratchBytes,
     limit: u64,
     patience: &mut Patience,
 ) -> Result<Result<(Identity, u64), AttemptFailure>, RemoteError> {
@@ -190,7 +190,7 @@ async fn fetch(
         if end > limit {
             return Err(too_long(at, None, limit));
         }
-        file.write_all_at(&bytes, len)
+        file.write(len, &bytes)
             .map_err(|cause| RemoteError::Failed {
                 url: at.to_string(),
                 why: format!("downloading to {}: {cause}", std::env::temp_dir().display()),

@@ -1,10 +1,10 @@
-//! Edits in front of a source whose bytes stay the same: written bytes in a part of a temporary file, everything else from below.
+//! Edits in front of a source whose bytes stay the same: what was written is in scratch bytes, everything else comes from below.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Source, SpoolFile, checked_end, each_piece, len_u64};
+use super::{ScratchBytes, Source, checked_end, each_piece, len_u64};
 use crate::error::{Error, Place, Result};
 
 /// Bytes that are copied at a time from one overlay to another.
@@ -25,13 +25,13 @@ struct Edits {
     /// Written pieces by their start, with their end; apart from each other.
     pieces: BTreeMap<u64, u64>,
     /// Their bytes, at the offsets that they have in the edited source.
-    written: SpoolFile,
+    written: ScratchBytes,
 }
 
 impl Overlay {
     /// `base` without edits yet. What is written goes into `written`, which is empty.
     #[must_use]
-    pub fn new(base: Arc<dyn Source>, written: SpoolFile) -> Self {
+    pub fn new(base: Arc<dyn Source>, written: ScratchBytes) -> Self {
         let len = base.len();
         let edits = Edits {
             len,
@@ -75,10 +75,7 @@ impl Overlay {
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let end = checked_end(offset, data.len(), i64::MAX.unsigned_abs())?;
         let mut edits = self.write_edits();
-        edits
-            .written
-            .write_all_at(data, offset)
-            .map_err(|cause| Error::io("writing to the temporary file of an edit", cause))?;
+        edits.written.write(offset, data)?;
         edits.add(offset, end);
         edits.len = edits.len.max(end);
         Ok(())
@@ -188,7 +185,8 @@ impl Edits {
             let end = len.min(*last.get());
             last.insert(end);
         }
-        self.written.cut(len);
+        // What is read of it follows from the pieces: an error means that the disk has its space back only when the edit is over.
+        let _ = self.written.resize(len.min(self.written.len()));
     }
 
     /// What lies at `at`, and where that ends at the latest.
@@ -242,10 +240,7 @@ impl Source for Overlay {
             match origin {
                 Layer::Base => self.base().read_exact_at(part, at)?,
                 Layer::Zeros => part.fill(0),
-                Layer::Written => edits
-                    .written
-                    .read_exact_at(part, at)
-                    .map_err(|cause| Error::io("reading the temporary file of an edit", cause))?,
+                Layer::Written => edits.written.read_exact_at(part, at)?,
             }
             at = at.saturating_add(len_u64(len));
             rest = behind;
@@ -257,12 +252,12 @@ impl Source for Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{Memory, Spool, read_all};
+    use crate::source::{Memory, ScratchRoom, read_all};
     use proptest::prelude::*;
 
-    /// An empty file for what is written.
-    fn part() -> SpoolFile {
-        Spool::new(&std::env::temp_dir()).part()
+    /// Nothing, for what is written.
+    fn part() -> ScratchBytes {
+        ScratchBytes::new(&ScratchRoom::new(u64::MAX, &std::env::temp_dir()))
     }
 
     #[derive(Debug, Clone)]
@@ -329,9 +324,8 @@ mod tests {
             second in prop::collection::vec((0usize..60, prop::collection::vec(1u8.., 0..20)), 0..6),
         ) {
             let mut model = base.clone();
-            let spool = Spool::new(&std::env::temp_dir());
-            let overlay = Overlay::new(Arc::new(Memory::new(base)), spool.part());
-            let other = Overlay::new(Arc::new(Memory::new(Vec::new())), spool.part());
+            let overlay = Overlay::new(Arc::new(Memory::new(base)), part());
+            let other = Overlay::new(Arc::new(Memory::new(Vec::new())), part());
             other.resize(overlay.len());
             let pieces = first.iter().map(|it| (it, &overlay)).chain(second.iter().map(|it| (it, &other)));
             for ((at, data), to) in pieces {
@@ -350,9 +344,8 @@ mod tests {
     /// The other one stayed as long as the pieces that had been copied into it.
     #[test]
     fn what_could_not_be_taken_over_is_as_it_was() {
-        let spool = Spool::new(&std::env::temp_dir());
-        let part = || Overlay::new(Arc::new(Memory::new(b"abc".to_vec())), spool.part());
-        let (overlay, other) = (part(), part());
+        let edited = || Overlay::new(Arc::new(Memory::new(b"abc".to_vec())), part());
+        let (overlay, other) = (edited(), edited());
         overlay.write(5, b"F").unwrap();
         // whose bytes can't be read
         overlay.write_edits().add(1 << 20, (1 << 20) + 1);

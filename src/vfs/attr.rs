@@ -10,9 +10,9 @@ use rustix::fs::StatVfs;
 use crate::asdf::check::Validate;
 use crate::asdf::picture::Style;
 use crate::error::Error as Library;
-use crate::source::{Loan, PooledBuf, Spool, Stat, len_u64};
+use crate::source::{Loan, PooledBuf, ScratchRoom, Stat, len_u64};
 
-use super::{Handle, Node, Reading, Result, ScratchRoom, kind, owner};
+use super::{Handle, Node, Reading, Result, kind, owner};
 
 /// How long the kernel may keep most names and attributes.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -219,10 +219,8 @@ pub struct VfsOptions {
     pub umask: u32,
     /// Whether users other than the one who mounts reach the mount.
     pub allow_other: bool,
-    /// The memory for scratch files, shared by all files of the mount.
+    /// The room for bytes that are not in FILE, shared by all files of the mount.
     pub scratch: Arc<ScratchRoom>,
-    /// Where unsaved bytes are kept, shared by all files of the mount.
-    pub spool: Arc<Spool>,
     /// How a tree is checked before it is saved.
     pub validate: Validate,
     /// The options of the command line, for people: empty, or with `, ` in front.
@@ -239,15 +237,12 @@ pub struct VfsOptions {
 
 impl Default for VfsOptions {
     fn default() -> Self {
-        /// Memory for scratch files by default, in bytes.
-        const SCRATCH: u64 = 64 << 20;
         Self {
             uid: None,
             gid: None,
             umask: 0,
             allow_other: false,
-            scratch: ScratchRoom::new(SCRATCH),
-            spool: Spool::new(&std::env::temp_dir()),
+            scratch: ScratchRoom::new(u64::MAX, &std::env::temp_dir()),
             validate: Validate::default(),
             given: String::new(),
             fits: false,

@@ -1,6 +1,6 @@
 //! Files that tools make beside those of blocks and arrays, to rename them over one: what rsync, `mv` and careful scripts do.
 //!
-//! They are like the scratch files of the root, but may be as large as the disk allows: their bytes are in the spool. Only certain names
+//! They are like the scratch files of the root, but may be as large as the disk allows: all of them share the room of scratch files. Only certain names
 //! are allowed, so that no user takes such a file for an array; see [`Vfs::check_beside`].
 //!
 //! After a rename over a block or array, the kernel takes the file for what has the name. So the kernel never keeps such a name (`valid`
@@ -20,15 +20,15 @@ use super::vacancy::Vacancy;
 use super::{Result, Vfs, locked};
 use crate::asdf::names::SUFFIXES;
 use crate::error::Error as Library;
-use crate::source::{Memory, Overlay, Source, Spool};
+use crate::source::{Memory, Overlay, ScratchBytes, ScratchRoom, Source};
 
 /// The most files.
 const MAX_FILES: usize = 1000;
 
 /// The files beside those of blocks and arrays.
 pub(super) struct Beside {
-    /// Where the bytes of new files go.
-    spool: Arc<Spool>,
+    /// What the bytes of new files take.
+    scratch: Arc<ScratchRoom>,
     /// By directory and name.
     names: BTreeMap<(Node, OsString), Arc<BesideFile>>,
     /// Those with a name, and those that are open.
@@ -115,10 +115,10 @@ pub(super) fn taken() -> Error {
 }
 
 impl Beside {
-    /// No files. Those to come have their bytes in this spool.
-    pub(super) fn new(spool: &Arc<Spool>) -> Self {
+    /// No files. Those to come take this room.
+    pub(super) fn new(scratch: &Arc<ScratchRoom>) -> Self {
         Self {
-            spool: Arc::clone(spool),
+            scratch: Arc::clone(scratch),
             names: BTreeMap::new(),
             files: HashMap::new(),
             next: 0,
@@ -138,7 +138,7 @@ impl Beside {
 
     /// Takes the files out, if there are any, or a name is free to a process. No handle has any of them open.
     pub(super) fn leave(&mut self) -> Option<Self> {
-        let none = Self::new(&self.spool);
+        let none = Self::new(&self.scratch);
         (!self.is_empty()).then(|| std::mem::replace(self, none))
     }
 
@@ -186,7 +186,7 @@ impl Beside {
         let nothing = Arc::new(Memory::new(Vec::new()));
         let file = Arc::new(BesideFile {
             number,
-            bytes: Arc::new(Overlay::new(nothing, self.spool.part())),
+            bytes: Arc::new(Overlay::new(nothing, ScratchBytes::new(&self.scratch))),
             facts: Mutex::new(facts),
             taken: RwLock::new(false),
         });

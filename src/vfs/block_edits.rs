@@ -8,7 +8,7 @@ use super::news::News;
 use super::rewrite::Rewriting;
 use super::{Error, Node, State, locked};
 use crate::asdf::Snapshot;
-use crate::source::{Made, Overlay, Source, Spool};
+use crate::source::{Made, Overlay, ScratchBytes, ScratchRoom, Source};
 
 /// The decoded bytes of a block with edits that are not saved yet.
 pub(super) struct BlockDraft {
@@ -131,8 +131,8 @@ pub(super) struct BlockEdits {
     generation: AtomicU64,
     /// The files of arrays that handles have open for writing.
     rewriting: Mutex<HashMap<Node, Weak<Rewriting>>>,
-    /// What is written and not saved yet.
-    pub(super) spool: Arc<Spool>,
+    /// The room for what is written and not saved yet.
+    pub(super) scratch: Arc<ScratchRoom>,
     /// What there is to tell of edits that were refused or given up.
     pub(super) news: Mutex<News>,
 }
@@ -173,14 +173,14 @@ impl BlockSlot {
 }
 
 impl BlockEdits {
-    /// No edits. Bytes that are written go into this spool.
-    pub(super) fn new(spool: Arc<Spool>) -> Self {
+    /// No edits. What is written takes this room.
+    pub(super) fn new(scratch: Arc<ScratchRoom>) -> Self {
         Self {
             by_block: Mutex::default(),
             slots: AtomicU64::default(),
             generation: AtomicU64::default(),
             rewriting: Mutex::default(),
-            spool,
+            scratch,
             news: Mutex::default(),
         }
     }
@@ -245,7 +245,7 @@ impl BlockEdits {
         if let Some(draft) = slots.get(&block).and_then(|slot| slot.draft.as_ref()) {
             return Some(Arc::clone(draft));
         }
-        let overlay = Overlay::new(begin()?, self.spool.part());
+        let overlay = Overlay::new(begin()?, ScratchBytes::new(&self.scratch));
         let draft = Arc::new(BlockDraft::new(block, overlay));
         let slot = slots.entry(block).or_insert_with(|| self.new_slot());
         slot.draft = Some(Arc::clone(&draft));

@@ -1,6 +1,6 @@
 //! Files of arrays that are emptied and written anew, as `numpy.save` and `cp` do.
 //!
-//! What is written is kept aside, in the spool, until all of the file is there. A part of it is never in the draft of the block: so a save
+//! What is written is kept aside until all of the file is there. A part of it is never in the draft of the block: so a save
 //! of that draft does not save half a file, and if the file is refused, nothing is lost that was written through other files. All
 //! handles of the file share what is written anew: the kernel has one set of pages for them, and writes those of a map through any of
 //! them. As soon as the NPY header is whole, it decides how the elements behind it are kept:
@@ -25,7 +25,7 @@ use super::{Error, Invalidation, Result, State, Vfs, locked};
 use crate::asdf::Origin;
 use crate::asdf::npy::Header;
 use crate::error::Error as Library;
-use crate::source::{Joined, Memory, Overlay, Source, len_u64};
+use crate::source::{Joined, Memory, Overlay, ScratchBytes, Source, len_u64};
 
 /// What is written anew of the file of an array, for all handles that have opened the file as one state shows it.
 pub(super) struct Rewriting {
@@ -249,7 +249,7 @@ impl Vfs {
     /// An overlay over no bytes.
     fn nothing(&self) -> Arc<Overlay> {
         let empty = Arc::new(Memory::new(Vec::new()));
-        Arc::new(Overlay::new(empty, self.edits.spool.part()))
+        Arc::new(Overlay::new(empty, ScratchBytes::new(&self.edits.scratch)))
     }
 
     /// An overlay as long as the block of an array, to put elements where the array has them.

@@ -25,7 +25,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::editors::{is_made_by_editor, is_temporary_data};
-pub use self::limit::ScratchRoom;
 use self::open::OpenText;
 pub(super) use self::open::{TextHandle, Unsaved};
 pub(super) use self::refused::{Refused, not_saved};
@@ -33,7 +32,7 @@ use super::attr::{Attr, FileFacts, FileKind, VALID};
 use super::error::Error;
 use super::node::Node;
 use super::vacancy::Vacancy;
-use crate::source::len_u64;
+use crate::source::{ScratchRoom, len_u64};
 
 /// The name of the text of the file.
 pub(super) const TREE_NAME: &str = "tree.yaml";
@@ -336,7 +335,7 @@ impl Texts {
             && file.names == 0
             && !is_open
         {
-            self.room.exchange(std::mem::take(&mut file.charged), 0);
+            self.room.give(std::mem::take(&mut file.charged));
             if !stays {
                 self.files.remove(&number);
             }

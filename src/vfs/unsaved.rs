@@ -22,7 +22,7 @@ const MAX_PATHS: usize = 3;
 pub struct Losses {
     /// What was written and is not saved.
     pub unsaved: Vec<String>,
-    /// Files that are in the mount only, in memory or in the spool, and that no editor has made, with their lengths.
+    /// Files that are in the mount only, and that no editor has made, with their lengths.
     pub scratch: Vec<String>,
 }
 

@@ -102,8 +102,8 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         Scope::Writing,
         "scratch",
         "SIZE",
-        "64M",
-        "memory for editors' files [64M]",
+        "all of the disk",
+        "room for files that are not in FILE [all of the disk]",
     ),
     option(
         Scope::Mounting,

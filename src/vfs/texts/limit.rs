@@ -1,57 +1,15 @@
 //! What scratch files may take of memory, all together.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::Texts;
 use crate::vfs::Error;
 
 /// What each name of a scratch file costs of the limit, beside the bytes of the file.
 const NAME_COST: u64 = 1024;
 
-/// The memory for all scratch files of a mount, of one FILE or of many.
-///
-/// Threads that write to scratch files of several members at once may exceed the limit together, each by one request.
-#[derive(Debug)]
-pub struct ScratchRoom {
-    limit: u64,
-    used: AtomicU64,
-}
-
-impl ScratchRoom {
-    /// So many bytes.
-    #[must_use]
-    pub fn new(limit: u64) -> Arc<Self> {
-        let used = AtomicU64::new(0);
-        Arc::new(Self { limit, used })
-    }
-
-    /// How many bytes all files may cost.
-    #[must_use]
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// How many they cost now.
-    #[must_use]
-    pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// Counts a cost that takes the place of another one.
-    pub(super) fn exchange(&self, before: u64, after: u64) {
-        let next = |used: u64| Some(used.saturating_sub(before).saturating_add(after));
-        // the function gives a value always
-        let _ = self
-            .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-    }
-}
-
 impl Drop for Texts {
     fn drop(&mut self) {
         for file in self.files.values() {
-            self.room.exchange(file.charged, 0);
+            self.room.give(file.charged);
         }
     }
 }
@@ -95,7 +53,9 @@ impl Texts {
         };
         if let Some(file) = self.files.get_mut(&number) {
             let before = std::mem::replace(&mut file.charged, cost);
-            self.room.exchange(before, cost);
+            self.room.give(before);
+            // the limit was checked before, and one text of any length may be renamed away
+            let _ = self.room.take(cost);
         }
     }
 

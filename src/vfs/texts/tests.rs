@@ -28,7 +28,11 @@ fn facts() -> FileFacts {
 }
 
 pub(super) fn root() -> Texts {
-    Texts::new(Arc::new(TEXT.to_vec()), facts(), ScratchRoom::new(64 << 10))
+    Texts::new(
+        Arc::new(TEXT.to_vec()),
+        facts(),
+        ScratchRoom::new(64 << 10, &std::env::temp_dir()),
+    )
 }
 
 fn write_new(root: &mut Texts, number: u32, text: &[u8]) -> TextHandle {
