@@ -12,8 +12,7 @@
 //! # Who owns what
 //!
 //! A member is a [`Vfs`] and knows of no other. It gets what it shares with the others: the memory budget, the cache and the gate that
-//! admits decodes ([`Cache`]), and a [`Kernel`], which passes changes to the one thread `invalidate` and late replies to the one thread
-//! `answers`. The threads of the mount serve all requests. So the number of threads and the memory do not grow with the number of
+//! admits decodes ([`Cache`]). The threads of the mount serve all requests. So the number of threads and the memory do not grow with the number of
 //! members, and the number of descriptors grows only with that of open members.
 //!
 //! `fuse` calls each operation with an [`Inode`]: an item of the collection, and a node in it. An operation on a node of a member goes to
@@ -33,18 +32,15 @@
 //! - *Opened* by the first request for anything else in it. The file is read then, as when it is mounted alone, but not locked. An
 //!   interrupted save is finished. The first request that changes something opens the file for writing, and locks it; if another member
 //!   has locked it, under the name that the file had before, or under a second one, that member is closed for it when it is idle.
-//! - *Idle* when none of its files and directories is open, no request uses it, no refused text waits to be mended, and the kernel has
-//!   been told of all changes. Idle members are closed when others need their place, the one that was used longest ago first: at most
+//! - *Idle* when none of its files and directories is open, no request uses it, and no refused text waits to be mended. Idle members are closed when others need their place, the one that was used longest ago first: at most
 //!   `-o open` members are open, and their trees take at most some megabytes, unless more are in use at once.
 //!
 //! # Inode numbers
 //!
-//! They last as long as the mount, though members are closed and opened again. An item gets a number when it is first listed or looked
-//! up, and a name keeps its number. A block has its own number. Numbers under `arrays/` follow the order of the names in the tree. If
-//! FILE is unchanged when it is opened again, names get the same numbers; they are made before they can change, so that the kernel is
-//! told of a change. If FILE has changed, or a save has brought in names that now stand in another order, numbers go on behind the last
-//! one that the member had. The kernel is told that an old file is gone (`ESTALE`), looks its name up again, and finds the new one. A
-//! number never comes to mean another array.
+//! An item gets a number when it is first listed or looked up, and a name keeps its number. In a member, a file has another inode number
+//! when it shows other bytes: the number has the version of the file. A member that is opened again counts versions on from the last
+//! one that any of its files had, and gives all of them other versions if FILE has changed meanwhile. So a number never comes to mean
+//! another file.
 //!
 //! # Changes
 //!
@@ -79,12 +75,11 @@ mod many;
 mod members;
 mod renewed;
 mod report;
-mod wire;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{StatVfs, XattrFlags};
 
@@ -92,23 +87,20 @@ use crate::codec::Cache;
 use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::PooledBuf;
-use crate::vfs::{
-    self, Access, Attr, Bytes, Error, FileKind, Kernel, Losses, Node, Opened, Result, Vfs,
-};
+use crate::vfs::{self, Access, Attr, Bytes, Error, FileKind, Losses, Node, Opened, Result, Vfs};
 
 pub use contents::{Contents, Match};
 pub use handle::Handle;
-pub use item::{EPOCHS, Inode, Item};
+pub use item::{Inode, Item};
 pub use listing::{Listable, Listed, Listing};
 pub use report::NAME as REPORT;
-pub use wire::{KernelChange, Wire};
 
 use handle::NOT_OURS;
 use many::Many;
 use members::{Members, Resolved};
 
 /// Opens the file of a member, or says why it can't be.
-pub type Opener = dyn Fn(&FilePath, Arc<Kernel>) -> Result<Vfs, Unopened> + Send + Sync;
+pub type Opener = dyn Fn(&FilePath) -> Result<Vfs, Unopened> + Send + Sync;
 
 /// That the file of a member could not be opened.
 pub struct Unopened {
@@ -166,17 +158,8 @@ impl Collection {
             opener,
             cache,
             items: Mutex::default(),
-            wire: OnceLock::new(),
             table_len: AtomicU64::new(0),
         }))
-    }
-
-    /// Connects the files with the kernel; the first call counts.
-    pub fn connect(&self, wire: Wire) {
-        match self {
-            Self::One(vfs) => wire.connect(Item::ROOT, vfs.kernel()),
-            Self::Many(many) => drop(many.wire.set(wire)),
-        }
     }
 
     /// Ends decodes as soon as `wanted` is false: a long one must not keep a file locked after the mount has ended. The last call counts.
@@ -265,7 +248,7 @@ impl Collection {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn lookup(&self, parent: Inode, name: &OsStr, thread: u32) -> Result<(Item, Attr)> {
-        let Inode { item, node } = parent;
+        let Inode { item, node, .. } = parent;
         let many = self.many_files();
         if let Some(found) = many.and_then(|many| many.lookup_closed(parent, name)) {
             return Ok((item, found?));
@@ -289,7 +272,7 @@ impl Collection {
             return Ok(attr);
         }
         match self.part(inode.item)? {
-            Resolved::Member(vfs) => vfs.getattr(inode.node),
+            Resolved::Member(vfs) => vfs.getattr(inode.node, inode.version),
             part => many.ok_or(Error::NotFound)?.attr(&part, inode.node),
         }
     }
@@ -305,7 +288,7 @@ impl Collection {
         }
         match self.part(inode.item)? {
             Resolved::Member(vfs) => {
-                let opened = vfs.open(inode.node, access)?;
+                let opened = vfs.open(inode.node, inode.version, access)?;
                 Ok(Self::opened(inode.item, vfs, opened))
             }
             _ if !access.only_reads() => Err(NOT_OURS),
@@ -442,14 +425,8 @@ impl Collection {
     ) -> Result<()> {
         match (self, handle) {
             (_, Handle::Member(item, vfs, handle)) => {
-                let (item, epoch) = (*item, vfs.file_epoch());
-                vfs.list(handle, offset, &mut |at, name, node, kind| {
-                    let inode = Inode { item, node };
-                    let number = match kind {
-                        FileKind::File => inode.number_in(epoch),
-                        _ => inode.number(),
-                    };
-                    add(at, name, number, kind)
+                vfs.list(handle, offset, &mut |at, name, node, version, kind| {
+                    add(at, name, Inode::new(*item, node, version).number(), kind)
                 })
             }
             (Self::Many(many), Handle::Items(listed)) => {
@@ -464,7 +441,7 @@ impl Collection {
             ) => {
                 let item = directory.item;
                 for ((name, node), at) in many::behind(names, offset) {
-                    let number = Inode { item, node: *node }.number();
+                    let number = Inode::new(item, *node, 0).number();
                     if add(at, name, number, vfs::kind(*node)) {
                         break;
                     }

@@ -5,8 +5,6 @@
 
 mod convert;
 mod handles;
-mod invalidate;
-mod maps;
 mod mounting;
 mod pending;
 mod reply;
@@ -37,7 +35,7 @@ use convert::{
     opendir_flags,
 };
 use handles::Handles;
-use reply::{attr, data, empty, entry, link, statfs, when_settled, xattr};
+use reply::{attr, data, empty, entry, link, statfs, xattr};
 use waiters::Waiters;
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
@@ -129,9 +127,7 @@ impl Filesystem for Shim {
             let asked = shim.asked(Call::Getattr, ino);
             let found = inode(ino).and_then(|inode| {
                 let attr = shim.files.getattr(inode)?;
-                // on a server, another state of a file is another file
-                let is_same = inode.number_in(attr.file_epoch) == ino.0;
-                is_same.then_some((inode.item, attr)).ok_or(Error::NotFound)
+                Ok((inode.item, attr))
             });
             let found = asked.done(found);
             reply.send(|reply| attr(reply, found));
@@ -219,10 +215,7 @@ impl Filesystem for Shim {
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let asked = self.asked(Call::Unlink, parent).named(name);
-        let (_, done) = self.on(parent, |vfs, dir| {
-            let _held = vfs.kernel().hold(&[dir.node]);
-            vfs.unlink(dir.node, name, req.pid())
-        });
+        let (_, done) = self.on(parent, |vfs, dir| vfs.unlink(dir.node, name, req.pid()));
         empty(reply, asked.done(done));
     }
 
@@ -267,14 +260,11 @@ impl Filesystem for Shim {
             flags if flags.is_empty() => Rename::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
-        let mut held = None;
-        let (member, done) = self.on(parent, |vfs, from| {
+        let (_, done) = self.on(parent, |vfs, from| {
             let to = beside(from, newparent)?;
-            held = Some(vfs.kernel().hold(&[from.node, to]));
             vfs.rename((from.node, name), (to, newname), how, req.pid())
         });
-        let done = asked.done(done);
-        when_settled(member.as_ref(), held, move || empty(reply, done));
+        empty(reply, asked.done(done));
     }
 
     fn link(
@@ -286,14 +276,11 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let asked = self.asked(Call::Create, newparent).named(newname);
-        let mut held = None;
-        let (member, done) = self.on(ino, |vfs, of| {
+        let (_, done) = self.on(ino, |vfs, of| {
             let to = beside(of, newparent)?;
-            held = Some(vfs.kernel().hold(&[to]));
             Ok((of.item, vfs.link(of.node, to, newname)?))
         });
-        let done = asked.done(done);
-        when_settled(member.as_ref(), held, move || entry(reply, done));
+        entry(reply, asked.done(done));
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -301,7 +288,6 @@ impl Filesystem for Shim {
         self.serve(req, (reply, ReplyOpen::error), move |shim, reply| {
             let asked = shim.asked(Call::Open, ino);
             let done = inode(ino).and_then(|inode| shim.files.open(inode, access));
-            let done = done.and_then(|opened| opened.of_state(ino.0));
             let flags = |opened: &Opened<Handle>| open_flags(opened, access.only_reads());
             let done = done.map(|opened| (flags(&opened), opened.handle));
             shim.opened(reply, asked.done(done));
@@ -367,10 +353,8 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let asked = self.asked(Call::Flush, ino);
-        let (member, saved) =
-            self.through(fh, Some(()), |vfs, handle| vfs.flush(handle, req.pid()));
-        let saved = asked.done(saved);
-        when_settled(member.as_ref(), None, move || empty(reply, saved));
+        let (_, saved) = self.through(fh, Some(()), |vfs, handle| vfs.flush(handle, req.pid()));
+        empty(reply, asked.done(saved));
     }
 
     fn release(
@@ -398,9 +382,8 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let asked = self.asked(Call::Fsync, ino);
-        let (member, saved) = self.through(fh, Some(()), |vfs, handle| vfs.fsync(handle).map(drop));
-        let saved = asked.done(saved);
-        when_settled(member.as_ref(), None, move || empty(reply, saved));
+        let (_, saved) = self.through(fh, Some(()), |vfs, handle| vfs.fsync(handle).map(drop));
+        empty(reply, asked.done(saved));
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -457,10 +440,11 @@ impl Filesystem for Shim {
                     shim.files
                         .readdir(&handle, offset, &mut |next, name, item, attr| {
                             let attributes = file_attr(item, attr);
-                            let (ino, valid) = (attributes.ino, &attr.valid);
+                            let (ino, valid) =
+                                (attributes.ino, attr.entry_valid.min(attr.attr_valid));
                             let generation = generation(attr);
                             let is_full = reply.add(|reply| {
-                                reply.add(ino, next, name, valid, &attributes, generation)
+                                reply.add(ino, next, name, &valid, &attributes, generation)
                             });
                             is_full.unwrap_or(true)
                         })
@@ -505,13 +489,8 @@ impl Filesystem for Shim {
     ) {
         let asked = self.asked(Call::Setxattr, ino).of(name);
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
-        let of = inode(ino);
-        let member = of.clone().and_then(|inode| self.files.member(inode)).ok();
-        let held = of.clone().ok().zip(member.as_ref());
-        let held = held.map(|(inode, vfs)| vfs.kernel().hold(&[inode.node]));
-        let done = of.and_then(|inode| self.files.setxattr(inode, name, value, flags));
-        let done = asked.done(done);
-        when_settled(member.as_ref(), held, move || empty(reply, done));
+        let done = inode(ino).and_then(|inode| self.files.setxattr(inode, name, value, flags));
+        empty(reply, asked.done(done));
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -552,7 +531,6 @@ impl Filesystem for Shim {
         let asked = self.asked(Call::Create, parent).named(name);
         let access = access(OpenFlags(flags), req);
         let (_, done) = self.on(parent, |vfs, dir| {
-            let _held = vfs.kernel().hold(&[dir.node]);
             let (attr, opened) = vfs.create(dir.node, name, facts(mode, req), access)?;
             let opened = Collection::opened(dir.item, Arc::clone(vfs), opened);
             Ok((dir.item, attr, opened))
@@ -562,7 +540,7 @@ impl Filesystem for Shim {
                 let flags = open_flags(&opened, false);
                 let fh = self.handles.insert(opened.handle);
                 let attributes = file_attr(item, &attr);
-                reply.created(&attr.valid, &attributes, generation(&attr), fh, flags);
+                reply.created(&attr.entry_valid, &attributes, generation(&attr), fh, flags);
             }
             Err(errno) => reply.error(errno),
         }

@@ -105,11 +105,9 @@ mod edit;
 mod elements;
 mod elsewhere;
 mod error;
-mod form;
 mod format;
 mod hdus;
 mod info;
-mod kernel;
 mod listing;
 mod member;
 mod mounts;
@@ -130,6 +128,7 @@ mod testing;
 mod texts;
 mod unsaved;
 mod vacancy;
+mod version;
 mod views;
 mod write;
 mod xattr;
@@ -144,14 +143,13 @@ use crate::save::{FilePath, SaveOptions};
 use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
 
 pub use attr::{
-    Access, Attr, Attributes, Bytes, FileFacts, FileKind, Invalidation, Opened, Rename, Show,
-    VfsOptions, sizes_of_disk,
+    Access, Attr, Attributes, Bytes, FileFacts, FileKind, Opened, Rename, Show, VfsOptions,
+    sizes_of_disk,
 };
 pub use closed::ClosedFile;
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use info::Text;
-pub use kernel::{Answers, Held, Kernel};
 pub use member::Remains;
 pub use mounts::Mounted;
 pub use node::Node;
@@ -159,6 +157,7 @@ pub use process::{ignores, is_being_killed, pid_namespace};
 pub use saver::Reading;
 pub use stat::kind;
 pub use unsaved::Losses;
+pub use version::VERSIONS;
 pub use views::View;
 pub use xattr::shortened;
 
@@ -168,7 +167,7 @@ use block_names::{block_name, block_number};
 use edit::DataHandle;
 use process::process_of;
 use saver::Saver;
-use state::{Names, State};
+use state::{Earlier, Names, State};
 use texts::{TREE_NAME, TextHandle, Texts};
 use views::Views;
 
@@ -200,13 +199,14 @@ enum Open {
 pub struct Vfs {
     options: VfsOptions,
     state: RwLock<Arc<State>>,
+    /// What was shown before.
+    earlier: Earlier,
     texts: Mutex<Texts>,
     /// Signalled when a handle of a file of the root has been closed.
     text_closed: Condvar,
     edits: BlockEdits,
     beside: Mutex<Beside>,
     saver: Saver,
-    kernel: Arc<Kernel>,
     /// Called with the reason each time a text is refused.
     on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
     /// What unlocks FILE, if this process has locked it under another name that is no longer used.
@@ -234,7 +234,6 @@ impl Vfs {
         stat: Stat,
         writing: Result<SaveOptions, String>,
         options: VfsOptions,
-        kernel: Arc<Kernel>,
     ) -> Self {
         let path = path.into();
         let mut state = State::new(Arc::new(snapshot), stat);
@@ -246,12 +245,12 @@ impl Vfs {
         Self {
             options,
             state: RwLock::new(Arc::new(state)),
+            earlier: Earlier::default(),
             texts: Mutex::new(texts),
             text_closed: Condvar::new(),
             beside: Mutex::new(Beside::new(&scratch)),
             edits: BlockEdits::new(scratch),
             saver: Saver::new(path, writing),
-            kernel,
             on_refusal: OnceLock::new(),
             unlock: OnceLock::new(),
         }
@@ -276,12 +275,6 @@ impl Vfs {
         let _ = self.on_refusal.set(Box::new(tell));
     }
 
-    /// What the kernel is to be told of changes here.
-    #[must_use]
-    pub fn kernel(&self) -> &Arc<Kernel> {
-        &self.kernel
-    }
-
     /// Whether nothing can be written.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
@@ -298,17 +291,15 @@ impl Vfs {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The current state, with the names below `arrays/` made, and those of the view. Each state that follows has its names made, too, so
-    /// that the kernel is told of names that change during a listing.
-    fn named_state(&self, view: Option<View>) -> Arc<State> {
-        loop {
-            let state = self.state();
-            state.catalogue();
-            view.map(|view| state.view(view));
-            if Arc::ptr_eq(&state, &self.state()) {
-                return state;
-            }
+    /// The state in which a file has a version of which `version` is the remainder: the one that is shown, or one from before. `None` if
+    /// there is none any more.
+    fn state_with(&self, file: Node, version: u64) -> Option<Arc<State>> {
+        let has = |state: &State| state.version(file) % VERSIONS == version;
+        let state = self.state();
+        if has(&state) {
+            return Some(state);
         }
+        self.earlier.find(has)
     }
 
     /// The attributes of a name in a directory.
@@ -316,16 +307,11 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn lookup(&self, directory: Node, name: &OsStr) -> Result<Attr> {
-        self.refresh();
-        loop {
-            let state = self.state();
-            let found = self.find(&state, directory, name)?;
-            // a program that opens the file by name reads all of it, so the kernel must not have its old size
-            self.kernel.wait_for(found);
-            if Arc::ptr_eq(&state, &self.state()) {
-                return self.attr(&state, found);
-            }
-        }
+        // each open of a file begins with this, and shows what another program has done before
+        self.look(self.is_read_only());
+        let state = self.state();
+        let found = self.find(&state, directory, name)?;
+        self.attr(&state, found)
     }
 
     /// The node that a name in a directory leads to. It may not exist: [`Vfs::attr`] tells.
@@ -354,19 +340,14 @@ impl Vfs {
         found.ok_or(Error::NotFound)
     }
 
-    /// Attributes of a file.
+    /// Attributes of a file, as of the state in which it has this version; see [`VERSIONS`].
     ///
     /// # Errors
-    /// [`Error::NotFound`].
-    pub fn getattr(&self, node: Node) -> Result<Attr> {
-        let before = self.state();
-        if self.refresh()
-            && let Ok(attr) = self.attr(&before, node)
-        {
-            // the kernel does not keep an answer to a question from before it was told to forget the file
-            return Ok(attr);
-        }
-        self.attr(&self.state(), node)
+    /// [`Error::NotFound`], also if there is no such state any more.
+    pub fn getattr(&self, node: Node, version: u64) -> Result<Attr> {
+        self.refresh();
+        let state = self.state_with(node, version).ok_or(Error::NotFound)?;
+        self.attr(&state, node)
     }
 
     /// Target of a symlink.
@@ -381,32 +362,34 @@ impl Vfs {
         }
     }
 
-    /// Opens a file.
+    /// Opens a file, as it is in the state in which it has this version; see [`VERSIONS`].
     ///
     /// A file whose bytes can't be had opens all the same; reading it says why not.
     ///
     /// # Errors
-    /// [`Error::NotFound`], also if FILE has just changed; [`Error::IsDirectory`], [`Error::ReadOnly`].
-    pub fn open(&self, node: Node, access: Access) -> Result<Opened> {
-        if self.refresh() {
-            // the kernel has the old size: after this error it looks the name up again, and gets the new one
-            self.kernel.wait_for(node);
-            return Err(Error::NotFound);
-        }
-        let opened = self.open_node(node, access)?;
+    /// [`Error::NotFound`], also if there is no such state any more; [`Error::IsDirectory`], [`Error::ReadOnly`].
+    pub fn open(&self, node: Node, version: u64, access: Access) -> Result<Opened> {
+        let state = self.state_with(node, version).ok_or(Error::NotFound)?;
+        let opened = self.open_node(&state, node, access)?;
         if access.write {
             self.begin_block(node);
         }
         Ok(opened)
     }
 
-    /// Opens a file as [`Vfs::open`] does, but of the state that is shown, without a look at FILE.
+    /// Opens `tree.yaml` to be read, without a look at FILE.
     ///
     /// # Errors
-    /// As there.
-    pub fn open_node(&self, node: Node, mut access: Access) -> Result<Opened> {
-        self.kernel.wait_for(node);
-        let state = self.state();
+    /// As [`Vfs::open`].
+    pub fn open_tree(&self) -> Result<Opened> {
+        self.open_node(&self.state(), Node::TREE, Access::default())
+    }
+
+    /// Opens a file of a state.
+    ///
+    /// # Errors
+    /// As [`Vfs::open`].
+    fn open_node(&self, state: &Arc<State>, node: Node, mut access: Access) -> Result<Opened> {
         if !access.only_reads() {
             self.open_for_writing()?;
             access.pid = process_of(access.pid).unwrap_or(0);
@@ -427,19 +410,16 @@ impl Vfs {
             | Node::HduBin(_)
             | Node::View(..)
             | Node::StatsTsv => {
-                // each handle reads the statistics anew, so the kernel does not keep pages of them for others
-                direct = node == Node::StatsTsv;
-                let opened = self.open_data(&state, node, access);
+                // the kernel keeps no pages of what may grow, and none of statistics, which cost less than their pages
+                direct = node == Node::StatsTsv || state.is_growing(node);
+                let opened = self.open_data(state, node, access);
                 let open = Open::Data(if access.write {
                     self.noted(node, opened)?
                 } else {
                     opened?
                 });
-                // nothing tells us when another file changes; while the state is not FILE as it is now, no page is that of FILE
-                keep_cache = !access.truncate
-                    && !state.is_elsewhere(node)
-                    && !self.kernel.is_stale(node)
-                    && self.saver.check_up_to_date().is_ok();
+                // a file of this version has had these bytes ever since; but nothing tells us when another file changes
+                keep_cache = !access.truncate && !state.is_elsewhere(node);
                 open
             }
             Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
@@ -448,7 +428,7 @@ impl Vfs {
                 }
                 // these texts change without a save, so the kernel keeps no pages of them
                 direct = true;
-                let text = self.info_text(&state, node);
+                let text = self.info_text(state, node);
                 Open::Fixed(Arc::new(Memory::new(text.into_bytes())))
             }
             Node::ArrayLink(_) => return Err(Error::Invalid("a symlink can't be opened")),
@@ -506,17 +486,11 @@ impl Vfs {
             let mut bytes = PooledBuf::of(len);
             source.read_exact_at(&mut bytes, offset).map(|()| bytes)
         };
-        let mut read = match source.lend(offset, len, Borrower::Kernel) {
+        let read = match source.lend(offset, len, Borrower::Kernel) {
             Ok(Some(loan)) => return Ok(Bytes::Lent(loan, reading)),
             Ok(None) => bytes_of(&*source),
             Err(error) => Err(error),
         };
-        if let (Err(_), Open::Data(open)) = (&read, open)
-            && self.is_edited(open.node)
-        {
-            // a block that was emptied meanwhile no longer holds its arrays
-            read = bytes_of(&*self.source_of(open, &reading)?);
-        }
         if let (Err(why), Open::Data(open)) = (&read, open) {
             self.state().views.learn(open.node, why);
         }

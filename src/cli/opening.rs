@@ -19,7 +19,7 @@ use crate::collection::{Opener, Unopened, is_lack};
 use crate::error::{Error, Place, lock};
 use crate::save::{self, FilePath, NotOpened, ReadOnly, Recovery, SaveOptions, Writer};
 use crate::source::{FileSource, ScratchRoom, Source, Stat};
-use crate::vfs::{self, Kernel, Mounted, Vfs};
+use crate::vfs::{self, Mounted, Vfs};
 
 /// A FILE that is to be opened, and how.
 struct Opening<'a> {
@@ -29,7 +29,6 @@ struct Opening<'a> {
     reading: OpenOptions,
     /// What a mount shows of it.
     shown: vfs::VfsOptions,
-    kernel: Arc<Kernel>,
 }
 
 /// Opens FILE to be mounted alone: for writing if that is wanted and possible. An interrupted save is finished then.
@@ -49,7 +48,6 @@ pub(super) fn alone(
         cache,
         reading: reading(file, options, sandbox).map_err(|error| Failure::reading(path, &error))?,
         shown: shown(options, path.parent().unwrap_or(path)),
-        kernel: Arc::default(),
     };
     let vfs = match how.open_for_writing()? {
         Ok(vfs) => vfs,
@@ -74,7 +72,7 @@ pub(super) fn opener(
 ) -> Box<Opener> {
     let (options, shown, cache) = (options.clone(), shown.clone(), Arc::clone(cache));
     let known = Mutex::default();
-    Box::new(move |path, kernel| {
+    Box::new(move |path| {
         let failed = |error: Error| Unopened {
             why: error_of(path.whole(), &error),
             cause: Some(error),
@@ -86,7 +84,6 @@ pub(super) fn opener(
             cache: &cache,
             reading: reading(path, &options, sandbox).map_err(failed)?,
             shown: shown.clone(),
-            kernel,
         };
         let vfs = how.open_member().map_err(|failure| {
             let why = failure.about(path.whole()).to_owned();
@@ -164,8 +161,7 @@ impl Opening<'_> {
     /// The file system of an opened file. `stat` are the attributes that the file had before it was read.
     fn mount(&self, snapshot: Snapshot, stat: Stat, writing: Result<SaveOptions, String>) -> Vfs {
         let (path, shown) = (self.path.clone(), self.shown.clone());
-        let kernel = Arc::clone(&self.kernel);
-        let vfs = Vfs::new(path, snapshot, stat, writing, shown, kernel);
+        let vfs = Vfs::new(path, snapshot, stat, writing, shown);
         if let Some(command) = &self.options.on_refuse {
             on_refuse::run_when_refused(&vfs, self.path.whole(), command);
         }
@@ -341,7 +337,6 @@ mod tests {
             cache: &cache,
             reading: OpenOptions::default(),
             shown: vfs::VfsOptions::default(),
-            kernel: Arc::default(),
         };
         let later = |how: &Opening<'_>| how.later().ok();
         assert!(matches!(later(&how), Some(Ok(_))));

@@ -16,7 +16,7 @@ use super::many::{Many, behind, unknown};
 use super::members::Resolved;
 use crate::error::Error as Library;
 use crate::source::{PooledBuf, Source, Stat};
-use crate::vfs::{self, Access, Attr, ClosedFile, Error, Node, Opened, Result, Vfs};
+use crate::vfs::{self, Access, Attr, ClosedFile, Error, Node, Opened, Result, VERSIONS, Vfs};
 
 /// `tree.yaml` of a closed member, open for reading. When the member is opened, for this file or for another reason, this becomes a handle
 /// of the member like any other.
@@ -42,7 +42,7 @@ impl ClosedTree {
     /// Opens it in its member, which has just been opened; but not if FILE has another text, as the kernel may have pages of the old one.
     pub(super) fn open_in(&self, vfs: &Arc<Vfs>) {
         let is_same = vfs.text_hash() == Some(self.text_hash);
-        let open = || vfs.open_node(Node::TREE, Access::default()).ok();
+        let open = || vfs.open_tree().ok();
         let opened = is_same.then(open).flatten();
         let opened = opened.map(|opened| (Arc::clone(vfs), opened.handle));
         if let Err(Some((vfs, handle))) = self.opened.set(opened) {
@@ -80,7 +80,7 @@ impl Many {
     pub(super) fn attr_closed(&self, inode: Inode) -> Option<Attr> {
         let (closed, stat) = self.closed(inode.item)?;
         let attr = closed.attr(inode.node, &stat, &self.options);
-        attr.filter(lasts)
+        attr.filter(|attr| lasts(attr) && attr.version % VERSIONS == inode.version)
     }
 
     /// Opens `tree.yaml` of a closed member to be read.
@@ -147,7 +147,7 @@ impl Many {
         offset: u64,
         add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
     ) -> Result<()> {
-        let Inode { item, node } = directory;
+        let Inode { item, node, .. } = directory;
         if behind(names, offset).next().is_none() {
             return Ok(());
         }
@@ -217,5 +217,5 @@ impl Many {
 
 /// Whether the kernel may keep these attributes: those that may not be kept are not complete.
 fn lasts(attr: &Attr) -> bool {
-    attr.valid > Duration::ZERO
+    attr.attr_valid > Duration::ZERO
 }

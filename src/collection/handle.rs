@@ -56,21 +56,4 @@ impl Opened<Handle> {
             direct: true,
         }
     }
-
-    /// The opened file, if it is of the state of its FILE that the inode number has. Otherwise FILE, which is on a server, has changed: the
-    /// kernel would mix pages of two states. After the error it looks the name up again.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub fn of_state(self, number: u64) -> Result<Self> {
-        let Ok((vfs, handle)) = self.handle.member() else {
-            return Ok(self);
-        };
-        let now = Inode::from_number(number).map(|inode| inode.number_in(vfs.file_epoch()));
-        if now == Some(number) {
-            return Ok(self);
-        }
-        vfs.release(handle);
-        Err(Error::NotFound)
-    }
 }

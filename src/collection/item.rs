@@ -1,11 +1,9 @@
 //! The directories and files of a collection, by number, and the inode numbers that follow.
 //!
-//! An inode number is `item << 40 | node ^ item`: 24 bits for the directory or file of the collection, 40 bits for the file in it as
-//! [`Node::ino`] has it. The low bits are mixed with the item because Linux finds inodes by a hash of which the high bits of the
+//! An inode number is `item << 42 | version << 36 | node ^ item`: 22 bits for the directory or file of the collection, 6 bits for the
+//! version of the file in it, and 36 bits for that file as [`Node::ino`] has it. The low bits are mixed with the item because Linux finds inodes by a hash of which the high bits of the
 //! number decide next to nothing: the roots of 100,000 members would be in a few chains, and each lookup would walk one of them. The
-//! mount of one file is item 0, so its inode numbers are those of its nodes.
-//!
-//! Nodes do not use the upper four of the 40 bits: these tell apart the states of a file on a server.
+//! mount of one file is item 0, so its inode numbers are those of its nodes at first.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -13,16 +11,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::source::Stat;
-use crate::vfs::Node;
+use crate::vfs::{Node, VERSIONS};
 
-/// How far the item is shifted in an inode number.
-const SHIFT: u32 = 40;
-/// How far the state of a file on a server is shifted,
-const EPOCH_SHIFT: u32 = 36;
-/// and how many states have numbers of their own.
-pub const EPOCHS: u64 = 1 << (SHIFT - EPOCH_SHIFT);
+/// How far the version is shifted in an inode number.
+const VERSION_SHIFT: u32 = 36;
+/// How far the item is shifted.
+const SHIFT: u32 = VERSION_SHIFT + VERSIONS.trailing_zeros();
 /// The number of items that there can be.
-const MAX: u32 = 1 << 24;
+pub(super) const MAX: u32 = 1 << (u64::BITS - SHIFT);
 
 /// A directory or a file of the collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,29 +38,37 @@ pub struct Inode {
     pub item: Item,
     /// Which file in it.
     pub node: Node,
+    /// The remainder of its version, see [`VERSIONS`].
+    pub version: u64,
 }
 
 impl Inode {
+    /// A file of an item that has this version.
+    #[must_use]
+    pub fn new(item: Item, node: Node, version: u64) -> Self {
+        let version = version % VERSIONS;
+        Self {
+            item,
+            node,
+            version,
+        }
+    }
+
     /// Its number.
     #[must_use]
     pub fn number(self) -> u64 {
         let item = u64::from(self.item.0);
-        (item << SHIFT) | (self.node.ino() ^ item)
+        (item << SHIFT) | (self.version << VERSION_SHIFT) | (self.node.ino() ^ item)
     }
 
-    /// Its number in a state of its file: see [`Attr::file_epoch`](crate::vfs::Attr::file_epoch).
-    #[must_use]
-    pub fn number_in(self, epoch: u64) -> u64 {
-        self.number() | ((epoch % EPOCHS) << EPOCH_SHIFT)
-    }
-
-    /// The inode with that number, whether it exists or not, of whatever state.
+    /// The inode with that number, whether it exists or not.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         let item = number >> SHIFT;
-        let node = Node::from_ino((number ^ item) & ((1 << EPOCH_SHIFT) - 1))?;
+        let node = Node::from_ino((number ^ item) & ((1 << VERSION_SHIFT) - 1))?;
+        let version = number >> VERSION_SHIFT;
         let item = Item(u32::try_from(item).ok()?);
-        Some(Self { item, node })
+        Some(Self::new(item, node, version))
     }
 }
 
@@ -119,7 +123,7 @@ impl Default for Items {
 }
 
 impl Items {
-    /// The item of that name and kind in a directory; nothing when there are 2^24.
+    /// The item of that name and kind in a directory; nothing when there are [`MAX`].
     pub(super) fn of(&mut self, parent: Item, kind: ItemKind, name: &OsStr) -> Option<Item> {
         let names = self.numbers.entry((parent, kind)).or_default();
         if let Some(item) = names.get(name) {
@@ -211,20 +215,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_inode_is_found_by_its_number(item in 0..MAX, n: u32, epoch: u64) {
+        fn an_inode_is_found_by_its_number(item in 0..MAX, n: u32, version: u64) {
             for node in [Node::Root, Node::Status, Node::Block(n), Node::ArrayDir(n), Node::Text(n)] {
-                let inode = Inode { item: Item(item), node };
-                prop_assert_eq!(Inode::from_number(inode.number_in(epoch)), Some(inode));
-                prop_assert_eq!(inode.number_in(0), inode.number());
-                prop_assert_eq!(epoch % EPOCHS == 0, inode.number_in(epoch) == inode.number());
+                let inode = Inode::new(Item(item), node, version);
+                prop_assert_eq!(Inode::from_number(inode.number()), Some(inode));
+                let next = Inode::new(Item(item), node, version.wrapping_add(1));
+                prop_assert_ne!(next.number(), inode.number());
             }
         }
 
         #[test]
         fn any_number_is_an_inode_or_none(number: u64) {
             if let Some(inode) = Inode::from_number(number) {
-                let epoch = (number >> EPOCH_SHIFT) % EPOCHS;
-                prop_assert_eq!(inode.number_in(epoch), number);
+                prop_assert_eq!(inode.number(), number);
             }
         }
     }
@@ -235,7 +238,7 @@ mod tests {
         let low = |item| {
             let node = Node::Root;
             let item = Item(item);
-            Inode { item, node }.number() & 0xffff
+            Inode::new(item, node, 0).number() & 0xffff
         };
         let all: std::collections::HashSet<_> = (0..1 << 16).map(low).collect();
         assert_eq!(all.len(), 1 << 16);
@@ -244,11 +247,7 @@ mod tests {
     #[test]
     fn the_only_file_of_a_mount_has_the_numbers_of_its_nodes() {
         let node = Node::Block(7);
-        let inode = Inode {
-            item: Item::ROOT,
-            node,
-        };
-        assert_eq!(inode.number(), node.ino());
+        assert_eq!(Inode::new(Item::ROOT, node, 0).number(), node.ino());
     }
 
     #[test]

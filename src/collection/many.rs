@@ -5,13 +5,13 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::contents::Contents;
 use super::item::{Inode, Item, ItemKind, Items};
 use super::members::{MemberSlot, Members, Past, Resolved};
-use super::{Handle, Opener, Unopened, Wire, report};
+use super::{Handle, Opener, Unopened, report};
 use log::warn;
 use rustix::fs::StatVfs;
 
@@ -20,7 +20,7 @@ use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::Stat;
 use crate::vfs::{
-    self, Attr, ClosedFile, Error, FileKind, Kernel, Losses, Node, Result, Vfs, VfsOptions, locked,
+    self, Attr, ClosedFile, Error, FileKind, Losses, Node, Result, Vfs, VfsOptions, locked,
 };
 
 /// A file that could not be read is tried again after so long at the earliest,
@@ -41,8 +41,6 @@ pub struct Many {
     pub(super) items: Mutex<Items>,
     /// The members that are open, and what closed ones have left.
     pub(super) members: Arc<Members>,
-    /// The ways to the kernel.
-    pub(super) wire: OnceLock<Wire>,
     /// How long the table of all files was when it was made last, in bytes.
     pub(super) table_len: AtomicU64,
 }
@@ -116,18 +114,14 @@ impl Many {
     fn open(&self, item: Item) -> Result<Resolved> {
         let stat = self.look_at(item)?;
         self.members.close_others_of(item, &stat);
-        let kernel = Arc::<Kernel>::default();
-        if let Some(wire) = self.wire.get() {
-            wire.connect(item, &kernel);
-        }
         let way = self.way(item)?;
         let path = self.contents.file(way.clone());
         let path = path.map_err(|error| failed(&way, error))?;
         let begun = Instant::now();
-        let mut opened = (self.opener)(&path, Arc::clone(&kernel));
+        let mut opened = (self.opener)(&path);
         if opened.as_ref().is_err_and(Unopened::is_lack) {
             self.members.close_idle();
-            opened = (self.opener)(&path, kernel);
+            opened = (self.opener)(&path);
         }
         let mut vfs = match opened {
             Ok(vfs) => vfs,
@@ -151,20 +145,18 @@ impl Many {
         };
         let stat = vfs.stat();
         let before = self.members.past(item);
-        let last = before.as_ref().map_or(0, |past| past.last);
-        let is_other = |past: &Past| !stat.is_untouched_since(&past.stat);
-        let has_changed = before.as_ref().is_some_and(is_other);
-        let past = before.filter(|_| !has_changed).unwrap_or(Past {
+        let last = before.as_ref().map_or(0, |past| past.version);
+        let is_same = |past: &Past| stat.is_untouched_since(&past.stat);
+        let past = before.filter(is_same).unwrap_or(Past {
             stat,
-            base: last,
-            last,
+            version: last.saturating_add(1),
             closed: None,
             listed: HashSet::new(),
         });
         if let Some(closed) = &past.closed {
             vfs.take_names(closed);
         }
-        vfs.number_behind(past.base, past.last);
+        vfs.count_from(past.version);
         let members = Arc::downgrade(&self.members);
         vfs.unlock_with(move |stat| {
             if let Some(members) = members.upgrade() {
@@ -173,9 +165,6 @@ impl Many {
         });
         if let Some(remains) = self.members.remember(item, past) {
             vfs.take_up(remains);
-        }
-        if has_changed {
-            vfs.tell_all();
         }
         let vfs = Arc::new(vfs);
         for tree in self.members.take_trees(item) {
@@ -240,7 +229,7 @@ impl Many {
         parent: Inode,
         name: &OsStr,
     ) -> Result<(Item, Attr)> {
-        let Inode { item, node } = parent;
+        let Inode { item, node, .. } = parent;
         if !matches!(part, Resolved::Directory) {
             let node = report::find(part, node, name)?;
             return Ok((item, self.attr(part, node)?));
@@ -253,7 +242,7 @@ impl Many {
             Ok(stat) => {
                 let kind = ItemKind::of(&stat);
                 let found = self.items().of(item, kind, name);
-                let found = found.ok_or(Error::TooBig("2^24 names are known"))?;
+                let found = found.ok_or(Error::TooBig("2^22 names are known"))?;
                 self.members.note_there(found);
                 Ok((found, self.item_attr(kind, &stat)))
             }
@@ -271,7 +260,7 @@ impl Many {
 
     /// Opens a directory that is no member, or is in one that can't be read.
     pub(super) fn opendir(&self, part: &Resolved, inode: Inode) -> Result<Handle> {
-        let Inode { item, node } = inode;
+        let Inode { item, node, .. } = inode;
         if !matches!(part, Resolved::Directory) {
             let names = report::names(part, node)?.into_iter();
             let names = names.map(|(name, node)| (OsStr::new(name).into(), node));
@@ -328,7 +317,7 @@ impl Many {
         let items = self.items();
         for (item, at) in behind(listed, offset) {
             let node = Node::Root;
-            let number = Inode { item: *item, node }.number();
+            let number = Inode::new(*item, node, 0).number();
             if let Some(name) = items.name(*item)
                 && add(at, name, number, FileKind::Directory)
             {
@@ -506,8 +495,9 @@ pub(super) fn unknown(node: Node) -> Attr {
         gid: 0,
         mtime: SystemTime::UNIX_EPOCH,
         ctime: SystemTime::UNIX_EPOCH,
-        file_epoch: 0,
-        valid: Duration::ZERO,
+        version: 0,
+        attr_valid: Duration::ZERO,
+        entry_valid: Duration::ZERO,
     }
 }
 

@@ -54,12 +54,10 @@ pub(super) type MemberSlot = OnceLock<Result<Resolved>>;
 /// until then.
 #[derive(Clone)]
 pub(super) struct Past {
-    /// FILE's attributes when its names were last known to get these numbers: when it was opened, or closed.
+    /// FILE's attributes when it was opened, or closed.
     pub(super) stat: Stat,
-    /// The number behind which its names under `arrays/` were numbered.
-    pub(super) base: u32,
-    /// The last number that any of its names ever had.
-    pub(super) last: u32,
+    /// The version with which its files are counted on, if FILE is as it was.
+    pub(super) version: u64,
     /// What it showed when it was closed last, if a file with these attributes shows just that.
     pub(super) closed: Option<Arc<ClosedFile>>,
     /// The directories that the kernel has listed since then, and whose listings it keeps.
@@ -158,13 +156,12 @@ impl MemberTable {
     fn take(&mut self, item: Item) -> Option<TableEntry> {
         let entry = self.open.get(&item).filter(|entry| entry.is_idle())?;
         if let (Some(vfs), Some(past)) = (entry.vfs(), self.past.get_mut(&item)) {
-            past.last = past.last.max(vfs.last_number());
+            past.version = vfs.next_version();
             let before = past.closed.take();
             past.listed.clear();
             self.names_weight = self.names_weight.saturating_sub(weight(before.as_deref()));
             let mut closed = None;
-            // the kernel has been told what a save or another program has made of FILE meanwhile
-            if let Some(stat) = vfs.numbered_stat() {
+            if let Some(stat) = vfs.timed_stat() {
                 closed = vfs.closed(before.as_deref());
                 past.stat = stat;
             }

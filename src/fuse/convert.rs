@@ -3,14 +3,14 @@
 use fuser::{FileAttr, FileType, FopenFlags, Generation, INodeNo, OpenAccMode, OpenFlags, Request};
 use rustix::fs::OFlags;
 
-use crate::collection::{EPOCHS, Handle, Inode, Item};
-use crate::vfs::{Access, Attr, Error, FileFacts, FileKind, Node, Opened};
+use crate::collection::{Handle, Inode, Item};
+use crate::vfs::{Access, Attr, Error, FileFacts, FileKind, Node, Opened, VERSIONS};
 
 /// Attributes of a file of an item as the kernel takes them.
 pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
     let node = attr.node;
     FileAttr {
-        ino: INodeNo(Inode { item, node }.number_in(attr.file_epoch)),
+        ino: INodeNo(Inode::new(item, node, attr.version).number()),
         size: attr.size,
         blocks: attr.size.div_ceil(512),
         atime: attr.mtime,
@@ -30,7 +30,7 @@ pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
 
 /// Tells an inode from an earlier one with the same number. Once the kernel knows a new generation, it refuses requests for the old inode.
 pub(super) fn generation(attr: &Attr) -> Generation {
-    Generation(attr.file_epoch / EPOCHS)
+    Generation(attr.version / VERSIONS)
 }
 
 pub(super) fn file_type(kind: FileKind) -> FileType {

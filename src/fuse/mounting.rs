@@ -15,10 +15,9 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getgid, getuid};
 
-use super::maps::Maps;
-use super::{Shim, invalidate};
-use crate::collection::{Collection, Wire};
-use crate::vfs::{Answers, Mounted};
+use super::Shim;
+use crate::collection::Collection;
+use crate::vfs::Mounted;
 
 /// What the mount is to be like; the manual says what each option means.
 #[derive(Debug, Clone, Default)]
@@ -53,14 +52,9 @@ impl MountOptions {
             (false, true) => SessionACL::RootAndOwner,
             (false, false) => SessionACL::Owner,
         };
-        config.n_threads = Some(self.serving());
+        config.n_threads = Some(self.threads.max(1));
         config.clone_fd = true;
         config
-    }
-
-    /// How many threads serve requests. While a rename waits for what a map has changed, the kernel writes that, which is a request, too.
-    fn serving(&self) -> usize {
-        self.threads.max(2)
     }
 
     /// The options for the kernel and `fusermount3`. The kernel checks permissions itself.
@@ -113,13 +107,6 @@ impl Mount {
         let device = session.as_fd().try_clone_to_owned()?;
         files.decode_while(move || is_connected(&device));
         let session = session.spawn()?;
-        let changes = invalidate::from_thread(files, session.notifier())?;
-        let maps = Maps::new(session.notifier(), options.serving());
-        files.connect(Wire {
-            changes,
-            answers: Answers::from_thread()?,
-            maps: Arc::new(move |file| maps.hand_over(file)),
-        });
         Ok(Self {
             session,
             own,

@@ -1,14 +1,12 @@
 //! Sends the replies to requests.
 
-use std::sync::Arc;
-
 use fuser::{Errno, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyXattr};
 use rustix::fs::StatVfs;
 
 use super::convert::{file_attr, generation};
 use crate::collection::Item;
 use crate::source::Loan;
-use crate::vfs::{Attr, Bytes, Held, NAME_MAX, Vfs};
+use crate::vfs::{Attr, Bytes, NAME_MAX};
 
 /// The size of blocks that is told where there is no disk, in bytes.
 const BLOCK_SIZE: u32 = 4096;
@@ -16,14 +14,19 @@ const BLOCK_SIZE: u32 = 4096;
 /// Replies with attributes. `found`: the item of the file, and its attributes.
 pub(super) fn attr(reply: ReplyAttr, found: Result<(Item, Attr), Errno>) {
     match found {
-        Ok((item, attr)) => reply.attr(&attr.valid, &file_attr(item, &attr)),
+        Ok((item, attr)) => reply.attr(&attr.attr_valid, &file_attr(item, &attr)),
         Err(errno) => reply.error(errno),
     }
 }
 
 pub(super) fn entry(reply: ReplyEntry, found: Result<(Item, Attr), Errno>) {
     match found {
-        Ok((item, attr)) => reply.entry(&attr.valid, &file_attr(item, &attr), generation(&attr)),
+        Ok((item, attr)) => reply.entry_with_ttls(
+            &attr.attr_valid,
+            &attr.entry_valid,
+            &file_attr(item, &attr),
+            generation(&attr),
+        ),
         Err(errno) => reply.error(errno),
     }
 }
@@ -85,17 +88,5 @@ pub(super) fn xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>)
             _ => reply.error(Errno::ERANGE),
         },
         Err(errno) => reply.error(errno),
-    }
-}
-
-/// Runs `reply` when the kernel has been told of all changes in the member, if there is one; drops `held` just before.
-pub(super) fn when_settled(
-    member: Option<&Arc<Vfs>>,
-    held: Option<Held>,
-    reply: impl FnOnce() + Send + 'static,
-) {
-    match member {
-        Some(vfs) => vfs.kernel().reply_when_settled(held, reply),
-        None => reply(),
     }
 }

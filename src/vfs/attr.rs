@@ -1,6 +1,5 @@
 //! What the file system's operations take and give.
 
-use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,8 +13,13 @@ use crate::source::{Loan, PooledBuf, ScratchRoom, Stat, len_u64};
 
 use super::{Handle, Node, Reading, Result, kind, owner};
 
-/// How long the kernel may keep most names and attributes.
+/// How long the kernel may keep attributes, and names that never change.
 pub(super) const VALID: Duration = Duration::from_secs(1);
+
+/// How long the kernel may keep names: a save, or another file that is made, may give a name to another file at any time.
+fn entries_valid(read_only: bool) -> Duration {
+    if read_only { VALID } else { Duration::ZERO }
+}
 
 /// Kind of a file of the mount. There are no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +53,12 @@ pub struct Attr {
     pub mtime: SystemTime,
     /// Last change of anything.
     pub ctime: SystemTime,
-    /// For a FILE on a server: the state of FILE that this file is of, 0 at first. Otherwise 0.
-    pub file_epoch: u64,
-    /// How long the kernel may keep this, and the name that led to it, without asking. If a save or another program changes a file, the
-    /// kernel is told.
-    pub valid: Duration,
+    /// Tells the file from others that its name led to before, see [`version`](super::version).
+    pub version: u64,
+    /// How long the kernel may keep this without asking.
+    pub attr_valid: Duration,
+    /// How long the kernel may take the name that led to this for the name of this file.
+    pub entry_valid: Duration,
 }
 
 impl Attr {
@@ -85,8 +90,9 @@ impl Attr {
             gid,
             mtime: file.modified(),
             ctime: file.changed(),
-            file_epoch: 0,
-            valid: VALID,
+            version: 0,
+            attr_valid: VALID,
+            entry_valid: entries_valid(read_only),
         }
     }
 }
@@ -166,19 +172,6 @@ pub enum Rename {
     NoReplace,
     /// Exchanges the two.
     Exchange,
-}
-
-/// What the kernel must forget.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Invalidation {
-    /// Pages and attributes of a file.
-    Pages(Node),
-    /// Attributes of a file.
-    Attributes(Node),
-    /// A name in a directory.
-    Entry(Node, OsString),
-    /// Old attributes of the files just named, which replies to lookups may have brought that were under way.
-    Lookups,
 }
 
 /// The sizes of the file system that a file is in, as statvfs(3) tells. Of one that is only read, no room is free.
@@ -366,8 +359,9 @@ impl FileFacts {
             gid: self.gid,
             mtime: self.mtime,
             ctime: self.mtime,
-            file_epoch: 0,
-            valid: VALID,
+            version: 0,
+            attr_valid: VALID,
+            entry_valid: Duration::ZERO,
         }
     }
 

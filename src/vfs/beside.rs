@@ -55,7 +55,7 @@ impl BesideFile {
         let node = Node::Beside(self.number);
         Attr {
             nlink: names,
-            valid: Duration::ZERO,
+            attr_valid: Duration::ZERO,
             ..locked(&self.facts).attr(node, self.bytes.len())
         }
     }
@@ -301,18 +301,6 @@ impl Vfs {
         Ok(file.attr(is_named.into()))
     }
 
-    /// The attributes of what a name leads to. While the name is free to one process, the kernel must ask for each process that looks it up.
-    pub(super) fn of_name(&self, directory: Node, name: &OsStr, attr: Attr) -> Attr {
-        let beside = locked(&self.beside);
-        match beside.vacancy(directory, name).filter(|it| it.lasts()) {
-            Some(_) => Attr {
-                valid: Duration::ZERO,
-                ..attr
-            },
-            None => attr,
-        }
-    }
-
     /// The files beside blocks and arrays that hold something and that users have named, with their lengths.
     pub(super) fn described_beside(&self) -> impl Iterator<Item = String> {
         let files = locked(&self.beside).described().into_iter();
@@ -332,7 +320,7 @@ impl Vfs {
             let data = found
                 .ok()
                 .filter(|node| matches!(node, Node::Block(_) | Node::Array(..)));
-            data.is_some_and(|node| self.attr_now(&state, node).is_ok())
+            data.is_some_and(|node| self.attr(&state, node).is_ok())
         };
         let bytes = name.as_bytes();
         let ends = bytes.iter().enumerate();

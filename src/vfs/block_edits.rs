@@ -67,6 +67,18 @@ impl BlockDraft {
         !self.is_touched() && self.overlay.keeps_length()
     }
 
+    /// The file through which all that was written has come as it is in the draft.
+    pub(super) fn through(&self) -> Option<Node> {
+        let written = locked(&self.written);
+        let mut files = written.files.iter();
+        let only = files.next().filter(|_| files.next().is_none());
+        // the header of a file that was written anew may be spelled otherwise than it is shown
+        let is_spelled =
+            |file: &Node| matches!(file, Node::Array(_, format) if format.has_header());
+        let only = only.filter(|file| written.taken_in.is_empty() || !is_spelled(file));
+        only.copied()
+    }
+
     /// Whether something was written.
     pub(super) fn is_touched(&self) -> bool {
         !locked(&self.written).files.is_empty()
@@ -141,8 +153,12 @@ pub(super) struct BlockEdits {
 struct BlockSlot {
     /// Tells this block from removed ones that had the same number.
     id: u64,
+    /// The file through which it is written: no other one writes it meanwhile.
+    file: Option<Node>,
     draft: Option<Arc<BlockDraft>>,
     /// Handles that are open for writing, and threads that change the block without one.
+    handles: usize,
+    /// Those of them that may write before they end.
     writers: usize,
 }
 
@@ -150,7 +166,20 @@ impl BlockSlot {
     /// Whether this is a new block, not one of the `count` that FILE has, to which nothing was written and that no handle can write to.
     fn is_unopened(&self, block: usize, count: usize) -> bool {
         let touched = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
-        block >= count && self.writers == 0 && !touched
+        block >= count && self.handles == 0 && !touched
+    }
+
+    /// Counts one writer more, which writes through `file`. Otherwise the file through which the block is written now.
+    fn wake(&mut self, file: Node) -> Result<(), Node> {
+        let is_edited = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
+        if let Some(other) = self.file.filter(|other| *other != file)
+            && (self.writers > 0 || is_edited)
+        {
+            return Err(other);
+        }
+        self.file = Some(file);
+        self.writers = self.writers.saturating_add(1);
+        Ok(())
     }
 
     /// Ends the draft, if the block is one of the `count` that FILE has and the draft holds nothing. Whether there is no draft now. A
@@ -189,7 +218,9 @@ impl BlockEdits {
     fn new_slot(&self) -> BlockSlot {
         BlockSlot {
             id: self.slots.fetch_add(1, Ordering::Relaxed),
+            file: None,
             draft: None,
+            handles: 0,
             writers: 0,
         }
     }
@@ -235,10 +266,11 @@ impl BlockEdits {
     }
 
     /// The draft of a block; if there is none, a new one over the bytes that `begin` gives, if it gives any. `begin` runs with the table
-    /// locked, so that one thread begins the draft and no save comes between. It must be quick.
+    /// locked, so that one thread begins the draft and no save comes between. It must be quick. `made`: the file of a block that is new.
     pub(super) fn get_or_begin(
         &self,
         block: usize,
+        made: Option<Node>,
         begin: impl FnOnce() -> Option<Arc<dyn Source>>,
     ) -> Option<Arc<BlockDraft>> {
         let mut slots = locked(&self.by_block);
@@ -249,6 +281,7 @@ impl BlockEdits {
         let draft = Arc::new(BlockDraft::new(block, overlay));
         let slot = slots.entry(block).or_insert_with(|| self.new_slot());
         slot.draft = Some(Arc::clone(&draft));
+        slot.file = slot.file.or(made);
         self.changed();
         Some(draft)
     }
@@ -294,7 +327,7 @@ impl BlockEdits {
             return;
         }
         slot.draft = None;
-        if slot.writers == 0 {
+        if slot.handles == 0 {
             slots.remove(&draft.block);
         }
         self.changed();
@@ -323,7 +356,8 @@ impl BlockEdits {
     pub(super) fn rewriting(&self, file: Node, state: &Arc<State>) -> Arc<Rewriting> {
         let mut table = locked(&self.rewriting);
         let known = table.get(&file).and_then(Weak::upgrade);
-        if let Some(known) = known.filter(|known| state.has_file_of(&known.opened, file)) {
+        let version = state.version(file);
+        if let Some(known) = known.filter(|known| known.opened.version(file) == version) {
             return known;
         }
         table.retain(|_, rewriting| rewriting.strong_count() > 0);
@@ -344,12 +378,48 @@ impl BlockEdits {
         slots.get(&block).is_some_and(|slot| slot.writers > 0)
     }
 
-    /// Notes that a handle has a block open for writing, or that a thread changes it without one. The id of the block's slot.
-    pub(super) fn add_writer(&self, block: usize) -> u64 {
+    /// Notes that a handle has a block open for writing through `file`, or that a thread changes it without one. The id of the block's slot;
+    /// the file that has the block open for writing, if that is another one.
+    pub(super) fn add_writer(&self, block: usize, file: Node) -> Result<u64, Node> {
         let mut slots = locked(&self.by_block);
         let slot = slots.entry(block).or_insert_with(|| self.new_slot());
-        slot.writers = slot.writers.saturating_add(1);
-        slot.id
+        slot.wake(file)?;
+        slot.handles = slot.handles.saturating_add(1);
+        Ok(slot.id)
+    }
+
+    /// Counts a handle as no writer whose descriptor has been closed: the kernel releases it only later, and another file may be opened
+    /// before that.
+    pub(super) fn rest(&self, block: usize, id: u64) {
+        let mut slots = locked(&self.by_block);
+        if let Some(slot) = slots.get_mut(&block).filter(|slot| slot.id == id) {
+            slot.writers = slot.writers.saturating_sub(1);
+        }
+    }
+
+    /// Counts it as a writer again, as another descriptor of it is still open. Otherwise the file that has the block open for writing now.
+    pub(super) fn wake(&self, block: usize, id: u64, file: Node) -> Result<(), Node> {
+        let mut slots = locked(&self.by_block);
+        let slot = slots.get_mut(&block).filter(|slot| slot.id == id);
+        slot.map_or(Ok(()), |slot| slot.wake(file))
+    }
+
+    /// Forgets a handle that is no writer any more.
+    pub(super) fn forget_resting(&self, block: usize, id: u64) {
+        let mut slots = locked(&self.by_block);
+        if let Some(slot) = slots.get_mut(&block).filter(|slot| slot.id == id) {
+            slot.handles = slot.handles.saturating_sub(1);
+            if slot.handles == 0 && slot.draft.is_none() {
+                slots.remove(&block);
+            }
+        }
+    }
+
+    /// The draft of a block, if it is written through that file.
+    pub(super) fn of_file(&self, block: usize, file: Node) -> Option<Arc<BlockDraft>> {
+        let slots = locked(&self.by_block);
+        let slot = slots.get(&block).filter(|slot| slot.file == Some(file))?;
+        slot.draft.clone()
     }
 
     /// Whether the block with that number is still the one of the slot, and was not removed.
@@ -366,6 +436,7 @@ impl BlockEdits {
         };
         let others = slot.writers > 1;
         slot.writers = slot.writers.saturating_sub(others.into());
+        slot.handles = slot.handles.saturating_sub(others.into());
         others
     }
 
@@ -374,6 +445,7 @@ impl BlockEdits {
         let mut slots = locked(&self.by_block);
         let slot = slots.get_mut(&block).filter(|slot| slot.id == id)?;
         slot.writers = slot.writers.saturating_sub(1);
+        slot.handles = slot.handles.saturating_sub(1);
         // a draft that another thread has locked stays: that thread saves it, or forgets it if it can't
         let over = |draft: &Arc<BlockDraft>| match draft.saved.try_write() {
             Ok(mut saved) => {
@@ -385,7 +457,10 @@ impl BlockEdits {
         if slot.writers > 0 || !slot.draft.as_ref().is_none_or(over) {
             return None;
         }
-        let draft = slots.remove(&block)?.draft;
+        let draft = slot.draft.take();
+        if slot.handles == 0 {
+            slots.remove(&block);
+        }
         self.changed();
         draft
     }
@@ -463,7 +538,7 @@ mod tests {
             write: true,
             ..Access::default()
         };
-        let open = vfs.open(Node::Block(0), access).unwrap().handle;
+        let open = vfs.open_now(Node::Block(0), access).unwrap().handle;
         Fixture {
             _dir: dir,
             vfs: Arc::new(vfs),

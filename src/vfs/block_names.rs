@@ -39,7 +39,11 @@ impl Vfs {
             // another thread may show a FILE that has a block of this number: an empty draft would hide that
             let is_shown = || Arc::ptr_eq(&self.state(), &state);
             let empty = || -> Arc<dyn Source> { Arc::new(Memory::new(Vec::new())) };
-            let draft = self.edits.get_or_begin(count, || is_shown().then(empty));
+            let draft = {
+                let made = Some(Node::Block(n));
+                self.edits
+                    .get_or_begin(count, made, || is_shown().then(empty))
+            };
             if draft.is_some() {
                 return Ok(Node::Block(n));
             }
@@ -61,11 +65,8 @@ impl Vfs {
         let state = self.state();
         let n = index(block_number(name).ok_or(Error::NotFound)?);
         let count = state.snapshot.layout().blocks.len();
-        if n == count && self.edits.forget_unopened(count) {
+        if self.edits.forget_unopened(count) && n == count {
             return Ok(());
-        }
-        if self.edits.forget_unopened(count) {
-            self.tell_block_gone(count);
         }
         self.commit_removal(n)
     }

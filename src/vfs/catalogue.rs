@@ -83,8 +83,6 @@ pub(super) struct Catalogue {
     numbers: Arc<Mutex<Numbers>>,
     /// Sorted.
     entries: Vec<CatalogueEntry>,
-    /// Whether these names, and no others, would get the same numbers if numbers began anew at the same base.
-    numbered_as_anew: bool,
 }
 
 impl Catalogue {
@@ -95,14 +93,8 @@ impl Catalogue {
             None => Self {
                 numbers: Arc::clone(numbers),
                 entries: Vec::new(),
-                numbered_as_anew: locked(numbers).are_none(),
             },
         }
-    }
-
-    /// Whether these names, and no others, would get the same numbers if numbers began anew behind the same one.
-    pub(super) fn is_numbered_as_anew(&self) -> bool {
-        self.numbered_as_anew
     }
 
     /// What gives the names their numbers.
@@ -145,12 +137,10 @@ impl Catalogue {
             let _ = maker.add(place, kind);
         }
         let mut entries = maker.entries;
-        let numbered_as_anew = are_numbered_as_anew(&entries, &known);
         entries.sort_unstable_by_key(CatalogueEntry::key);
         Self {
             numbers: Arc::clone(numbers),
             entries,
-            numbered_as_anew,
         }
     }
 
@@ -313,22 +303,6 @@ impl Catalogue {
         names.try_fold(0, |directory, name| numbers.find(directory, name))
     }
 
-    /// The index in the snapshot of every array that has files, with its number.
-    pub(super) fn numbers_of_arrays(&self) -> impl Iterator<Item = (usize, u32)> {
-        let arrays = self.entries.iter();
-        arrays.filter_map(|entry| match &entry.kind {
-            EntryKind::Array(i, _) => Some((index(*i), entry.number)),
-            _ => None,
-        })
-    }
-
-    /// The numbers of all directories.
-    pub(super) fn directories(&self) -> impl Iterator<Item = u32> {
-        let entries = self.entries.iter();
-        let directories = entries.filter(|entry| matches!(entry.kind, EntryKind::Directory));
-        directories.map(|entry| entry.number)
-    }
-
     /// Every array's number, and what its files show.
     pub(super) fn arrays(&self) -> impl Iterator<Item = (u32, &ArrayData)> {
         let arrays = self.entries.iter();
@@ -338,23 +312,13 @@ impl Catalogue {
         })
     }
 
-    /// Names that `self` has, and that `other` lacks or has for another node: each with the number of its directory.
-    #[must_use]
-    pub(super) fn missing_in(&self, other: &Self) -> Vec<(u32, OsString)> {
-        if std::ptr::eq(self, other) {
-            return Vec::new();
-        }
-        let numbers = locked(&self.numbers);
-        let gone = self.entries.iter().filter(|entry| {
-            let (directory, node) = entry.key();
-            other.at(directory, node).is_none()
-        });
-        let names = gone.flat_map(|entry| {
-            let name = numbers.name(entry.number).unwrap_or_default();
-            let names = (0..Format::ALL.len()).filter_map(move |at| entry.name(at, name));
-            names.map(|(name, _)| (entry.directory, name))
-        });
-        names.collect()
+    /// The index in the snapshot of every array that has files, with its number.
+    pub(super) fn numbers_of_arrays(&self) -> impl Iterator<Item = (usize, u32)> {
+        let arrays = self.entries.iter();
+        arrays.filter_map(|entry| match &entry.kind {
+            EntryKind::Array(i, _) => Some((index(*i), entry.number)),
+            _ => None,
+        })
     }
 }
 
@@ -422,20 +386,6 @@ impl Maker<'_> {
         }
         Some(number)
     }
-}
-
-/// Whether these entries, in the order in which they were entered, and no others, would get the same numbers if numbers began anew.
-fn are_numbered_as_anew(entries: &[CatalogueEntry], numbers: &Numbers) -> bool {
-    let mut last = numbers.base();
-    for number in entries.iter().map(|entry| entry.number) {
-        if number > last {
-            if last.checked_add(1) != Some(number) {
-                return false;
-            }
-            last = number;
-        }
-    }
-    last == numbers.last_given()
 }
 
 /// What stands under `arrays/`: the arrays that have files, and the links.

@@ -9,6 +9,7 @@ use super::attr::{Attr, FileFacts, VfsOptions};
 use super::catalogue::Catalogue;
 use super::error::Error;
 use super::node::Node;
+use super::version::Versions;
 use super::{
     Result, TREE_NAME, Vfs, block_name, hash_of, index, info_files, locked, root_directories,
 };
@@ -26,6 +27,8 @@ pub struct ClosedFile {
     /// A hash of that text.
     pub text_hash: u64,
     is_fits: bool,
+    /// The versions of its files.
+    versions: Versions,
     /// Whether all pages that the kernel has of `tree.yaml` are of that text.
     pub keeps_pages: bool,
     /// How many bytes at the beginning of FILE are that text; `None` if FILE does not begin with it.
@@ -125,9 +128,14 @@ impl ClosedFile {
     #[must_use]
     pub fn attr(&self, node: Node, file: &Stat, options: &VfsOptions) -> Option<Attr> {
         if node == Node::TREE {
-            return Some(FileFacts::of(file, options).attr(node, self.text_len));
+            let attr = FileFacts::of(file, options).attr(node, self.text_len);
+            return Some(Attr {
+                version: self.versions.first(node),
+                ..attr
+            });
         }
         let mut attr = Attr::of_file(node, 0, file, self.is_read_only, options);
+        attr.version = self.versions.first(node);
         match (node, &self.names) {
             (Node::ArrayDir(number), Some(names)) => {
                 let held = u32::try_from(names.subdirectories(number)?).unwrap_or(u32::MAX);
@@ -141,9 +149,9 @@ impl ClosedFile {
             }
             (Node::ArrayLink(number), Some(names)) => {
                 names.link(number)?;
-                attr.valid = Duration::ZERO;
+                attr.attr_valid = Duration::ZERO;
             }
-            (text, _) if text.is_info() => attr.valid = Duration::ZERO,
+            (text, _) if text.is_info() => attr.attr_valid = Duration::ZERO,
             _ => return None,
         }
         attr.size = attr.size.min(i64::MAX.unsigned_abs());
@@ -179,6 +187,7 @@ impl Vfs {
             text_len,
             text_hash,
             is_fits: state.is_fits(),
+            versions: state.versions.next(),
             keeps_pages,
             in_file: is_plain.then_some(text_len),
             blocks,
@@ -221,6 +230,7 @@ mod tests {
             text_len: len_u64(TEXT.len()),
             text_hash: hash_of(TEXT),
             is_fits: false,
+            versions: Versions::default(),
             keeps_pages: false,
             in_file: None,
             blocks: vfs.block_lens(&state),

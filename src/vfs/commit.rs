@@ -1,7 +1,6 @@
 //! Saves: from a text or an edited block to FILE, and to the snapshot that follows.
 //!
-//! One save at a time. A save checks first, then commits through [`Writer`], then shows the new snapshot, and only then
-//! returns; the kernel is told what changed afterwards, from another thread.
+//! One save at a time. A save checks first, then commits through [`Writer`], then shows the new snapshot, and only then returns.
 
 mod sum;
 
@@ -14,16 +13,14 @@ use log::warn;
 pub(super) use self::sum::Sum;
 use super::attr::usable;
 use super::block_edits::BlockDraft;
-use super::kernel::Announced;
-use super::node::Node;
-use super::saved::Saved;
+use super::saved::{BlockChange, Saved};
 use super::texts::{Texts, Unsaved};
-use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, locked};
+use super::{Error, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::check_written;
 use crate::asdf::checksum::ChecksumState;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::heal::WrittenText;
-use crate::asdf::{Array, Origin, Snapshot};
+use crate::asdf::{Array, Snapshot};
 use crate::codec::{self, Choice, Edited};
 use crate::error::{Error as Library, Place};
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
@@ -54,10 +51,7 @@ impl Vfs {
         match saved {
             // the rename is not done, so both names stay; but FILE has the new tree, and `tree.yaml` shows that
             Err(Error::Unfinished(..)) if unsaved.through.is_none() => {
-                let tree = locked(&self.texts).show_current();
-                if let Some(number) = tree {
-                    self.tell_tree(number);
-                }
+                let _ = locked(&self.texts).show_current();
             }
             Ok(()) | Err(Error::Unfinished(..)) => {}
             Err(error) => self.refuse_text(unsaved, error),
@@ -88,19 +82,13 @@ impl Vfs {
         } else {
             self.write_text(&mut writer, &written, unsaved.through.is_some())?
         };
-        let another = !written.put_back.is_empty() || locked(&self.texts).shows_another(unsaved);
-        let pages = another.then_some(Invalidation::Pages(Node::Text(unsaved.number)));
-        let _announced = self.kernel.announce(pages.into_iter().collect(), None);
         let finished = done.finished();
         let mut texts = locked(&self.texts);
-        let tree = texts.saved(unsaved, &saved);
+        let _ = texts.saved(unsaved, &saved);
         if finished.is_ok() {
             named(&mut texts);
         }
         drop(texts);
-        if let Some(tree) = tree {
-            self.tell_tree(tree);
-        }
         if let Err(error) = writer.clear_rejected() {
             let file = self.saver.path.display();
             warn!(
@@ -130,7 +118,7 @@ impl Vfs {
         // a large tree that no request has needed so far is not kept while FILE is written, nor after that
         let unasked = text.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
         let checked = Some(checked).filter(|_| !unasked);
-        let done = self.commit(writer, &Edit::text(text), &what, None, checked)?;
+        let done = self.commit(writer, &Edit::text(text), &what, None, None, checked)?;
         locked(&self.edits.news).forget_refusals(None);
         Ok(done)
     }
@@ -178,12 +166,14 @@ impl Vfs {
         } else if let Some(edit) = &mut edit {
             edit.set_checksum(sum.over(&*draft.overlay)?);
         }
-        let saved = match edit {
-            Some(edit) => self.commit(&mut writer, &edit, &what, sum.known(n), None)?,
-            None => self.write_in_place(&mut writer, draft, &sum, &what)?,
+        let change = BlockChange {
+            block: n,
+            through: draft.through(),
         };
-        drop(self.announce_block(&state, n));
-        Ok(saved)
+        match edit {
+            Some(edit) => self.commit(&mut writer, &edit, &what, Some(change), sum.known(n), None),
+            None => self.write_in_place(&mut writer, draft, change, &sum, &what),
+        }
     }
 
     /// Checks that the disk has room for all bytes of a block, before any are encoded: a hole may be longer than the disk.
@@ -208,10 +198,14 @@ impl Vfs {
         &self,
         writer: &mut Writer,
         draft: &BlockDraft,
+        change: BlockChange,
         sum: &Sum,
         what: &str,
     ) -> Result<Saved<'_>> {
         let n = draft.block;
+        // what another file of the block has been opened for is gone from now on
+        self.show_changed_block(change);
+        self.earlier.seal(self.state().stat.id);
         let _writing = self.saver.writing();
         let write = RawWrite {
             n,
@@ -224,7 +218,8 @@ impl Vfs {
         match written {
             Ok(committed) => {
                 let known = sum.known(n);
-                let unfinished = self.show_saved(writer, committed, what, &[], known, None);
+                let unfinished =
+                    self.show_saved(writer, committed, what, &[], Some(change), known, None);
                 Ok(Saved {
                     _stirring: None,
                     unfinished,
@@ -233,7 +228,7 @@ impl Vfs {
             Err(error) => {
                 if let Some(begun) = begun {
                     let what = format!("block {n} saved in part");
-                    self.show_saved(writer, begun, &what, &[], None, None);
+                    self.show_saved(writer, begun, &what, &[], Some(change), None, None);
                 }
                 self.failed(writer, &error);
                 Err(error.into())
@@ -379,7 +374,7 @@ impl Vfs {
         stored.shrink = true;
         let edit = Edit::block(BlockEdit::Replace { n, stored });
         let what = format!("block {n} encoded as {choice}");
-        let saved = self.commit(&mut writer, &edit, &what, sum.known(n), None)?;
+        let saved = self.commit(&mut writer, &edit, &what, None, sum.known(n), None)?;
         saved.finished()
     }
 
@@ -393,23 +388,24 @@ impl Vfs {
             blocks: vec![BlockEdit::RemoveLast],
         };
         let what = format!("block {n} removed");
-        let saved = self.commit(&mut writer, &edit, &what, None, None)?;
+        let change = BlockChange {
+            block: n,
+            through: None,
+        };
+        let saved = self.commit(&mut writer, &edit, &what, Some(change), None, None)?;
         self.edits.removed(n);
         saved.finished()?;
         locked(&self.edits.news).removed(n);
         Ok(())
     }
 
-    /// Announces that the pages of a block and of the arrays in it change.
-    pub(super) fn announce_block(&self, state: &State, n: usize) -> Announced<'_> {
-        let block = u32::try_from(n).ok().map(Node::Block);
-        let arrays = state.catalogue().arrays();
-        let arrays = arrays.filter(|(_, data)| *data.origin() == Origin::Block(n));
-        let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));
-        let views = state.known_views_of(|origin| *origin == Origin::Block(n));
-        let nodes = block.into_iter().chain(arrays).chain(views);
-        let pages = nodes.map(Invalidation::Pages).collect();
-        self.kernel.announce(pages, None)
+    /// Shows the same state, in which a block has other bytes.
+    pub(super) fn show_changed_block(&self, change: BlockChange) {
+        let old = self.state();
+        let stat = old.timed.then_some(old.stat);
+        let mut new = old.next(Arc::clone(&old.snapshot), stat);
+        new.note_changed(change.block, change.through);
+        self.show(new);
     }
 }
 

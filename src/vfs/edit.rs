@@ -5,29 +5,27 @@
 //! `cat x > blocks/0.bin` does not first make the block empty.
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLockWriteGuard};
 
 use super::block_edits::BlockDraft;
-use super::format::Format;
 use super::hdus;
-use super::kernel::Announced;
 use super::node::Node;
 use super::rewrite::Rewriting;
-use super::saved::Saved;
-use super::{Error, Invalidation, Open, Reading, Result, State, Vfs, block_name, index, locked};
-use crate::asdf::{Array, Origin, Snapshot};
+use super::saved::{BlockChange, Saved};
+use super::{Error, Open, Reading, Result, State, Vfs, index, locked};
+use crate::asdf::{Origin, Snapshot};
 use crate::codec;
-use crate::error::Error as Library;
+use crate::error::{Error as Library, Place};
 use crate::source::Source;
 
 /// An open block or array.
 pub(super) struct DataHandle {
     pub(super) node: Node,
-    /// [`State::file_epoch`] when it was opened.
-    pub(super) file_epoch: u64,
-    /// The form that the file had then, see `form`.
-    pub(super) form: Option<u64>,
+    /// What was shown when it was opened.
+    opened: Arc<State>,
+    /// The version that the file had then, or that a save through this handle has given to it since.
+    version: AtomicU64,
     /// What it writes to, if it is open for writing.
     pub(super) writes: Option<Box<Writes>>,
     /// What it reads from, with [`BlockEdits::generation`](super::BlockEdits::generation) when that was made.
@@ -41,8 +39,8 @@ pub(super) struct Writes {
     pub(super) block: usize,
     /// The id of the block's slot in `BlockEdits`.
     slot: u64,
-    /// What was shown when it was opened.
-    opened: Arc<State>,
+    /// Whether it is not counted as a writer, because a descriptor was closed after the last write.
+    rests: Mutex<bool>,
     /// Set if the draft that it has written into was given up.
     pub(super) lost: Mutex<Arc<OnceLock<Error>>>,
     /// Whether it has emptied the file of an array.
@@ -98,23 +96,23 @@ impl Vfs {
             self.edits.changed();
         }
         let block = block_of(state, node).filter(|_| access.write);
-        if let Some(block) = block {
+        let writes = block.map(|block| {
             check_encodable(&state.snapshot, block)?;
-        }
+            // from here on, `forget_unopened` leaves a new block alone
+            let slot = self.edits.add_writer(block, node);
+            Ok::<_, Error>(Box::new(Writes {
+                block,
+                slot: slot.map_err(|other| self.in_use(other))?,
+                rests: Mutex::new(false),
+                lost: Mutex::default(),
+                has_emptied: AtomicBool::new(false),
+            }))
+        });
         let handle = DataHandle {
             node,
-            file_epoch: state.file_epoch,
-            form: state.form(node),
-            writes: block.map(|block| {
-                Box::new(Writes {
-                    block,
-                    // from here on, `forget_unopened` leaves a new block alone
-                    slot: self.edits.add_writer(block),
-                    opened: Arc::clone(state),
-                    lost: Mutex::default(),
-                    has_emptied: AtomicBool::new(false),
-                })
-            }),
+            opened: Arc::clone(state),
+            version: AtomicU64::new(state.version(node)),
+            writes: writes.transpose()?,
             source: Mutex::default(),
             rewriting: self.edits.rewriting(node, state),
         };
@@ -149,43 +147,62 @@ impl Vfs {
         })
     }
 
-    /// The bytes of array `i` in a format, with the edits that are not saved yet: it lies in the draft of its block, or in the saved block
-    /// where that draft is too short for it.
-    pub(super) fn array_source(
-        &self,
-        snapshot: &Snapshot,
-        i: usize,
-        format: Format,
-    ) -> Result<Arc<dyn Source>, Library> {
-        let array = snapshot.arrays().get(i);
-        let draft = match array.map(Array::origin) {
-            Some(Origin::Block(block)) => self.edits.get(*block),
-            _ => None,
-        };
-        let Some(draft) = draft else {
-            return format.saved(snapshot, i);
-        };
-        match format.over(snapshot, i, draft.overlay.clone()) {
-            // A block that is emptied, to be written anew, can't hold its arrays for a while: they show what is saved until
-            // it can. One that follows the end of its block is as long as the draft makes it.
-            Err(error) if !array.is_some_and(Array::goes_to_the_end) => {
-                format.saved(snapshot, i).map_err(|_| error)
-            }
-            made => made,
-        }
+    /// The error if a block is written through another file.
+    fn in_use(&self, other: Node) -> Error {
+        Error::InUse(self.path_of(other))
     }
 
-    /// Whether a block, or one that a file shows an array of, has edits that are not saved.
-    pub(super) fn is_edited(&self, node: Node) -> bool {
+    /// The state that a handle reads: the one that is shown, if the file still has the version that it had when it was opened; else the one
+    /// from then, as long as FILE has its bytes.
+    ///
+    /// # Errors
+    /// [`Library::Stale`].
+    fn state_of(&self, open: &DataHandle) -> Result<Arc<State>> {
         let state = self.state();
-        if let Node::View(view, number) = node {
-            return state.shows_any(
-                view,
-                number,
-                |origin| matches!(origin, Origin::Block(n) if self.edits.get(*n).is_some()),
-            );
+        if state.version(open.node) == open.version.load(Ordering::Acquire) {
+            return Ok(state);
         }
-        block_of(&state, node).is_some_and(|block| self.edits.get(block).is_some())
+        if !open.opened.is_sealed() && !self.saver.file.is_far() {
+            return Ok(Arc::clone(&open.opened));
+        }
+        let why = "it has changed since it was opened: open it again".to_owned();
+        Err(Library::Stale { why }.into())
+    }
+
+    /// The source that a handle reads from now: with what is written through its file and not saved yet.
+    ///
+    /// # Errors
+    /// As [`Vfs::state_of`]; why the bytes can't be had.
+    pub(super) fn source_of(
+        &self,
+        open: &DataHandle,
+        _reading: &Reading<'_>,
+    ) -> Result<Arc<dyn Source>> {
+        let missing = || Library::corrupt(Place::File, "the tree no longer has this array");
+        let draft = block_of(&open.opened, open.node)
+            .and_then(|block| self.edits.of_file(block, open.node))
+            .map(|draft| Arc::clone(&draft.overlay));
+        // what is written goes where it was to go when the file was opened, or is refused
+        let state = match &draft {
+            Some(_) => Arc::clone(&open.opened),
+            None => self.state_of(open)?,
+        };
+        let snapshot = &state.snapshot;
+        let source: Result<Arc<dyn Source>, Library> = match (open.node, draft) {
+            (Node::Block(_), Some(draft)) => Ok(draft),
+            (Node::Block(n), None) => snapshot.block(index(n)),
+            (Node::Array(number, format), draft) => {
+                let i = state.array_index(number).map_err(|_| missing())?;
+                match draft {
+                    Some(draft) => format.over(snapshot, i, draft),
+                    None => format.saved(snapshot, i),
+                }
+            }
+            (Node::View(view, number), _) => self.view_source(&state, view, number),
+            (Node::StatsTsv, _) => Ok(state.stats_source()),
+            (node, _) => hdus::source(snapshot, node).map_err(|_| missing()),
+        };
+        Ok(source?)
     }
 
     /// The source that a handle reads from, made anew if edits or states have changed since.
@@ -219,9 +236,9 @@ impl Vfs {
             check_encodable(&state.snapshot, block)?;
             // Opening may sum the whole block, and lookups take the lock of the table: so it is not held meanwhile.
             let base = state.snapshot.block(block)?;
-            let draft = self
-                .edits
-                .get_or_begin(block, || Arc::ptr_eq(&self.state(), &state).then_some(base));
+            let draft = self.edits.get_or_begin(block, None, || {
+                Arc::ptr_eq(&self.state(), &state).then_some(base)
+            });
             if let Some(draft) = draft {
                 return Ok(draft);
             }
@@ -237,7 +254,8 @@ impl Vfs {
     ) -> Result<T> {
         let writes = open.writes()?;
         self.refresh();
-        self.check_current(open.node, writes)?;
+        self.wake(open, writes)?;
+        self.check_current(open, writes)?;
         loop {
             let draft = self.draft(writes.block)?;
             let saved = draft.saved.read().unwrap_or_else(PoisonError::into_inner);
@@ -246,7 +264,7 @@ impl Vfs {
                 continue;
             }
             // while there is a draft, a change of FILE by another program is not shown: so the check holds from here on
-            self.check_current(open.node, writes)?;
+            self.check_current(open, writes)?;
             open.check_kept()?;
             *locked(&writes.lost) = Arc::clone(&draft.lost);
             let len = draft.overlay.len();
@@ -259,24 +277,43 @@ impl Vfs {
         }
     }
 
-    /// Checks that the file has the bytes that it had when the handle was opened: a program that writes a part of them relies on the rest,
-    /// or on where it is.
-    pub(super) fn check_current(&self, file: Node, writes: &Writes) -> Result<()> {
+    /// Checks that the file is the one that was opened: a program that writes a part of its bytes relies on the rest, or on where it is.
+    pub(super) fn check_current(&self, open: &DataHandle, writes: &Writes) -> Result<()> {
         let stale = |why: &str| {
             let why = format!("{why}; open it again to write to it");
             Err(Library::Stale { why }.into())
         };
-        let (before, now) = (&writes.opened, self.state());
-        if before.file_epoch != now.file_epoch {
-            return stale("the file has been changed by another program since this was opened");
-        }
         if !self.edits.is_of(writes.block, writes.slot) {
             return stale("the block has been removed since it was opened");
         }
-        if !now.has_file_of(before, file) {
-            return stale("the tree has another array here since this was opened");
+        if self.state().version(open.node) != open.version.load(Ordering::Acquire) {
+            return stale(
+                "it has been changed since it was opened, by another program or another file of the mount",
+            );
         }
         Ok(())
+    }
+
+    /// Counts a handle as a writer of its block again, if a descriptor of it has been closed.
+    fn wake(&self, open: &DataHandle, writes: &Writes) -> Result<()> {
+        let mut rests = locked(&writes.rests);
+        if *rests {
+            let woken = self.edits.wake(writes.block, writes.slot, open.node);
+            woken.map_err(|other| self.in_use(other))?;
+            *rests = false;
+        }
+        Ok(())
+    }
+
+    /// Notes that a descriptor of a handle has been closed.
+    pub(super) fn note_closed(&self, open: &DataHandle) {
+        if let Some(writes) = &open.writes {
+            let mut rests = locked(&writes.rests);
+            if !*rests {
+                self.edits.rest(writes.block, writes.slot);
+                *rests = true;
+            }
+        }
     }
 
     /// Writes into a block or array, at the end of it if no offset is given.
@@ -331,7 +368,8 @@ impl Vfs {
     /// block is saved now or not at all.
     fn resize_by_path(&self, block: usize, size: u64) -> Result<()> {
         let node = Node::Block(u32::try_from(block).map_err(|_| Error::NotFound)?);
-        let slot = self.edits.add_writer(block);
+        let slot = self.edits.add_writer(block, node);
+        let slot = slot.map_err(|other| self.in_use(other))?;
         let resized = self.alone(block, |draft, saved| {
             let len = draft.overlay.len();
             let (touched, whole) = (draft.is_touched(), draft.overlay.keeps_length());
@@ -401,6 +439,12 @@ impl Vfs {
         open.check_kept()
     }
 
+    /// Takes the file as it is now for the one that the handle has opened, after a save through it.
+    pub(super) fn renew(&self, open: &DataHandle) {
+        let version = self.state().version(open.node);
+        open.version.store(version, Ordering::Release);
+    }
+
     /// Saves a draft, and ends it. Gives up one that was made of a FILE that another program has changed.
     pub(super) fn save_block(&self, draft: &Arc<BlockDraft>) -> Result<()> {
         let mut saved = draft.saved.write().unwrap_or_else(PoisonError::into_inner);
@@ -454,17 +498,22 @@ impl Vfs {
         saved: &mut RwLockWriteGuard<'_, bool>,
         given_up: Option<&Error>,
     ) {
-        let announced = given_up.map(|why| self.give_up(draft, why));
+        if let Some(why) = given_up {
+            self.give_up(draft, why);
+        }
         **saved = true;
         self.edits.remove(draft);
-        drop(announced);
     }
 
-    /// Tells handles and the log that a draft is given up. The caller ends the draft, then drops the announcement.
-    fn give_up(&self, draft: &BlockDraft, why: &Error) -> Announced<'_> {
+    /// Tells handles and the log that a draft is given up. The file through which it was written is another one from now on, as the kernel
+    /// has what was written.
+    fn give_up(&self, draft: &BlockDraft, why: &Error) {
         draft.lose(why);
         self.note_loss(draft.block, &draft.files(), why);
-        self.announce_block(&self.state(), draft.block)
+        self.show_changed_block(BlockChange {
+            block: draft.block,
+            through: None,
+        });
     }
 
     /// Ends a handle.
@@ -473,6 +522,15 @@ impl Vfs {
             return Ok(());
         };
         self.end_rewriting(open, writes);
+        let rests = *locked(&writes.rests);
+        if rests && self.edits.of_file(block, open.node).is_none() {
+            self.edits.forget_resting(block, slot);
+            return Ok(());
+        }
+        if rests {
+            // what a map has changed came after the flush: this handle saves it, or gives it up
+            self.wake(open, writes)?;
+        }
         self.end_writer(open.node, block, slot)
     }
 
@@ -480,7 +538,6 @@ impl Vfs {
     /// be saved. If it is not the last, the draft may hold what another writer has not finished.
     fn end_writer(&self, file: Node, block: usize, slot: u64) -> Result<()> {
         if self.edits.leave_to_others(block, slot) {
-            self.kernel.tell(Invalidation::Pages(file));
             return Ok(());
         }
         // without a draft nothing changes, and the tree need not be known
@@ -496,26 +553,13 @@ impl Vfs {
             }
             (None, None) => Ok(()),
         };
-        let announced = edited.map(|_| self.announce_block(&self.state(), block));
         let draft = self.edits.remove_writer(block, slot);
-        drop(announced);
-        if block >= self.state().snapshot.layout().blocks.len() {
-            // made, and not written to
-            self.tell_block_gone(block);
-        }
         if let (Some(draft), Err(error)) = (draft, &saved)
             && draft.is_touched()
         {
-            drop(self.give_up(&draft, error));
+            self.give_up(&draft, error);
         }
-        self.kernel.tell(Invalidation::Pages(file));
         saved
-    }
-
-    /// Has the kernel forget the name of a block.
-    pub(super) fn tell_block_gone(&self, block: usize) {
-        self.kernel
-            .tell(Invalidation::Entry(Node::Blocks, block_name(block)));
     }
 }
 

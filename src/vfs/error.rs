@@ -106,6 +106,9 @@ pub enum Error {
     /// Something that is in use.
     #[error("busy: {0}")]
     Busy(&'static str),
+    /// A block that is written through another file of the mount.
+    #[error("busy: its block is open for writing as {0}; close that first")]
+    InUse(String),
     /// A name that is longer than any here.
     #[error("a name has at most {NAME_MAX} bytes")]
     NameTooLong,
@@ -137,7 +140,7 @@ impl Error {
             Self::NotSupported(_) => Errno::OPNOTSUPP,
             Self::BadHandle => Errno::BADF,
             Self::ScratchFull(_) => Errno::NOSPC,
-            Self::Busy(_) => Errno::BUSY,
+            Self::Busy(_) | Self::InUse(_) => Errno::BUSY,
             Self::NameTooLong => Errno::NAMETOOLONG,
             Self::TooBig(_) => Errno::FBIG,
         }

@@ -58,8 +58,7 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::codec::Cache;
     use crate::source::{Loan, read_all};
-    use crate::vfs::kernel::Answers;
-    use crate::vfs::{Access, Bytes, Invalidation, Open, Vfs, VfsOptions};
+    use crate::vfs::{Access, Bytes, Handle, Open, Vfs, VfsOptions};
 
     /// A header of these cards and its data, each filled up to whole FITS blocks.
     fn unit(cards: &[&str], data: &[u8]) -> Vec<u8> {
@@ -89,7 +88,6 @@ mod tests {
             stat,
             Err("a test".to_owned()),
             VfsOptions::default(),
-            Arc::default(),
         )
     }
 
@@ -116,29 +114,23 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let vfs = mounted_in(&file, &bytes(b"1111"));
         let unit = Node::HduBin(0);
-        let opened = vfs.open(unit, Access::default()).unwrap();
-        let Open::Data(open) = &opened.handle.open else {
-            panic!("a unit is no data")
+        let open = || vfs.open_now(unit, Access::default()).unwrap().handle;
+        let shown = |handle: &Handle| {
+            let Open::Data(open) = &handle.open else {
+                panic!("a unit is no data")
+            };
+            let source = vfs.current_source(open, &vfs.saver.reading())?;
+            Ok::<_, Error>(read_all(&*source, 4).unwrap())
         };
-        let shown = || {
-            let source = vfs.current_source(open, &vfs.saver.reading()).unwrap();
-            read_all(&*source, 4).unwrap()
-        };
-        assert_eq!(shown(), b"1111");
-        let (sender, told) = std::sync::mpsc::channel();
-        vfs.kernel.connect(
-            move |change| sender.send(change.clone()).is_ok(),
-            Answers::from_thread().unwrap(),
-            |_| true,
-        );
+        let old = open();
+        assert_eq!(shown(&old).unwrap(), b"1111");
+        let version = vfs.state().version(unit);
         std::fs::write(file.path(), bytes(b"2222")).unwrap();
         vfs.refresh_soon();
         vfs.refresh();
-        assert_eq!(shown(), b"2222");
-        assert!(
-            told.try_iter()
-                .any(|change| matches!(change, Invalidation::Pages(n) if n == unit))
-        );
+        assert!(vfs.state().version(unit) > version);
+        assert_eq!(shown(&open()).unwrap(), b"2222");
+        shown(&old).unwrap_err();
     }
 
     fn names(vfs: &Vfs, directory: Node) -> Vec<String> {
@@ -184,7 +176,7 @@ mod tests {
         {
             let attr = vfs.lookup(directory, name.as_ref()).unwrap();
             assert_eq!(attr.size, want.len() as u64, "{name}");
-            let opened = vfs.open(attr.node, Access::default()).unwrap();
+            let opened = vfs.open_now(attr.node, Access::default()).unwrap();
             let read = match vfs.read(&opened.handle, 0, 1 << 16).unwrap() {
                 Bytes::Owned(bytes) => bytes.len(),
                 Bytes::Lent(Loan::Mapped(slice), _) => slice.len(),
@@ -197,7 +189,7 @@ mod tests {
         }
         assert!(vfs.lookup(directory, "2.bin".as_ref()).is_err());
         let beyond = Node::HduBin(2);
-        assert!(vfs.open(beyond, Access::default()).is_err());
+        assert!(vfs.open_now(beyond, Access::default()).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use super::node::Node;
 use super::state::State;
-use super::{Invalidation, Vfs, locked};
+use super::{Vfs, locked};
 use crate::asdf::{self, Array, Snapshot, json};
 use crate::codec::code_text;
 use crate::error::printable;
@@ -24,11 +24,8 @@ impl Vfs {
     /// A text under `info/`, as it is now, to be read.
     pub(super) fn info_text(&self, state: &State, node: Node) -> String {
         let text = self.made(state, node);
-        let before = locked(&state.info_lens).insert(node, text.len());
-        if before != Some(text.len()) {
-            // so that a program that asks for the size of the opened file gets the right one
-            self.kernel.tell(Invalidation::Attributes(node));
-        }
+        // a program that asks for the size of the opened file gets this one
+        locked(&state.info_lens).insert(node, text.len());
         text.into_string()
     }
 

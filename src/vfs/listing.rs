@@ -50,7 +50,10 @@ impl Vfs {
 
     /// The names in a directory of `arrays/`, or of a view.
     fn names_of_arrays(&self, view: Option<View>, directory: u32) -> Result<Names> {
-        let state = self.named_state(view);
+        let state = self.state();
+        if let Some(view) = view {
+            state.view(view);
+        }
         let entries = state.catalogue().entries(directory);
         let entries = entries.ok_or(Error::NotFound)?;
         Ok(Names::Arrays(state, view, entries))
@@ -73,17 +76,14 @@ impl Vfs {
         quickly: bool,
         add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
     ) -> Result<()> {
-        let Open::Directory(directory, ..) = &handle.open else {
-            return Err(Error::NotDirectory);
-        };
         self.each_name(handle, offset, &mut |at, name, state, node| {
             let unmeasured = quickly.then(|| self.unmeasured(state, node)).flatten();
             let attr = unmeasured.map_or_else(|| self.attr(state, node), Ok);
-            attr.is_ok_and(|attr| add(at, name, &self.of_name(*directory, name, attr)))
+            attr.is_ok_and(|attr| add(at, name, &attr))
         })
     }
 
-    /// The same without attributes, which can be slow to find out: `add` gets the file and its kind instead.
+    /// The same without attributes, which can be slow to find out: `add` gets the file, its version and its kind instead.
     ///
     /// # Errors
     /// [`Error::NotDirectory`].
@@ -91,14 +91,14 @@ impl Vfs {
         &self,
         handle: &Handle,
         offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, Node, FileKind) -> bool,
+        add: &mut dyn FnMut(u64, &OsStr, Node, u64, FileKind) -> bool,
     ) -> Result<()> {
-        self.each_name(handle, offset, &mut |at, name, _, node| {
+        self.each_name(handle, offset, &mut |at, name, state, node| {
             let kind = match node {
                 Node::Text(number) => locked(&self.texts).attr(number).map(|attr| attr.kind),
                 node => Ok(stat::kind(node)),
             };
-            kind.is_ok_and(|kind| add(at, name, node, kind))
+            kind.is_ok_and(|kind| add(at, name, node, state.version(node), kind))
         })
     }
 

@@ -2,14 +2,14 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use super::beside::Beside;
 use super::news::News;
-use super::refresh::everything;
-use super::texts::{TREE_NAME, Texts};
-use super::{Invalidation, Losses, Node, State, Vfs, locked};
+use super::texts::Texts;
+use super::version::Versions;
+use super::{Losses, Node, State, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::Stat;
 
@@ -121,28 +121,18 @@ impl Vfs {
         }
     }
 
-    /// Gives names under `arrays/` only numbers above `base`: the kernel knows those up to `base` for names of an earlier [`Vfs`], from
-    /// before FILE was changed. It may know those above `base`, up to `known`, for names of FILE as it is now. Call it before any lookup.
-    pub fn number_behind(&self, base: u32, known: u32) {
-        locked(&self.state().numbers).begin_behind(base, known);
-    }
-
-    /// The last number that a name under `arrays/` was given.
-    #[must_use]
-    pub fn last_number(&self) -> u32 {
-        locked(&self.state().numbers).last_given()
-    }
-
-    /// Has the kernel forget all that it knows of FILE's bytes.
-    pub fn tell_all(&self) {
-        let state = self.state();
-        let root = Invalidation::Pages(Node::Root);
-        let all = everything(&state, &state).chain([root]);
-        drop(self.kernel.announce(all.collect(), None));
-        let tree = locked(&self.texts).lookup(TREE_NAME.as_ref());
-        if let Some(number) = tree {
-            self.tell_tree(number);
+    /// Has files of data the version `base` from now on, and later greater ones. Call it before any lookup.
+    pub fn count_from(&mut self, base: u64) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = Arc::get_mut(state) {
+            state.versions = Versions::behind(base);
         }
+    }
+
+    /// The version with which the next [`Vfs`] of FILE counts on, if FILE stays as it is.
+    #[must_use]
+    pub fn next_version(&self) -> u64 {
+        self.state().versions.next().base()
     }
 
     /// FILE's attributes from before the state that is shown was read.
@@ -151,12 +141,11 @@ impl Vfs {
         self.state().stat
     }
 
-    /// FILE's attributes, if a new [`Vfs`] of a FILE with these would give names under `arrays/` the same numbers as this one.
+    /// FILE's attributes, if its times tell whether it has changed since.
     #[must_use]
-    pub fn numbered_stat(&self) -> Option<Stat> {
+    pub fn timed_stat(&self) -> Option<Stat> {
         let state = self.state();
-        let lasts = state.timed && state.is_numbered_as_anew();
-        lasts.then_some(state.stat)
+        state.timed.then_some(state.stat)
     }
 
     /// The snapshot that is shown.
@@ -177,21 +166,10 @@ impl Vfs {
         self.saver.file.is_far()
     }
 
-    /// How often FILE has changed, if it is on a server, else 0: to the kernel the files of each state are other files, so that it never
-    /// has pages of two states of one file.
-    #[must_use]
-    pub fn file_epoch(&self) -> u64 {
-        if self.is_far() {
-            self.state().file_epoch
-        } else {
-            0
-        }
-    }
-
-    /// Whether this can be closed, and be made again later from FILE and what it [leaves](Vfs::leave): no block is being edited, no refused
-    /// text waits to be mended, and the kernel has been told of all changes. The caller must know whether any file is open.
+    /// Whether this can be closed, and be made again later from FILE and what it [leaves](Vfs::leave): no block is being edited, and no
+    /// refused text waits to be mended. The caller must know whether any file is open.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        self.kernel.is_settled() && self.edits.is_empty() && locked(&self.texts).is_at_rest()
+        self.edits.is_empty() && locked(&self.texts).is_at_rest()
     }
 }

@@ -77,11 +77,6 @@ impl Node {
         )
     }
 
-    /// The files of an array.
-    pub(super) fn array_files(number: u32) -> [Self; 2] {
-        Format::ALL.map(|format| Self::Array(number, format))
-    }
-
     /// Its inode number.
     #[must_use]
     pub fn ino(self) -> u64 {

@@ -13,8 +13,7 @@ use log::{info, warn};
 
 use super::attr::FileFacts;
 use super::node::Node;
-use super::texts::TREE_NAME;
-use super::{Error, Invalidation, MAX_PREPARED, Result, State, Vfs, hdus, locked};
+use super::{Error, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::error::Error as Library;
 use crate::save::{self, NotOpened, SaveOptions, Writer};
 use crate::source::Stat;
@@ -23,24 +22,26 @@ use crate::source::Stat;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Vfs {
-    /// Shows FILE as it is now, if another program has changed it. Whether that was so.
-    pub(super) fn refresh(&self) -> bool {
+    /// Shows FILE as it is now, if another program has changed it and the last look is a while ago.
+    pub(super) fn refresh(&self) {
+        self.look(true);
+    }
+
+    /// The same, but looks whenever the last look was if not `rarely`.
+    pub(super) fn look(&self, rarely: bool) {
         let Ok(mut compared) = self.saver.compared.try_lock() else {
-            return false;
+            return;
         };
-        if compared.is_some_and(|at| at.elapsed() < INTERVAL) {
-            return false;
+        let rarely = rarely || self.saver.file.is_far();
+        if rarely && compared.is_some_and(|at| at.elapsed() < INTERVAL) {
+            return;
         }
-        let Ok(mut writer) = self.saver.idle_writer() else {
-            // the save that is going on looks for itself before it writes
-            *compared = Some(Instant::now());
-            self.look_beside_a_save();
-            return false;
-        };
         *compared = Some(Instant::now());
-        let before = self.state();
-        self.catch_up(writer.as_deref_mut());
-        !Arc::ptr_eq(&before, &self.state())
+        match self.saver.idle_writer() {
+            Ok(mut writer) => self.catch_up(writer.as_deref_mut()),
+            // the save that is going on looks for itself before it writes
+            Err(_) => self.look_beside_a_save(),
+        }
     }
 
     /// Keeps stored bytes from being read if another program has changed FILE while a save of ours encodes and has not written yet.
@@ -56,8 +57,6 @@ impl Vfs {
             let why = Some("a save is under way, which will find that out");
             let holds = || self.saver.between_writes() == Some(moment);
             self.saver.note_out_of_date_if(why, holds);
-            let all = everything(&state, &state).collect();
-            drop(self.kernel.announce(all, None));
         }
     }
 
@@ -217,40 +216,25 @@ impl Vfs {
         };
         let text = Arc::clone(snapshot.text());
         let mut new = old.next(Arc::new(snapshot), Some(stat));
-        new.file_epoch = old.file_epoch.saturating_add(changed.into());
+        new.versions.changed_elsewhere();
         if changed {
             info!(
                 "{} was changed by another program",
                 self.saver.path.display()
             );
         }
-        self.show(new, |old, new| {
-            let gone = old.names_gone_in(new).into_iter();
-            let root = (old.is_fits() != new.is_fits()).then_some(Invalidation::Pages(Node::Root));
-            gone.chain(everything(old, new)).chain(root).collect()
-        });
+        self.show(new);
+        if stat.id == old.stat.id {
+            // bytes of the file have changed, nobody knows which
+            self.earlier.seal(stat.id);
+        }
         self.show_tree(text);
         Ok(())
     }
 
     /// Shows FILE's text and attributes as `tree.yaml`.
     fn show_tree(&self, text: Arc<Vec<u8>>) {
-        let tree = locked(&self.texts).reloaded(text);
-        if let Some(number) = tree {
-            self.tell_tree(number);
-        }
-    }
-
-    /// Has the kernel told that `tree.yaml` shows another text, or is another file.
-    pub(super) fn tell_tree(&self, number: u32) {
-        let superseded = locked(&self.texts).superseded();
-        for number in superseded {
-            let links = Invalidation::Attributes(Node::Text(number));
-            self.kernel.tell(links);
-        }
-        self.kernel.tell(Invalidation::Pages(Node::Text(number)));
-        self.kernel
-            .tell(Invalidation::Entry(Node::Root, TREE_NAME.into()));
+        let _ = locked(&self.texts).reloaded(text);
     }
 
     /// Takes the times that FILE has now as those of the state, after a save of ours has changed them and then failed. Does not if FILE
@@ -283,8 +267,10 @@ impl Vfs {
         });
         match anew {
             Ok(snapshot) => {
-                let new = old.next(Arc::new(snapshot), Some(stat));
-                self.show(new, |old, new| everything(old, new).collect());
+                let mut new = old.next(Arc::new(snapshot), Some(stat));
+                new.versions.changed_elsewhere();
+                self.show(new);
+                self.earlier.seal(stat.id);
                 self.edits.rebase(&self.state().snapshot);
                 if is_of(old, &stat) {
                     // owner or mode; an editor asks its user what to do about a file with another time
@@ -301,16 +287,19 @@ impl Vfs {
 
     /// Shows the same snapshot with these attributes of FILE; without any, FILE's times are not known.
     pub(super) fn show_times(&self, old: &State, stat: Option<Stat>) {
-        let new = old.next(Arc::clone(&old.snapshot), stat);
-        self.show(new, |_, _| Vec::new());
+        self.show(old.next(Arc::clone(&old.snapshot), stat));
     }
 
-    /// Shows a state: all that a save or another program has changed passes through here. Has the kernel told what that `changes` of the
-    /// state before, and takes over what depends on the state: the attributes of `tree.yaml`, the sources of handles, and the files beside
-    /// those of arrays.
-    pub(super) fn show(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
+    /// Shows a state: all that a save or another program has changed passes through here. Takes over what depends on the state: the
+    /// attributes of `tree.yaml`, the sources of handles, and the files beside those of arrays.
+    pub(super) fn show(&self, mut new: State) {
         let facts = FileFacts::of(&new.stat, &self.options);
-        self.swap_state(new, changes);
+        let before = self.state();
+        if !Arc::ptr_eq(new.snapshot.text(), before.snapshot.text()) {
+            let same = before.has_arrays_that_stay_in(&new);
+            new.versions.changed_tree(same);
+        }
+        self.swap_state(new);
         locked(&self.texts).note_file(facts);
         self.edits.changed();
         self.drop_unreachable();
@@ -342,28 +331,17 @@ impl Vfs {
     pub(super) fn let_go_of_tree(&self) {
         let state = self.state();
         if state.snapshot.text().len() > MAX_PREPARED && !state.snapshot.is_unread() {
-            self.swap_state(state.unread(), |_, _| Vec::new());
+            self.swap_state(state.unread());
         }
     }
 
-    /// Puts a state in the place of the one that is shown, and has the kernel told what that `changes`. By itself only for a state that
-    /// shows the same; any other is shown by [`Vfs::show`].
-    fn swap_state(&self, new: State, changes: impl Fn(&State, &State) -> Vec<Invalidation>) {
+    /// Puts a state in the place of the one that is shown. By itself only for a state that shows the same; any other is shown by
+    /// [`Vfs::show`].
+    fn swap_state(&self, new: State) {
         let before = self.state();
-        before.recall_names(&self.options);
-        let mut announced = Vec::new();
-        loop {
-            let named = before.count_made();
-            new.keep_names(&before);
-            announced.push(self.kernel.announce(changes(&before, &new), Some(&before)));
-            let mut shown = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            // A lookup may have made names of `before` meanwhile, of which the kernel must be told: then once more. A lookup that makes them
-            // later sees that another state is shown, and looks again.
-            if before.count_made() == named {
-                *shown = Arc::new(new);
-                break;
-            }
-        }
+        new.keep_names(&before);
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        self.earlier.add(before);
     }
 
     /// Has the next request look at FILE, which is known to have changed.
@@ -381,26 +359,6 @@ impl Vfs {
             (!is_of(state, &open)).then_some(open)
         })
     }
-}
-
-/// The pages of every file that shows bytes of FILE; those of arrays only if the kernel may know their names.
-pub(super) fn everything<'a>(
-    old: &'a State,
-    new: &'a State,
-) -> impl Iterator<Item = Invalidation> + 'a {
-    let same = old.is_named() && new.snapshot.has_arrays_of(&old.snapshot);
-    // the names need not be made once more
-    let named = if same { old } else { new };
-    let arrays = old.is_named().then(|| named.catalogue().arrays());
-    let arrays = arrays.into_iter().flatten();
-    let arrays = arrays.flat_map(|(number, _)| Node::array_files(number));
-    let blocks = (0..).take(new.snapshot.layout().blocks.len());
-    let units = hdus::entries(&new.snapshot).into_iter();
-    arrays
-        .chain(old.known_views_of(|_| true))
-        .chain(blocks.map(Node::Block))
-        .chain(units.map(|(_, node)| node))
-        .map(Invalidation::Pages)
 }
 
 /// Whether FILE, which has these attributes, is the file of that state with the same bytes.

@@ -8,7 +8,7 @@ use super::node::Node;
 use super::process::process;
 use super::texts::{TREE_NAME, Texts};
 use super::write::{check_root_name, copy};
-use super::{Access, Attr, Error, Invalidation, Open, Rename, Result, Vfs, locked};
+use super::{Access, Attr, Error, Open, Rename, Result, Vfs, locked};
 use crate::source::{Memory, Source};
 
 impl Vfs {
@@ -30,7 +30,7 @@ impl Vfs {
         } else {
             locked(&self.texts).link(number, name)?;
         }
-        self.getattr(file)
+        self.attr(&self.state(), file)
     }
 
     /// Renames in the root. A file that gets the name `tree.yaml` is saved first; if it is refused, both names stay.
@@ -99,7 +99,7 @@ impl Vfs {
         let state = self.state();
         let file = self.find(&state, from.0, from.1)?;
         let taken = self.find(&state, to.0, to.1).ok();
-        let there = taken.filter(|node| self.attr_now(&state, *node).is_ok());
+        let there = taken.filter(|node| self.attr(&state, *node).is_ok());
         match how {
             Rename::Exchange => return Err(Error::NotPermitted("files of data are not exchanged")),
             Rename::NoReplace
@@ -150,7 +150,6 @@ impl Vfs {
 
     /// Gives a block or array the bytes of a file. The file can't be written to after that.
     fn take_over(&self, node: Node, file: Node, thread: u32) -> Result<()> {
-        self.kernel.take_in_maps(file)?;
         self.set_taken(file, true)?;
         let bytes: Arc<dyn Source> = match file {
             Node::Beside(number) => locked(&self.beside).file(number)?.bytes.clone(),
@@ -195,7 +194,7 @@ impl Vfs {
             truncate: matches!(node, Node::Array(..)),
             pid: thread,
         };
-        let handle = self.open_node(node, access)?.handle;
+        let handle = self.open_node(&self.state(), node, access)?.handle;
         let replaced = match (node, block) {
             (Node::Block(_), Some(block)) => self.replace_block(node, block, bytes),
             _ => copy(bytes, |at, chunk| {
@@ -223,9 +222,7 @@ impl Vfs {
             let saved_now = copied.and_then(|()| self.save_held(draft, saved));
             if saved_now.is_err() && !**saved {
                 // no other handle has written into the draft, and the file that was to be renamed keeps its bytes and its name
-                let announced = self.announce_block(&self.state(), block);
                 self.end_draft(draft, saved, None);
-                drop(announced);
             }
             saved_now
         })
@@ -234,9 +231,6 @@ impl Vfs {
     /// Saves the bytes of a file, and runs `named`, which gives it the name `tree.yaml`, before any other save: that of the file which had
     /// the name must not come between.
     fn become_tree(&self, number: u32, named: impl FnOnce(&mut Texts) -> Result<()>) -> Result<()> {
-        if locked(&self.texts).is_open(number) {
-            self.kernel.take_in_maps(Node::Text(number))?;
-        }
         let mut texts = locked(&self.texts);
         match texts.begin_becoming(number)? {
             None => named(&mut texts)?,
@@ -245,8 +239,6 @@ impl Vfs {
                 self.save_text(&unsaved, named)?;
             }
         }
-        self.kernel
-            .tell(Invalidation::Attributes(Node::Text(number)));
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::edit::{DataHandle, Writes, fixed_size};
 use super::elements::ArrayFile;
 use super::node::Node;
-use super::{Error, Invalidation, Result, State, Vfs, locked};
+use super::{Error, Result, State, Vfs, locked};
 use crate::asdf::Origin;
 use crate::asdf::npy::Header;
 use crate::error::Error as Library;
@@ -141,7 +141,7 @@ impl Vfs {
             return None;
         }
         self.refresh();
-        if let Err(stale) = self.check_current(open.node, writes) {
+        if let Err(stale) = self.check_current(open, writes) {
             return Some(Err(stale));
         }
         let state = self.state();
@@ -240,9 +240,6 @@ impl Vfs {
             lost,
             unsaved: None,
         });
-        drop(rewritten);
-        // the kernel forgets its pages only if it is told a size that is less
-        self.kernel.tell(Invalidation::Pages(open.node));
         Ok(())
     }
 
@@ -316,7 +313,7 @@ impl Vfs {
     pub(super) fn resize_array(&self, open: &DataHandle, size: u64) -> Result<()> {
         let writes = open.writes()?;
         self.refresh();
-        self.check_current(open.node, writes)?;
+        self.check_current(open, writes)?;
         let state = self.state();
         let file = ArrayFile::of(&state, open.node)?;
         let under_way = open.rewriting.is_under_way();

@@ -7,13 +7,21 @@ use std::time::SystemTime;
 use log::info;
 
 use super::node::Node;
-use super::{Error, Invalidation, Result, State, Vfs, index, locked};
+use super::{Error, Result, Vfs, locked};
 use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
 use crate::error::Error as Library;
 use crate::save::edit::{BlockEdit, Edit};
 use crate::save::{Committed, Method, Writer};
 use crate::source::Stat;
+
+/// That a block has other bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockChange {
+    pub(super) block: usize,
+    /// The file through which all of the change came, so that the kernel has it.
+    pub(super) through: Option<Node>,
+}
 
 /// A save that has happened.
 #[derive(Default)]
@@ -35,8 +43,8 @@ impl Saved<'_> {
 }
 
 impl Vfs {
-    /// Writes an edit to FILE and shows what follows from it. What is known of that already is given: whether the checksum of a block that
-    /// the edit changes is right (`sum`), and what was found in its text. It has to be noted before the state is shown: a thread that reads
+    /// Writes an edit to FILE and shows what follows from it: that a block has other bytes (`change`), whether its checksum is right
+    /// (`sum`), and what was found in the text. It has to be noted before the state is shown: a thread that reads
     /// the block in between would find the state of its checksum unknown, and with `-o verify` sum it up once more.
     ///
     /// If stored bytes change in place, no request reads any from before the first change until the [`Saved`] is dropped. By then the new
@@ -46,6 +54,7 @@ impl Vfs {
         writer: &mut Writer,
         edit: &Edit,
         what: &str,
+        change: Option<BlockChange>,
         sum: Option<(usize, ChecksumState)>,
         text: Option<CheckedText>,
     ) -> Result<Saved<'_>> {
@@ -58,8 +67,10 @@ impl Vfs {
         });
         let committed = committed.inspect_err(|error| self.failed(writer, error))?;
         let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
-        let unfinished = self.show_saved(writer, committed, what, &replaced, sum, text);
+        let old = self.state().stat.id;
+        let unfinished = self.show_saved(writer, committed, what, &replaced, change, sum, text);
         if stirring.is_some() {
+            self.earlier.seal(old);
             self.edits.rebase(&self.state().snapshot);
         }
         Ok(Saved {
@@ -87,14 +98,19 @@ impl Vfs {
         }
     }
 
-    /// Shows the snapshot that follows from a save, and has the kernel told what changed; `sum` and `text` as in [`Vfs::commit`]. Gives what
-    /// the save could not do, if it is not finished.
+    /// Shows the snapshot that follows from a save; `change`, `sum` and `text` as in [`Vfs::commit`]. Gives what the save could not do, if
+    /// it is not finished.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a part of what a save has changed"
+    )]
     pub(super) fn show_saved(
         &self,
         writer: &Writer,
         committed: Committed<Arc<File>>,
         what: &str,
         replaced: &[usize],
+        change: Option<BlockChange>,
         sum: Option<(usize, ChecksumState)>,
         text: Option<CheckedText>,
     ) -> Option<Error> {
@@ -126,7 +142,11 @@ impl Vfs {
         if let Some((n, state)) = sum {
             snapshot.note_checksum(n, state);
         }
-        self.show(old.next(Arc::new(snapshot), stat), changes);
+        let mut new = old.next(Arc::new(snapshot), stat);
+        if let Some(change) = change {
+            new.note_changed(change.block, change.through);
+        }
+        self.show(new);
         let what = format!("{what} {how}, {} bytes written", committed.written);
         let what = match &unfinished {
             None => what,
@@ -136,30 +156,6 @@ impl Vfs {
         *locked(&self.saver.last) = Some((SystemTime::now(), what));
         unfinished
     }
-}
-
-/// What the kernel may know of the old state and is otherwise in the new one.
-fn changes(old: &State, new: &State) -> Vec<Invalidation> {
-    let mut out = old.names_gone_in(new);
-    let same = !old.is_named() || new.snapshot.has_arrays_of(&old.snapshot);
-    let arrays = (!same).then(|| new.catalogue().arrays());
-    for (number, data) in arrays.into_iter().flatten() {
-        // an array that the old state lacks may have been there before, and the kernel may still have pages of it
-        if !old
-            .array_data(number)
-            .is_some_and(|before| before.shows_the_same(data))
-        {
-            let files = Node::array_files(number).into_iter();
-            out.extend(files.map(Invalidation::Pages));
-        }
-    }
-    let len = |state: &State, n| Some(state.snapshot.layout().blocks.get(index(n))?.data_size);
-    for n in (0..).take(new.snapshot.layout().blocks.len()) {
-        if len(old, n) != len(new, n) {
-            out.push(Invalidation::Pages(Node::Block(n)));
-        }
-    }
-    out
 }
 
 #[cfg(test)]

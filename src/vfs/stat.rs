@@ -26,24 +26,8 @@ impl Vfs {
         sizes.transpose()
     }
 
-    /// The attributes of a node that the kernel may get: while it may have old pages, the old ones. It must not keep those, as it may get
-    /// them only after it has forgotten the pages.
-    pub(super) fn attr(&self, state: &State, node: Node) -> Result<Attr> {
-        // of a FILE on a server, each state has files of its own, so that the kernel has no old pages
-        let before = Some(node).filter(|_| !self.is_far());
-        let before = before.and_then(|node| self.kernel.before(node));
-        let before = before.and_then(|before| self.attr_now(&before, node).ok());
-        match before {
-            Some(before) => Ok(Attr {
-                valid: Duration::ZERO,
-                ..before
-            }),
-            None => self.attr_now(state, node),
-        }
-    }
-
     /// The attributes of a node in a state.
-    pub(super) fn attr_now(&self, state: &State, node: Node) -> Result<Attr> {
+    pub(super) fn attr(&self, state: &State, node: Node) -> Result<Attr> {
         let attr = match node {
             Node::Text(number) => locked(&self.texts).attr(number)?,
             Node::Beside(number) => self.attr_beside(number)?,
@@ -52,21 +36,17 @@ impl Vfs {
                 self.described(state, node, size, names)
             }
         };
-        Ok(self.of_epoch(state, attr))
-    }
-
-    /// The attributes with the epoch of the state, if FILE is on a server.
-    fn of_epoch(&self, state: &State, mut attr: Attr) -> Attr {
-        if self.is_far() && attr.kind == FileKind::File {
-            attr.file_epoch = state.file_epoch;
-        }
-        attr
+        Ok(Attr {
+            version: state.version(node),
+            ..attr
+        })
     }
 
     /// The attributes of something with that size and so many names.
     fn described(&self, state: &State, node: Node, size: u64, names: u32) -> Attr {
         Attr {
             nlink: names,
+            version: state.version(node),
             ..Attr::of_file(node, size, &state.stat, self.is_read_only(), &self.options)
         }
     }
@@ -83,8 +63,8 @@ impl Vfs {
             text if text.is_info() || matches!(text, Node::ArrayLink(_)) => {
                 let known = locked(&state.info_lens).get(&node).copied();
                 let attr = self.described(state, node, known.unwrap_or(0), 1);
-                let valid = Duration::ZERO;
-                return Some(self.of_epoch(state, Attr { valid, ..attr }));
+                let attr_valid = Duration::ZERO;
+                return Some(Attr { attr_valid, ..attr });
             }
             _ => true,
         };
@@ -141,13 +121,14 @@ impl Vfs {
         (count <= MANY_BLOCKS).then(|| lens.collect()).flatten()
     }
 
-    /// Bytes of a block, as it is being edited.
+    /// Bytes of a block, as it is being written through its own file.
     fn block_len(&self, state: &State, n: usize) -> Result<u64> {
-        if let Some(draft) = self.edits.get(n) {
+        let file = u32::try_from(n).map(Node::Block);
+        if let Some(draft) = file.ok().and_then(|file| self.edits.of_file(n, file)) {
             return Ok(draft.overlay.len());
         }
         let len = state.snapshot.block_len(n).ok_or(Error::NotFound)?;
-        // a streamed block may grow at any time, but its size changes only when the kernel is told to forget the old end
+        // a streamed block may grow at any time, but shows what is there in one state
         let header = state.snapshot.layout().blocks.get(n);
         let there = header
             .filter(|header| header.streamed() && state.snapshot.plain_file().is_some())

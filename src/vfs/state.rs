@@ -4,15 +4,17 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::catalogue::{Catalogue, EntryKind, Numbers};
 use super::elsewhere::OtherFiles;
 use super::format::Format;
 use super::node::Node;
+use super::version::Versions;
 use super::views::{View, Views};
-use super::{Error, Invalidation, Result, VfsOptions, block_name, hdus, index, locked};
+use super::{Error, Result, block_name, index, locked};
 use crate::asdf::{Array, ArrayData, Origin, Snapshot};
 use crate::save::limited_by_acl;
 use crate::source::Stat;
@@ -25,8 +27,10 @@ pub(super) struct State {
     pub(super) timed: bool,
     /// When this state was made, after FILE was read.
     pub(super) made: SystemTime,
-    /// How often another program had changed FILE by then.
-    pub(super) file_epoch: u64,
+    /// What has made other files of those that are shown.
+    pub(super) versions: Versions,
+    /// Set when bytes of FILE have moved or changed, so that they are no longer read by the places of this state.
+    sealed: AtomicBool,
     catalogue: OnceLock<Arc<Catalogue>>,
     pub(super) views: Views,
     pub(super) numbers: Arc<Mutex<Numbers>>,
@@ -58,7 +62,8 @@ impl State {
             stat,
             timed: true,
             made: SystemTime::now(),
-            file_epoch: 0,
+            versions: Versions::default(),
+            sealed: AtomicBool::new(false),
             catalogue: OnceLock::new(),
             views: Views::default(),
             numbers: Arc::default(),
@@ -77,7 +82,7 @@ impl State {
         let stat = stat.unwrap_or_else(untimed);
         Self {
             timed,
-            file_epoch: self.file_epoch,
+            versions: self.versions.clone(),
             numbers: Arc::clone(&self.numbers),
             views: self.views.next(),
             ..Self::new(snapshot, stat)
@@ -89,14 +94,25 @@ impl State {
         self.snapshot.fits().is_some()
     }
 
-    /// Whether a file shows the same bytes of its block as in an earlier state.
-    pub(super) fn has_file_of(&self, before: &Self, file: Node) -> bool {
-        let Node::Array(number, _) = file else {
-            return before.file_epoch == self.file_epoch;
-        };
-        let arrays = before.array_data(number).zip(self.array_data(number));
-        before.file_epoch == self.file_epoch
-            && arrays.is_some_and(|(before, now)| before.shows_the_same(now))
+    /// Has no thread read FILE by the places of this state any more. No thread does at this moment.
+    pub(super) fn seal(&self) {
+        self.sealed.store(true, Ordering::Release);
+    }
+
+    /// Whether FILE's bytes may be elsewhere by now, or others.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    /// Whether each array that a program may have found here shows the same in the state that follows. Names that this state has not made
+    /// nobody has found.
+    pub(super) fn has_arrays_that_stay_in(&self, next: &Self) -> bool {
+        !self.is_named()
+            || next.snapshot.has_arrays_of(&self.snapshot)
+            || self.catalogue().arrays().all(|(number, data)| {
+                let then = next.array_data(number);
+                then.is_some_and(|then| data.shows_the_same(then))
+            })
     }
 
     /// Takes over the names under `arrays/` of an earlier state of the same bytes.
@@ -110,40 +126,15 @@ impl State {
         self.catalogue.get()
     }
 
-    /// Makes the names now that the kernel may know from an earlier [`Vfs`](super::Vfs) of FILE. If they were made only after a change, the
-    /// kernel would not be told of it.
-    pub(super) fn recall_names(&self, options: &VfsOptions) {
-        if !locked(&self.numbers).are_recalled() {
-            return;
-        }
-        self.catalogue();
-        let views = View::ALL.into_iter();
-        for view in views.filter(|view| view.is_shown(options)) {
-            self.view(view);
-        }
-    }
-
-    /// Whether the names would get the same numbers again if FILE were opened anew and numbers began behind the same `base`.
-    pub(super) fn is_numbered_as_anew(&self) -> bool {
-        let names = self.catalogue.get();
-        names.is_none_or(|names| names.is_numbered_as_anew())
-    }
-
     /// The same state without the tree, which is read again when a request needs it.
     pub(super) fn unread(&self) -> Self {
         let stat = self.timed.then_some(self.stat);
         self.next(Arc::new(self.snapshot.unread()), stat)
     }
 
-    /// Whether names below `arrays/` have been made. If not, the kernel knows none, not of earlier states either: each state takes over the
-    /// names of the one before, or makes its own.
+    /// Whether names below `arrays/` have been made.
     pub(super) fn is_named(&self) -> bool {
         self.catalogue.get().is_some()
-    }
-
-    /// How many of the catalogue and the views have been made. A lookup may make another one at any time.
-    pub(super) fn count_made(&self) -> usize {
-        self.views.count().saturating_add(self.is_named().into())
     }
 
     /// Takes over the names of the state before, if it has the same.
@@ -210,32 +201,70 @@ impl State {
         }
     }
 
-    /// The names that lead to nothing, or to something else, in the state that follows: the kernel must forget them. Among those of
-    /// blocks is the name of a new block, in case one was made here and never written to.
-    pub(super) fn names_gone_in(&self, next: &Self) -> Vec<Invalidation> {
-        let known = self.catalogue.get();
-        let arrays = known.map(|names| names.missing_in(next.catalogue()));
-        let arrays = arrays.into_iter().flatten();
-        let arrays = arrays.map(|(directory, name)| (Node::ArrayDir(directory), name));
-        let blocks = |state: &Self| state.snapshot.layout().blocks.len();
-        let blocks = blocks(next)..blocks(self).saturating_add(1);
-        let blocks = blocks.filter_map(|n| u32::try_from(n).ok());
-        let blocks = blocks.map(|n| (Node::Blocks, block_name(n)));
-        let now = hdus::entries(&next.snapshot);
-        let units = hdus::entries(&self.snapshot).into_iter();
-        let units = units.filter(|entry| !now.contains(entry));
-        let units = units.map(|entry| (Node::Hdus, entry.0));
-        let gone = arrays.chain(blocks).chain(units);
-        let gone = gone.map(|(directory, name)| Invalidation::Entry(directory, name));
-        gone.chain(self.views_changed_in(next)).collect()
-    }
-
     /// The array with that number.
     pub(super) fn array(&self, number: u32) -> Result<&Array> {
         self.snapshot
             .arrays()
             .get(self.array_index(number)?)
             .ok_or(Error::NotFound)
+    }
+}
+
+/// States that were shown before. The kernel may still ask about their files, and handles read from them.
+#[derive(Default)]
+pub(super) struct Earlier(Mutex<Vec<EarlierState>>);
+
+/// A state that was shown until `replaced`.
+struct EarlierState {
+    replaced: Instant,
+    state: Weak<State>,
+    /// Keeps it for a while, also if no handle does.
+    kept: Option<Arc<State>>,
+}
+
+/// How long a state is kept after another one was shown: a program looks a name up and opens the file that it has found then.
+const KEPT: Duration = Duration::from_secs(1);
+
+impl Earlier {
+    /// Adds the state that was shown until now.
+    pub(super) fn add(&self, state: Arc<State>) {
+        let mut states = locked(&self.0);
+        states.retain_mut(EarlierState::is_kept);
+        states.push(EarlierState {
+            replaced: Instant::now(),
+            state: Arc::downgrade(&state),
+            kept: Some(state),
+        });
+    }
+
+    /// The last of them that `holds`.
+    pub(super) fn find(&self, holds: impl Fn(&State) -> bool) -> Option<Arc<State>> {
+        let mut states = locked(&self.0);
+        if states.is_empty() {
+            return None;
+        }
+        states.retain_mut(EarlierState::is_kept);
+        let mut states = states.iter().rev().filter_map(|it| it.state.upgrade());
+        states.find(|state| holds(state))
+    }
+
+    /// Seals those of the file with that device and inode number: its bytes are changed in place.
+    pub(super) fn seal(&self, file: (u64, u64)) {
+        for earlier in &*locked(&self.0) {
+            if let Some(state) = earlier.state.upgrade().filter(|it| it.stat.id == file) {
+                state.seal();
+            }
+        }
+    }
+}
+
+impl EarlierState {
+    /// Lets go of it when its time is over. Whether anything has it still.
+    fn is_kept(&mut self) -> bool {
+        if self.replaced.elapsed() > KEPT {
+            self.kept = None;
+        }
+        self.state.strong_count() > 0
     }
 }
 

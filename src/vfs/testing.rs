@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::{Vfs, VfsOptions};
+use super::{Access, Attr, Node, Opened, Result, VERSIONS, Vfs, VfsOptions};
 use crate::asdf::sample::Sample;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
@@ -37,7 +37,20 @@ pub(super) fn writable_with<S: Source + 'static>(
         ..VfsOptions::default()
     };
     let writing = Ok(save::SaveOptions::default());
-    let mut vfs = Vfs::new(&path, snapshot, stat, writing, options, Arc::default());
+    let mut vfs = Vfs::new(&path, snapshot, stat, writing, options);
     vfs.take_writer(writer);
     (dir, vfs)
+}
+
+impl Vfs {
+    /// Opens a file as it is now.
+    pub(super) fn open_now(&self, node: Node, access: Access) -> Result<Opened> {
+        self.open(node, self.state().version(node) % VERSIONS, access)
+    }
+
+    /// The attributes of a file as it is now.
+    pub(super) fn getattr_now(&self, node: Node) -> Result<Attr> {
+        self.refresh();
+        self.getattr(node, self.state().version(node) % VERSIONS)
+    }
 }

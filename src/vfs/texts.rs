@@ -28,7 +28,7 @@ pub(super) use self::editors::{is_made_by_editor, is_temporary_data};
 use self::open::OpenText;
 pub(super) use self::open::{TextHandle, Unsaved};
 pub(super) use self::refused::{Refused, not_saved};
-use super::attr::{Attr, FileFacts, FileKind, VALID};
+use super::attr::{Attr, FileFacts, FileKind};
 use super::error::Error;
 use super::node::Node;
 use super::vacancy::Vacancy;
@@ -174,17 +174,10 @@ impl Texts {
         let file = self.file(number)?;
         let is_link = file.kind == FileKind::Symlink;
         let perm = if is_link { 0o777 } else { file.facts.perm };
-        // while the name is free to one process, the kernel must ask for each process that looks it up
-        let valid = if self.is_vacant(number) {
-            Duration::ZERO
-        } else {
-            VALID
-        };
         Ok(Attr {
             kind: file.kind,
             perm,
             nlink: file.names,
-            valid,
             ..file.facts.attr(Node::Text(number), file.len())
         })
     }

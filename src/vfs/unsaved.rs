@@ -8,7 +8,7 @@ use log::{info, warn};
 use super::edit::block_of;
 use super::node::Node;
 use super::texts::{Refused, Texts, Unsaved, not_saved};
-use super::{Error, Invalidation, Result, Vfs, locked};
+use super::{Error, Result, Vfs, locked};
 use crate::error::Error as Library;
 
 /// The longest wait for handles to be released: less than the time after which `-u` says that it waits.
@@ -72,13 +72,10 @@ impl Vfs {
         if stale {
             self.refresh_soon();
         }
-        let shown = locked(&self.texts).refuse(unsaved, error, kept, stale);
+        let _ = locked(&self.texts).refuse(unsaved, error, kept, stale);
         drop(writer);
         if let Some(tell) = self.on_refusal.get().filter(|_| !is_known) {
             tell(error.clone());
-        }
-        if let Some(number) = shown {
-            self.kernel.tell(Invalidation::Pages(Node::Text(number)));
         }
     }
 
@@ -127,11 +124,7 @@ impl Vfs {
         if !lost && texts.only_in_memory().is_some() {
             return Err(Error::Busy("a text has just been refused"));
         }
-        let shown = texts.revert();
-        drop(texts);
-        if let Some(number) = shown {
-            self.tell_tree(number);
-        }
+        let _ = texts.revert();
         Ok(())
     }
 

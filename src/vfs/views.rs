@@ -13,7 +13,7 @@ use super::catalogue::{Catalogue, EntryKind};
 use super::format::Format;
 use super::node::Node;
 use super::state::State;
-use super::{Error, Invalidation, NAME_MAX, Result, Vfs, VfsOptions, hash_of, locked};
+use super::{Error, NAME_MAX, Result, Vfs, VfsOptions, locked};
 use crate::asdf::fits_file::Subject;
 use crate::asdf::picture::Style;
 use crate::asdf::{Origin, Snapshot};
@@ -94,8 +94,6 @@ impl View {
 pub(super) struct ViewFile {
     subject: Subject,
     len: u64,
-    /// A hash of all that it shows except the elements of arrays.
-    hash: u64,
     /// The arrays that it shows, by index.
     arrays: Vec<usize>,
 }
@@ -133,7 +131,7 @@ impl Views {
         }
     }
 
-    /// The files of a view, if they have been made: if not, the kernel knows none of them.
+    /// The files of a view, if they have been made.
     pub(super) fn made(&self, view: View) -> Option<&Arc<HashMap<u32, ViewFile>>> {
         self.slot(view).get()
     }
@@ -143,12 +141,6 @@ impl Views {
         if let (Node::View(View::Fits, number), Library::Unsupported { .. }) = (file, why) {
             locked(&self.unreadable).insert(number, why.to_string());
         }
-    }
-
-    /// How many views have been made.
-    pub(super) fn count(&self) -> usize {
-        let made = |view: &View| self.made(*view).is_some();
-        View::ALL.iter().filter(|view| made(view)).count()
     }
 
     /// Takes over those of a state with the same arrays.
@@ -173,7 +165,6 @@ fn fits_files(snapshot: &Snapshot, catalogue: &Catalogue) -> HashMap<u32, ViewFi
         let shown = ViewFile {
             subject,
             len: file.len(),
-            hash: hash_of(file.header()),
             arrays: file.arrays().collect(),
         };
         Some((number, shown))
@@ -190,7 +181,6 @@ fn previews(snapshot: &Snapshot, catalogue: &Catalogue, style: Style) -> HashMap
         let shown = ViewFile {
             subject: Subject::Array(i),
             len: picture.len(),
-            hash: hash_of(picture.caption()),
             arrays: vec![i],
         };
         Some((number, shown))
@@ -321,16 +311,6 @@ impl State {
         Some(parts.join("/"))
     }
 
-    /// A hash of the form of a file, see `form`.
-    pub(super) fn form_of_view(&self, view: View, number: u32) -> Option<u64> {
-        let file = self.view_file(view, number).ok()?;
-        let arrays = file.arrays.iter().map(|i| self.snapshot.arrays().get(*i));
-        let forms: Vec<_> = arrays
-            .map(|array| array.map(|array| array.data().form()))
-            .collect();
-        Some(hash_of((file.hash, forms)))
-    }
-
     /// Whether a file shows an array whose origin `holds`.
     pub(super) fn shows_any(
         &self,
@@ -345,75 +325,10 @@ impl State {
             array.is_some_and(|array| holds(array.origin()))
         })
     }
-
-    /// The files of views that the kernel may know, and that show an array whose origin `holds`.
-    pub(super) fn known_views_of(&self, holds: impl Fn(&Origin) -> bool) -> Vec<Node> {
-        let mut nodes = Vec::new();
-        for view in View::ALL {
-            let files = self.views.made(view);
-            let numbers = files.into_iter().flat_map(|files| files.keys());
-            let shown = numbers.filter(|number| self.shows_any(view, **number, &holds));
-            nodes.extend(shown.map(|number| Node::View(view, *number)));
-        }
-        nodes
-    }
-
-    /// What the kernel may know of views and is otherwise in the state that follows: names, and pages of files.
-    pub(super) fn views_changed_in(&self, next: &Self) -> Vec<Invalidation> {
-        let mut changes = Vec::new();
-        for view in View::ALL {
-            let Some(before) = self.views.made(view) else {
-                continue;
-            };
-            let after = next.view(view);
-            if Arc::ptr_eq(before, after) {
-                continue;
-            }
-            for (number, old) in before.iter() {
-                let file = Node::View(view, *number);
-                match after.get(number) {
-                    None => changes.extend(self.name_gone(file)),
-                    Some(new) if !self.shows_the_same(old, next, new) => {
-                        changes.push(Invalidation::Pages(file));
-                    }
-                    Some(_) => {}
-                }
-            }
-            let gone = self.catalogue().directories();
-            let gone = gone.filter(|number| next.catalogue().entries(*number).is_none());
-            changes.extend(gone.filter_map(|number| self.name_gone(Node::ViewDir(view, number))));
-        }
-        changes
-    }
-
-    /// Has the kernel forget the name of a file or directory of a view.
-    fn name_gone(&self, node: Node) -> Option<Invalidation> {
-        let (Node::View(view, number) | Node::ViewDir(view, number)) = node else {
-            return None;
-        };
-        let (directory, _) = self.catalogue().name_of(number)?;
-        let path = self.view_path(node)?;
-        let name = path.rsplit('/').next()?;
-        Some(Invalidation::Entry(
-            Node::ViewDir(view, directory),
-            name.into(),
-        ))
-    }
-
-    /// Whether a file here shows the same as one of another state, as long as its blocks do.
-    fn shows_the_same(&self, file: &ViewFile, other: &Self, as_file: &ViewFile) -> bool {
-        let data = |state: &Self, i: usize| Some(state.snapshot.arrays().get(i)?.data().clone());
-        let mut arrays = file.arrays.iter().zip(&as_file.arrays);
-        (file.hash, file.arrays.len()) == (as_file.hash, as_file.arrays.len())
-            && arrays.all(|(i, other_i)| {
-                let both = data(self, *i).zip(data(other, *other_i));
-                both.is_some_and(|(one, other)| one.shows_the_same(&other))
-            })
-    }
 }
 
 impl Vfs {
-    /// The bytes of a file of a view, with the edits of blocks that are not saved yet.
+    /// The bytes of a file of a view.
     pub(super) fn view_source(
         &self,
         state: &State,
@@ -423,7 +338,7 @@ impl Vfs {
         let missing = |_| Library::corrupt(Place::File, "the tree no longer has this array");
         let file = state.view_file(view, number).map_err(missing)?;
         let snapshot = &state.snapshot;
-        let elements = |i| self.array_source(snapshot, i, Format::Bin);
+        let elements = |i| Format::Bin.saved(snapshot, i);
         match (view, file.subject) {
             (View::Previews, Subject::Array(i)) => {
                 let (picture, elements) = (snapshot.picture(i, state.views.style)?, elements(i)?);

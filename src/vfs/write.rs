@@ -11,8 +11,8 @@ use super::node::Node;
 use super::process::{is_of_another, process};
 use super::texts::TextHandle;
 use super::{
-    Access, Attr, Attributes, Error, FileFacts, FileKind, Handle, Invalidation, Open, Opened,
-    ROOT_DIRECTORIES, Result, Vfs, block_number, locked,
+    Access, Attr, Attributes, Error, FileFacts, FileKind, Handle, Open, Opened, ROOT_DIRECTORIES,
+    Result, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
 use crate::source::{Source, at_most, len_u64};
@@ -52,7 +52,7 @@ impl Vfs {
             return self.attr_beside(number);
         }
         if !self.passes_over_facts(node) {
-            check_facts_stay(&self.attr_now(&self.state(), node)?, changes)?;
+            check_facts_stay(&self.attr(&self.state(), node)?, changes)?;
         }
         if let Some(size) = changes.size {
             match node {
@@ -71,11 +71,8 @@ impl Vfs {
                 texts.facts_mut(number)?.mtime = mtime;
             }
         }
-        if changes.size.is_some() {
-            self.kernel.settle();
-        }
         // the kernel forgets the pages of this inode itself, and takes the size from this answer
-        self.attr_now(&self.state(), node)
+        self.attr(&self.state(), node)
     }
 
     /// Whether any change of owner and mode is accepted: for scratch files, which have their own, and for a file that is being written, as
@@ -103,8 +100,7 @@ impl Vfs {
         let resized = locked(&self.texts).resize(handle, size);
         let saved = resized.and_then(|()| self.save_handle(handle));
         self.close_text(handle);
-        // with an error the kernel does not learn the size
-        saved.inspect_err(|_| self.kernel.tell(Invalidation::Pages(Node::Text(number))))
+        saved
     }
 
     /// Ends a handle of a file in the root. A text in it in which no document has begun is refused and kept, as its program may
@@ -116,11 +112,8 @@ impl Vfs {
             warn!("{}: {error}", self.saver.path.display());
             self.refuse_text(&unsaved, &error);
         }
-        let shows_another = locked(&self.texts).release(handle);
+        let _ = locked(&self.texts).release(handle);
         self.text_closed.notify_all();
-        if let Some(number) = shows_another {
-            self.kernel.tell(Invalidation::Pages(Node::Text(number)));
-        }
     }
 
     /// Makes a file; see [`Vfs::create`].
@@ -132,7 +125,7 @@ impl Vfs {
             return Err(Error::NotPermitted("only regular files can be made"));
         }
         let node = self.make(parent, name, facts)?;
-        self.getattr(node)
+        self.attr(&self.state(), node)
     }
 
     /// Makes a file and opens it: in the root a scratch file, or `tree.yaml` anew; in `blocks/` a new last block; there and beside
@@ -150,11 +143,11 @@ impl Vfs {
         let node = self.make(parent, name, facts)?;
         // if the new tree.yaml is closed without a write, its empty draft is forgotten, and it shows FILE's tree
         let truncate = matches!(node, Node::Text(_) | Node::Array(..));
-        let opened = self.open_node(node, Access { truncate, ..access })?;
+        let opened = self.open_node(&self.state(), node, Access { truncate, ..access })?;
         if access.write {
             self.begin_block(node);
         }
-        let attr = self.getattr(node);
+        let attr = self.attr(&self.state(), node);
         let attr = attr.inspect_err(|_| self.release(&opened.handle))?;
         Ok((attr, opened))
     }
@@ -221,7 +214,7 @@ impl Vfs {
         }
         check_root_name(name)?;
         let number = locked(&self.texts).symlink(name, target.as_os_str(), facts)?;
-        self.getattr(Node::Text(number))
+        self.attr(&self.state(), Node::Text(number))
     }
 
     /// [`Vfs::lookup`] for a thread: a process that has just taken a name away does not find it.
@@ -236,8 +229,7 @@ impl Vfs {
         if locked(&self.beside).is_free_to(parent, name, || process(thread)) {
             return Err(Error::NotFound);
         }
-        let found = self.lookup(parent, name)?;
-        Ok(self.of_name(parent, name, found))
+        self.lookup(parent, name)
     }
 
     /// Takes a name away: of a file in the root, or the last block.
@@ -339,8 +331,10 @@ impl Vfs {
             Open::Text(text) if inherited => self.flush_inherited(text),
             _ => self.fsync(handle),
         };
-        if let Open::Text(text) = handle.open {
-            locked(&self.texts).note_closing(text);
+        match &handle.open {
+            Open::Text(text) => locked(&self.texts).note_closing(*text),
+            Open::Data(open) => self.note_closed(open),
+            Open::Beside(_) | Open::Fixed(_) | Open::Directory(..) => {}
         }
         if inherited && is_rejected(&saved) {
             return Ok(());

@@ -12,11 +12,8 @@ const PER_NAME: usize = 32;
 /// the mount; only paths that a save brings in for the first time make the list grow.
 #[derive(Debug)]
 pub(in crate::vfs) struct Numbers {
-    /// `arrays/` itself, which is number 0, and the names: the first of them is the number behind `base`.
+    /// `arrays/` itself, which is number 0, and the names.
     names: Vec<NumberedName>,
-    base: u32,
-    /// Whether the kernel may know names by numbers above `base` from before numbers began here.
-    recalled: bool,
     /// The names, one behind the other.
     text: String,
     /// The last name of each hash.
@@ -42,8 +39,6 @@ impl Default for Numbers {
         };
         Self {
             names: vec![top],
-            base: 0,
-            recalled: false,
             text: String::new(),
             last: HashMap::new(),
             hasher: RandomState::new(),
@@ -52,48 +47,10 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Gives only numbers above `base`, if none has been given so far: the kernel knows the numbers up to `base` for other names. It may
-    /// know those above, up to `known`, for the names that will get them again.
-    pub(in crate::vfs) fn begin_behind(&mut self, base: u32, known: u32) {
-        self.recalled = known > base;
-        if self.names.len() == 1 {
-            self.base = base;
-        }
-    }
-
-    /// Whether the kernel may know names by numbers that were given before these began.
-    pub(in crate::vfs) fn are_recalled(&self) -> bool {
-        self.recalled
-    }
-
-    /// The last number that was given.
-    pub(in crate::vfs) fn last_given(&self) -> u32 {
-        let given = u32::try_from(self.names.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        self.base.saturating_add(given)
-    }
-
-    /// The number behind which these begin.
-    pub(super) fn base(&self) -> u32 {
-        self.base
-    }
-
-    /// Whether none has been given.
-    pub(super) fn are_none(&self) -> bool {
-        self.last_given() == self.base
-    }
-
     /// The memory that they take, in bytes, as estimated.
     pub(super) fn weight(&self) -> usize {
         let names = self.names.len().saturating_mul(PER_NAME);
         names.saturating_add(self.text.len())
-    }
-
-    /// Where the name of that number is in the list.
-    fn place(&self, number: u32) -> Option<usize> {
-        match number {
-            0 => Some(0),
-            number => Some(index(number.checked_sub(self.base)?)).filter(|place| *place > 0),
-        }
     }
 
     /// The number of that name in that directory, or `None` when there are 2^32 of them, or 4 GiB.
@@ -102,7 +59,6 @@ impl Numbers {
             return Some(known);
         }
         let number = u32::try_from(self.names.len()).ok()?;
-        let number = self.base.checked_add(number)?;
         let start = u32::try_from(self.text.len()).ok()?;
         self.text.push_str(name);
         let last = self.last.insert(self.hash(directory, name), number);
@@ -118,7 +74,7 @@ impl Numbers {
     pub(super) fn find(&self, directory: u32, name: &str) -> Option<u32> {
         let mut number = *self.last.get(&self.hash(directory, name))?;
         while number != 0 {
-            let known = self.names.get(self.place(number)?)?;
+            let known = self.names.get(index(number))?;
             if known.directory == directory && self.name(number) == Some(name) {
                 return Some(number);
             }
@@ -135,7 +91,7 @@ impl Numbers {
 
     /// The name of that number.
     pub(super) fn name(&self, number: u32) -> Option<&str> {
-        let at = self.place(number)?;
+        let at = index(number);
         let start = index(self.names.get(at)?.start);
         let next = self.names.get(at.saturating_add(1));
         self.text
@@ -144,6 +100,6 @@ impl Numbers {
 
     /// The directory that has the name of that number.
     pub(super) fn directory(&self, number: u32) -> Option<u32> {
-        Some(self.names.get(self.place(number)?)?.directory)
+        Some(self.names.get(index(number))?.directory)
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::asdf::sample::Sample;
 use crate::vfs::Call;
+use crate::vfs::Node;
 use crate::vfs::testing::writable;
 
 #[test]

@@ -11,9 +11,9 @@ use crate::asdf::Snapshot;
 use crate::asdf::stats::Stats;
 use crate::error::Error;
 use crate::source::{Made, Memory, Source};
+use crate::vfs::locked;
 use crate::vfs::node::Node;
 use crate::vfs::state::State;
-use crate::vfs::{hash_of, locked};
 
 /// Characters of a number: those of the longest float64.
 const NUMBER: usize = 24;
@@ -27,11 +27,6 @@ impl State {
             locked(&self.info_lens).insert(Node::StatsTsv, len);
             len
         })
-    }
-
-    /// A hash of the lines of `info/stats.tsv` without the numbers, see `form`.
-    pub(in crate::vfs) fn form_of_stats(&self) -> u64 {
-        hash_of(stats_tsv(&self.snapshot, &[]).into_string())
     }
 
     /// `info/stats.tsv`, of what is saved.
@@ -95,7 +90,7 @@ mod tests {
     use crate::asdf::stats::Number;
     use crate::source::read_all;
     use crate::vfs::testing::writable;
-    use crate::vfs::{Access, Open, Result as Outcome};
+    use crate::vfs::{Access, Open, Opened, Result as Outcome};
 
     /// A program that reads in pieces got the beginning of one table and the end of another.
     #[test]
@@ -108,24 +103,22 @@ mod tests {
             Sample::new().text(text.as_bytes()).block(value)
         };
         let (dir, vfs) = writable(&sample("x", b"1"));
-        let opened = vfs.open(Node::StatsTsv, Access::default())?;
-        let Open::Data(open) = &opened.handle.open else {
-            panic!("no data")
-        };
-        let shown = || {
+        let open = || vfs.open_now(Node::StatsTsv, Access::default());
+        let shown = |opened: &Opened| {
+            let Open::Data(open) = &opened.handle.open else {
+                panic!("no data")
+            };
             let source = vfs.current_source(open, &vfs.saver.reading())?;
-            Ok::<_, crate::vfs::Error>(read_all(&*source, 1 << 20)?)
+            Outcome::<_>::Ok(read_all(&*source, 1 << 20)?)
         };
-        let first = shown()?;
-        let change = |now: Sample| {
-            std::fs::write(dir.path().join("a.asdf"), now.bytes()).unwrap();
-            vfs.refresh_soon();
-            vfs.refresh();
-        };
-        change(sample("x", b"22").block(b"more"));
-        assert_ne!(shown()?, first, "other elements in the same lines");
-        change(sample("other", b"1"));
-        let refused = shown().unwrap_err();
+        let before = open()?;
+        let first = shown(&before)?;
+        let changed = sample("x", b"22").block(b"more");
+        std::fs::write(dir.path().join("a.asdf"), changed.bytes()).unwrap();
+        vfs.refresh_soon();
+        vfs.refresh();
+        assert_ne!(shown(&open()?)?, first, "other elements");
+        let refused = shown(&before).unwrap_err();
         assert!(refused.to_string().contains("open it again"), "{refused}");
         Ok(())
     }

@@ -13,7 +13,6 @@ use crate::codec::Cache;
 use crate::save::edit::Edit;
 use crate::save::{FarFile, FilePath, OpenFile, Writer, open_read_only, open_unlocked};
 use crate::source::{Loan, Memory};
-use crate::vfs::kernel::Answers;
 use crate::vfs::testing::writable;
 use crate::vfs::{Access, Bytes, Call, FileFacts, Handle, VfsOptions};
 
@@ -36,7 +35,6 @@ fn read_only(path: &Path) -> Vfs {
         stat,
         Err("a test".to_owned()),
         VfsOptions::default(),
-        Arc::default(),
     )
 }
 
@@ -72,19 +70,20 @@ fn the_moment_of_what_is_read_anew_is_that_before_it_was_read() {
 
 /// A block that was read before FILE became unreadable went on being shown to programs that opened it anew.
 #[test]
-fn the_kernel_keeps_no_pages_while_file_can_not_be_shown() {
+fn nothing_is_read_while_file_can_not_be_shown() {
     let (dir, vfs) = writable(&Sample::new().block(b"abc"));
-    let keeps_pages = || {
-        let opened = vfs.open_node(Node::Block(0), Access::default()).unwrap();
+    let read = || {
+        let opened = vfs.open_now(Node::Block(0), Access::default()).unwrap();
+        let read = vfs.read(&opened.handle, 0, 3).map(drop);
         vfs.release(&opened.handle);
-        opened.keep_cache
+        read
     };
-    assert!(keeps_pages());
+    read().unwrap();
     overwrite(&dir.path().join("a.asdf"), b"not that!!!", 1000);
     vfs.refresh_soon();
     vfs.refresh();
     vfs.saver.check_up_to_date().unwrap_err();
-    assert!(!keeps_pages());
+    read().unwrap_err();
 }
 
 /// A save that failed took in what another program had made of the file, and nobody showed it.
@@ -135,7 +134,7 @@ fn a_file_that_a_save_has_just_written_is_read_at_once() {
     vfs.saver.note_out_of_date(Some(why));
     let text = b"#ASDF 1.0.0\n---\nnote: 1\n...\n".to_vec();
     let edit = Edit::text(Arc::new(text));
-    let saved = vfs.commit(&mut writer, &edit, "tree", None, None);
+    let saved = vfs.commit(&mut writer, &edit, "tree", None, None, None);
     saved.unwrap().finished().unwrap();
     vfs.saver.check_up_to_date().unwrap();
 }
@@ -198,7 +197,7 @@ fn save(vfs: &Vfs, body: &str) {
         truncate: true,
         ..Access::default()
     };
-    let fh = vfs.open(Node::TREE, access).unwrap().handle;
+    let fh = vfs.open_now(Node::TREE, access).unwrap().handle;
     vfs.write(&fh, 0, tree(body).as_bytes(), false).unwrap();
     vfs.flush(&fh, 0).unwrap();
     vfs.release(&fh);
@@ -266,67 +265,34 @@ fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
     let (_dir, vfs) = with_tree("a: ARRAY\nb: ARRAY");
     let size = |name| vfs.lookup(Node::ARRAYS, name).unwrap().size;
     assert_eq!(size("b.bin".as_ref()), 3);
-    let (sender, changes) = std::sync::mpsc::channel();
-    vfs.kernel.connect(
-        move |change| sender.send(change.clone()).is_ok(),
-        Answers::from_thread().unwrap(),
-        |_| true,
-    );
+    let version = |name| vfs.lookup(Node::ARRAYS, name).unwrap().version;
+    let before = version("b.npy".as_ref());
     let shorter = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [2]}";
     save(&vfs, &format!("a: ARRAY\nb: {shorter}"));
-    let changes: Vec<_> = changes.try_iter().collect();
-    for change in &changes {
-        vfs.kernel.told(change);
-    }
     assert_eq!(size("b.bin".as_ref()), 2);
-    let told = |name| changes.contains(&Invalidation::Pages(node_of(&vfs, name).unwrap()));
+    assert!(version("b.npy".as_ref()) > before);
+    let after = version("a.bin".as_ref());
+    save(&vfs, &format!("a: ARRAY\nb: {shorter}\n# a note"));
+    assert_eq!(version("a.bin".as_ref()), after, "it has the same bytes");
+}
+
+#[test]
+fn a_file_that_is_opened_again_counts_versions_on() {
+    let (_dir, mut vfs) = with_tree("a: ARRAY\nd: {b: ARRAY}");
+    vfs.count_from(70);
+    let version = |directory, name: &str| vfs.lookup(directory, name.as_ref()).unwrap().version;
     assert_eq!(
-        [told("a.bin"), told("b.bin"), told("b.npy")],
-        [false, true, true]
+        version(Node::Root, "arrays"),
+        0,
+        "it is always the same directory"
     );
-}
-
-/// A lookup that was answered by the state before may have made its names after a save had seen that there were none.
-#[test]
-fn names_made_while_another_state_comes_are_not_overlooked() {
-    let (_dir, vfs) = with_tree("a: ARRAY");
-    let old = vfs.state();
-    let new = old.next(Arc::clone(&old.snapshot), Some(old.stat));
-    let seen = std::cell::RefCell::new(Vec::new());
-    vfs.show(new, |before, new| {
-        seen.borrow_mut().push(new.is_named());
-        before.catalogue();
-        Vec::new()
-    });
-    assert_eq!(seen.into_inner(), [false, true]);
-    assert!(std::ptr::eq(old.catalogue(), vfs.state().catalogue()));
-}
-
-/// A file that was closed and opened again told the kernel nothing of arrays whose names had not been looked up since, though it still had
-/// their pages.
-#[test]
-fn names_that_were_given_before_a_file_was_closed_are_told_of() {
-    let (_dir, vfs) = with_tree("a: ARRAY\nb: ARRAY");
-    vfs.number_behind(4, 6);
-    let (sender, changes) = std::sync::mpsc::channel();
-    vfs.kernel.connect(
-        move |change| sender.send(change.clone()).is_ok(),
-        Answers::from_thread().unwrap(),
-        |_| true,
+    assert_eq!(
+        [version(Node::ARRAYS, "a.bin"), version(Node::ARRAYS, "d")],
+        [70, 70]
     );
-    let shorter = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [2]}";
-    save(&vfs, &format!("c: ARRAY\na: {shorter}"));
-    let changes: Vec<_> = changes.try_iter().collect();
-    let [a, b] = [5, 6].map(|number| Node::array_files(number)[0]);
-    assert!(changes.contains(&Invalidation::Pages(a)), "{changes:?}");
-    let gone = Invalidation::Entry(Node::ARRAYS, "b.bin".into());
-    assert!(changes.contains(&gone), "{changes:?}");
-    for change in &changes {
-        vfs.kernel.told(change);
-    }
-    assert_eq!(node_of(&vfs, "a.bin"), Some(a));
-    assert!(!node_of(&vfs, "c.bin").is_some_and(|c| [a, b].contains(&c)));
-    assert!(vfs.numbered_stat().is_none(), "numbered in another order");
+    save(&vfs, "c: ARRAY\na: ARRAY");
+    assert_eq!(version(Node::ARRAYS, "a.bin"), 71);
+    assert_eq!(vfs.next_version(), 72);
 }
 
 /// They took space to the end of the mount, though no name led to them.
@@ -400,9 +366,12 @@ fn what_is_open_of_a_far_file_that_has_changed_stays_out_of_date() {
         stat,
         writing,
         VfsOptions::default(),
-        Arc::default(),
     );
-    let open = || vfs.open(Node::Block(0), Access::default()).unwrap().handle;
+    let open = || {
+        vfs.open_now(Node::Block(0), Access::default())
+            .unwrap()
+            .handle
+    };
     let read = |handle: &Handle| match vfs.read(handle, 0, 3) {
         Ok(Bytes::Owned(bytes)) => Ok(bytes.to_vec()),
         Ok(Bytes::Lent(Loan::Shared(all, range), _)) => Ok((*all).as_ref()[range].to_vec()),
@@ -441,7 +410,7 @@ fn a_change_that_only_a_save_has_found_is_shown() {
     };
     let save = |line: &str| {
         let tree = vfs.lookup(Node::Root, "tree.yaml".as_ref()).unwrap();
-        let handle = vfs.open(tree.node, emptied).unwrap().handle;
+        let handle = vfs.open_now(tree.node, emptied).unwrap().handle;
         let text = vfs.state().snapshot.text().clone();
         let text = [
             text.strip_suffix(b"...\n").unwrap(),
@@ -545,7 +514,7 @@ fn a_text_that_a_crash_may_take_back_is_not_reported_as_saved() {
         truncate: true,
         ..Access::default()
     };
-    let fh = vfs.open(Node::TREE, access).unwrap().handle;
+    let fh = vfs.open_now(Node::TREE, access).unwrap().handle;
     let same = tree("a: ARRAY\nb: 1");
     vfs.write(&fh, 0, same.as_bytes(), false).unwrap();
     assert!(vfs.flush(&fh, 0).is_err());
@@ -561,7 +530,7 @@ fn data_are_shown_that_are_written_with_the_old_time_while_another_block_is_edit
         write: true,
         ..Access::default()
     };
-    let fh = vfs.open(Node::Block(0), access).unwrap().handle;
+    let fh = vfs.open_now(Node::Block(0), access).unwrap().handle;
     vfs.write(&fh, 0, b"A", false).unwrap();
     let time = std::fs::metadata(&path).unwrap().modified().unwrap();
     let bytes = std::fs::read(&path).unwrap();
@@ -573,7 +542,7 @@ fn data_are_shown_that_are_written_with_the_old_time_while_another_block_is_edit
     let read = |node, fh: Option<&Handle>| {
         vfs.refresh_soon();
         vfs.refresh();
-        let opened = vfs.open_node(node, Access::default()).unwrap();
+        let opened = vfs.open_now(node, Access::default()).unwrap();
         match vfs.read(fh.unwrap_or(&opened.handle), 0, 3).unwrap() {
             Bytes::Owned(bytes) => bytes.to_vec(),
             Bytes::Lent(Loan::Shared(all, range), _) => (*all).as_ref()[range].to_vec(),

@@ -7,7 +7,7 @@ use super::super::block_edits::BlockDraft;
 use super::super::commit::Sum;
 use super::super::edit::{DataHandle, Writes, fixed_size};
 use super::super::format::Format;
-use super::super::saved::Saved;
+use super::super::saved::{BlockChange, Saved};
 use super::super::write::copy;
 use super::super::{Error, Result, Vfs, locked};
 use super::{ArrayFile, Rewritten, SoFar, WrittenElements};
@@ -27,7 +27,7 @@ impl Vfs {
             return Ok(false);
         }
         // the tree may have another array there by now
-        self.check_current(open.node, writes)?;
+        self.check_current(open, writes)?;
         let state = self.state();
         let file = ArrayFile::of(&state, open.node)?;
         match locked(&open.rewriting.rewritten)
@@ -65,7 +65,11 @@ impl Vfs {
             return None;
         }
         match self.check_whole(open, writes) {
-            Ok(true) => Some(self.save_elements(open, writes)),
+            // the file is another one after that, but its writer may go on
+            Ok(true) => Some(
+                self.save_elements(open, writes)
+                    .inspect(|()| self.renew(open)),
+            ),
             Ok(false) => Some(Ok(())),
             Err(error) => Some(Err(error)),
         }
@@ -86,7 +90,7 @@ impl Vfs {
                     Ok(())
                 };
             };
-            let current = self.check_current(open.node, writes);
+            let current = self.check_current(open, writes);
             draft.take_in(&taken.lost);
             let mut is_in = false;
             let done = current.and_then(|()| match &taken.so_far {
@@ -149,8 +153,6 @@ impl Vfs {
         {
             return;
         }
-        // what maps have changed is a part of the file; if it can't be had, the file is not whole, which is said
-        let _ = self.kernel.take_in_maps(open.node);
         let why = match self.check_whole(open, writes) {
             Ok(false) => None,
             Ok(true) => {
@@ -209,10 +211,8 @@ impl Vfs {
         if done.is_err() && !**saved && lone {
             bytes.take(&draft.overlay)?;
             *is_in = false;
-            let announced = self.announce_block(&self.state(), draft.block);
             draft.forget();
             self.edits.changed();
-            drop(announced);
         } else {
             *locked(&writes.lost) = Arc::clone(&draft.lost);
         }
@@ -229,7 +229,7 @@ impl Vfs {
         _saved: &RwLockWriteGuard<'_, bool>,
     ) -> Result<Saved<'_>> {
         let (mut writer, state) = self.begin_save()?;
-        self.check_current(open.node, target)?;
+        self.check_current(open, target)?;
         let n = target.block;
         let file = ArrayFile::of(&state, open.node)?;
         let path = file.array.path();
@@ -247,12 +247,12 @@ impl Vfs {
             blocks: vec![BlockEdit::Replace { n, stored }],
         };
         let what = format!("array {path} and its block {n} saved");
-        let saved = self.commit(&mut writer, &edit, &what, None, Some(checked))?;
-        let tree = locked(&self.texts).reloaded(text);
-        if let Some(number) = tree {
-            self.tell_tree(number);
-        }
-        drop(self.announce_block(&state, n));
+        let change = BlockChange {
+            block: n,
+            through: None,
+        };
+        let saved = self.commit(&mut writer, &edit, &what, Some(change), None, Some(checked))?;
+        let _ = locked(&self.texts).reloaded(text);
         Ok(saved)
     }
 }

@@ -1,6 +1,6 @@
 //! What can be written when, and what looking costs.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustix::fs::XattrFlags;
 
@@ -34,7 +34,7 @@ fn read(vfs: &Vfs, fh: &Handle) -> Vec<u8> {
 fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
     let (_dir, vfs) = writable(&Sample::new().block(b"abc").block(b"def"));
     assert!(status(&vfs).contains("mount     writable\n"));
-    let open = |node: Node, access| vfs.open(node, access).unwrap().handle;
+    let open = |node: Node, access| vfs.open_now(node, access).unwrap().handle;
     let (tree, block) = (open(Node::TREE, WRITE), open(Node::Block(0), WRITE));
     let text = [&Sample::TREE[..Sample::TREE.len() - 4], b"more: 1\n...\n"].concat();
     vfs.write(&tree, 0, &text, false).unwrap();
@@ -55,7 +55,7 @@ fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
     // also while another thread has the writer
     let writer = vfs.saver.writer().unwrap();
     for refused in [
-        vfs.open(Node::TREE, WRITE).map(drop),
+        vfs.open_now(Node::TREE, WRITE).map(drop),
         vfs.write(&tree, 0, b"x", false).map(drop),
         vfs.write(&block, 0, b"x", false).map(drop),
         vfs.unlink(Node::Root, TREE_NAME.as_ref(), 0),
@@ -96,7 +96,7 @@ fn the_size_of_a_long_text_is_that_which_it_had_when_it_was_made_last() {
     for (blocks, is_long) in [(10, false), (1500, true)] {
         let sample = (0..blocks).fold(Sample::new(), |sample, _| sample.block(b"x"));
         let (_dir, vfs) = writable(&sample);
-        let len = || vfs.getattr(Node::Status).unwrap().size;
+        let len = || vfs.getattr_now(Node::Status).unwrap().size;
         let before = status(&vfs).len() as u64;
         assert_eq!(len(), before);
         let what = "something that takes many words to tell of".to_owned();
@@ -146,7 +146,7 @@ fn a_block_that_is_made_and_opened_for_writing_later_is_saved_at_the_close() {
     vfs.flush(&reads.handle, 0).unwrap();
     vfs.release(&reads.handle);
     assert_eq!(count(), 0);
-    let writes = vfs.open(made.node, WRITE).unwrap().handle;
+    let writes = vfs.open_now(made.node, WRITE).unwrap().handle;
     vfs.flush(&writes, 0).unwrap();
     vfs.release(&writes);
     assert_eq!(count(), 1);
@@ -156,7 +156,7 @@ fn a_block_that_is_made_and_opened_for_writing_later_is_saved_at_the_close() {
 #[test]
 fn a_late_end_of_a_descriptor_does_not_save_what_another_has_not_finished() {
     let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
-    let open = || vfs.open(Node::Block(0), WRITE).unwrap().handle;
+    let open = || vfs.open_now(Node::Block(0), WRITE).unwrap().handle;
     let (first, second) = (open(), open());
     vfs.write(&first, 0, b"A", false).unwrap();
     vfs.flush(&first, 0).unwrap();
@@ -181,7 +181,7 @@ fn a_refused_text_is_not_tried_again_for_a_process_that_inherited_its_descriptor
         pid: std::process::id(),
         ..WRITE
     };
-    let handle = vfs.open(Node::TREE, access).unwrap().handle;
+    let handle = vfs.open_now(Node::TREE, access).unwrap().handle;
     vfs.write(&handle, 0, b"no tree at all\n", false).unwrap();
     vfs.flush(&handle, std::process::id()).unwrap_err();
     assert!(status(&vfs).contains("NOT SAVED"));
@@ -237,7 +237,7 @@ fn written(vfs: &Vfs, text: &[u8]) -> Handle {
         truncate: true,
         ..WRITE
     };
-    let handle = vfs.open(Node::TREE, access).unwrap().handle;
+    let handle = vfs.open_now(Node::TREE, access).unwrap().handle;
     vfs.write(&handle, 0, text, false).unwrap();
     handle
 }
@@ -297,7 +297,7 @@ fn a_text_that_is_replaced_while_it_waits_to_be_saved_is_not_saved() {
 #[test]
 fn a_sync_saves_what_a_map_wrote_through_another_descriptor() {
     let (_dir, vfs) = writable(&Sample::new());
-    let open = || vfs.open(Node::TREE, WRITE).unwrap().handle;
+    let open = || vfs.open_now(Node::TREE, WRITE).unwrap().handle;
     let (first, second) = (open(), open());
     let text = tree_with("more: 1\n");
     vfs.write(&second, 0, &text, true).unwrap();
@@ -350,7 +350,10 @@ fn nothing_is_written_to_a_file_whose_bytes_a_block_has_got() {
         let told = vfs.write(&handle, 3, b"more", false);
         let stale = matches!(told, Err(Error::Library(Library::Stale { .. })));
         assert!(stale, "{told:?}");
-        let open = vfs.open(Node::Block(0), Access::default()).unwrap().handle;
+        let open = vfs
+            .open_now(Node::Block(0), Access::default())
+            .unwrap()
+            .handle;
         assert_eq!(read(&vfs, &open), bytes);
         for handle in [handle, open] {
             vfs.release(&handle);
@@ -413,7 +416,7 @@ fn a_text_that_is_no_longer_that_of_the_file_is_not_said_to_be_saved() {
     let (dir, vfs) = writable(&Sample::new().block(b"abc"));
     let handle = written(&vfs, vfs.state().snapshot.text());
     // while a block is being edited, what another program has made of FILE is not shown
-    let block = vfs.open(Node::Block(0), WRITE).unwrap().handle;
+    let block = vfs.open_now(Node::Block(0), WRITE).unwrap().handle;
     vfs.write(&block, 0, b"A", false).unwrap();
     std::fs::write(dir.path().join("a.asdf"), Sample::new().bytes()).unwrap();
     let refused = vfs.flush(&handle, 0);
@@ -442,7 +445,7 @@ fn nothing_is_lost_by_a_rename_that_is_refused() {
         let names = [".0.bin.tmp", "0.bin"].map(|name| (Node::Blocks, name.as_ref()));
         vfs.rename(names[0], names[1], Rename::Replace, 0)
     };
-    let editor = vfs.open(Node::Block(0), WRITE).unwrap().handle;
+    let editor = vfs.open_now(Node::Block(0), WRITE).unwrap().handle;
     vfs.write(&editor, 0, b"x", false).unwrap();
     rename().unwrap_err();
     assert!(status(&vfs).contains("blocks/0.bin: busy: its block is being edited"));
@@ -453,7 +456,10 @@ fn nothing_is_lost_by_a_rename_that_is_refused() {
     rename().unwrap_err();
     assert!(vfs.losses().unsaved.is_empty());
     drop(elsewhere);
-    let block = vfs.open(Node::Block(0), Access::default()).unwrap().handle;
+    let block = vfs
+        .open_now(Node::Block(0), Access::default())
+        .unwrap()
+        .handle;
     assert_eq!(read(&vfs, &block), b"abc");
     rename().unwrap();
     assert_eq!(read(&vfs, &block), b"123");
@@ -529,34 +535,6 @@ fn a_tree_that_is_made_and_not_opened_shows_the_tree() {
     assert_eq!(shown, saved);
 }
 
-/// A process that had removed the file of an array could not make it anew if another one had looked the name up in between: the kernel
-/// kept the name.
-#[test]
-fn the_kernel_asks_for_an_array_while_its_name_is_free_to_a_process() {
-    let text = "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
-        x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
-    let (_dir, vfs) = writable(&Sample::new().text(text.as_bytes()).block(b"abc"));
-    let name = "x.bin".as_ref();
-    let kept = || {
-        let found = vfs.lookup_by(Node::ARRAYS, name, 2).unwrap();
-        let mut kept = vec![found.valid];
-        let directory = vfs.opendir(Node::ARRAYS).unwrap();
-        let mut add = |_, listed: &OsStr, attr: &Attr| {
-            kept.extend((listed == name).then_some(attr.valid));
-            false
-        };
-        vfs.readdir(&directory, 0, false, &mut add).unwrap();
-        kept
-    };
-    let before = kept();
-    assert!(before.len() == 2 && !before.contains(&Duration::ZERO));
-    vfs.unlink(Node::ARRAYS, name, 1).unwrap();
-    assert_eq!(kept(), [Duration::ZERO; 2]);
-    let made = vfs.create(Node::ARRAYS, name, FileFacts::new(0o644, 0, 0), WRITE);
-    vfs.release(&made.unwrap().1.handle);
-    assert_eq!(kept(), before);
-}
-
 /// A file beside the blocks that ftruncate(2) had made longer or shorter kept its time, so that tools took it for unchanged. One that has
 /// no name any more was said to have one.
 #[test]
@@ -580,7 +558,7 @@ fn a_file_beside_blocks_has_the_time_of_its_last_change_and_the_names_that_it_ha
         assert_eq!(set(aged).unwrap().mtime, old);
         assert!(set(resized(size)).unwrap().mtime > old);
     }
-    assert_eq!(vfs.getattr(attr.node).unwrap().nlink, 1);
+    assert_eq!(vfs.getattr_now(attr.node).unwrap().nlink, 1);
     vfs.unlink(Node::Blocks, name, 0).unwrap();
-    assert_eq!(vfs.getattr(attr.node).unwrap().nlink, 0);
+    assert_eq!(vfs.getattr_now(attr.node).unwrap().nlink, 0);
 }

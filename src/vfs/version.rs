@@ -1,0 +1,149 @@
+//! Which file a name leads to: a file of data whose form or bytes have changed is another file, with another inode number.
+//!
+//! The *version* of a file counts what has made it another one. Two states in which a file has the same version show the same bytes of
+//! it, so the kernel may keep its pages for as long as it likes, and is never told of a change. A change that came through the file
+//! itself leaves its version as it was: the kernel has these bytes already.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::edit::block_of;
+use super::node::Node;
+use super::state::State;
+
+/// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
+pub const VERSIONS: u64 = 1 << 6;
+
+/// What has made other files of those that are shown. No count ever goes down.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Versions {
+    /// Where counting began: no earlier [`Vfs`](super::Vfs) of FILE, from before FILE was changed, has had a greater version.
+    base: u64,
+    /// How often another program has changed FILE.
+    elsewhere: u64,
+    /// How often a save has changed an array of the tree, or taken one away.
+    arrays: u64,
+    /// How often a save has changed the tree.
+    trees: u64,
+    /// How often saves have changed each block, if they have.
+    blocks: Arc<HashMap<usize, u64>>,
+    /// The sum of `blocks`.
+    saves: u64,
+    /// The version of a file through which its block was changed, with what it would be otherwise.
+    own: Arc<HashMap<Node, OwnChange>>,
+}
+
+/// A change of a block that came through one file.
+#[derive(Debug, Clone, Copy)]
+struct OwnChange {
+    /// The version that the change would have given to the file.
+    counted: u64,
+    /// The version that the file keeps.
+    kept: u64,
+}
+
+impl Versions {
+    /// Those of a state that follows none with a greater version than `base`.
+    pub(super) fn behind(base: u64) -> Self {
+        Self {
+            base,
+            ..Self::default()
+        }
+    }
+
+    /// Those of the next [`Vfs`](super::Vfs) of FILE, if FILE stays as it is. If anything has changed here, all files are others then: what
+    /// stands under `arrays/` may be numbered otherwise.
+    pub(super) fn next(&self) -> Self {
+        let counts = [self.elsewhere, self.trees, self.saves].into_iter();
+        let top = counts.fold(self.base, u64::saturating_add);
+        Self::behind(if top == self.base {
+            top
+        } else {
+            top.saturating_add(1)
+        })
+    }
+
+    /// The version with which counting began.
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Another program has changed FILE.
+    pub(super) fn changed_elsewhere(&mut self) {
+        self.elsewhere = self.elsewhere.saturating_add(1);
+    }
+
+    /// The tree is another one, with the same arrays or not.
+    pub(super) fn changed_tree(&mut self, same_arrays: bool) {
+        self.trees = self.trees.saturating_add(1);
+        self.arrays = self.arrays.saturating_add((!same_arrays).into());
+    }
+
+    /// A block has other bytes.
+    fn changed_block(&mut self, block: usize) {
+        let count = Arc::make_mut(&mut self.blocks).entry(block).or_insert(0);
+        *count = count.saturating_add(1);
+        self.saves = self.saves.saturating_add(1);
+    }
+
+    fn of_block(&self, block: usize) -> u64 {
+        self.blocks.get(&block).copied().unwrap_or(0)
+    }
+
+    /// The version of a file, by what is counted; `block`: the one that it shows, if it shows one.
+    fn counted(&self, file: Node, block: Option<usize>) -> u64 {
+        let of_block = block.map_or(0, |block| self.of_block(block));
+        let counts = match file {
+            // always the same directories, and texts of which the kernel keeps no pages
+            Node::Root | Node::Blocks | Node::Info | Node::Hdus => return 0,
+            Node::ArrayDir(0) | Node::ViewDir(_, 0) => return 0,
+            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
+                return 0;
+            }
+            Node::Block(_) => [self.elsewhere, of_block, 0],
+            Node::Array(..) => [self.elsewhere, of_block, self.arrays],
+            // these show several arrays, and more of the tree
+            Node::View(..) | Node::StatsTsv => [self.elsewhere, self.saves, self.trees],
+            Node::HduHeader(_) | Node::HduBin(_) => [self.elsewhere, 0, 0],
+            _ => [0, 0, 0],
+        };
+        counts.into_iter().fold(self.base, u64::saturating_add)
+    }
+
+    /// The version that a file has when counting begins.
+    pub(super) fn first(&self, file: Node) -> u64 {
+        Self::behind(self.base).counted(file, None)
+    }
+}
+
+impl State {
+    /// The version of a file.
+    pub(super) fn version(&self, file: Node) -> u64 {
+        if self.is_growing(file) {
+            return self.versions.first(file);
+        }
+        let counted = self.versions.counted(file, block_of(self, file));
+        let own = self.versions.own.get(&file);
+        own.filter(|own| own.counted == counted)
+            .map_or(counted, |own| own.kept)
+    }
+
+    /// Whether a file may grow at any time: then it is one file at all lengths, and the kernel keeps no pages of it.
+    pub(super) fn is_growing(&self, file: Node) -> bool {
+        let last = self.snapshot.layout().blocks.last();
+        last.is_some_and(|last| last.streamed())
+            && block_of(self, file).and_then(|block| block.checked_add(1))
+                == Some(self.snapshot.layout().blocks.len())
+    }
+
+    /// Notes that a block has other bytes than in the state before, and through which file they came, if through one.
+    pub(super) fn note_changed(&mut self, block: usize, through: Option<Node>) {
+        let kept = through.map(|file| (file, self.version(file)));
+        self.versions.changed_block(block);
+        if let Some((file, kept)) = kept {
+            let counted = self.versions.counted(file, Some(block));
+            let own = Arc::make_mut(&mut self.versions.own);
+            own.insert(file, OwnChange { counted, kept });
+        }
+    }
+}
