@@ -154,13 +154,16 @@ impl Many {
         let last = before.as_ref().map_or(0, |past| past.last);
         let is_other = |past: &Past| !stat.is_untouched_since(&past.stat);
         let has_changed = before.as_ref().is_some_and(is_other);
+        let tree = before.as_ref().map(|past| past.tree.changed());
         let past = before.filter(|_| !has_changed).unwrap_or(Past {
             stat,
             base: last,
             last,
+            tree: tree.unwrap_or_default(),
             closed: None,
             listed: HashSet::new(),
         });
+        vfs.begin_as(item.number(), past.tree);
         if let Some(closed) = &past.closed {
             vfs.take_names(closed);
         }
@@ -484,7 +487,7 @@ impl Many {
         if inode.node != Node::Root {
             match self.open_member(inode.item) {
                 Some(vfs) => path.push(vfs.path_of(inode.node)),
-                None if inode.node == Node::TREE => path.push(ClosedFile::TREE_NAME),
+                None if matches!(inode.node, Node::Tree(_)) => path.push(ClosedFile::TREE_NAME),
                 None => path.push(format!("{:?}", inode.node)),
             }
         }
@@ -508,6 +511,7 @@ pub(super) fn unknown(node: Node) -> Attr {
         ctime: SystemTime::UNIX_EPOCH,
         file_epoch: 0,
         valid: Duration::ZERO,
+        entry_valid: Duration::ZERO,
     }
 }
 

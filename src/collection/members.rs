@@ -9,7 +9,7 @@ use super::closed::ClosedTree;
 use super::item::{Inode, Item};
 use crate::error::Error as Library;
 use crate::source::{Stat, len_u64};
-use crate::vfs::{ClosedFile, Losses, Node, Remains, Result, Vfs, locked};
+use crate::vfs::{ClosedFile, Losses, Node, Remains, Result, TreeMark, Vfs, locked};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
 const MAX_TREES: u64 = 48 << 20;
@@ -60,6 +60,8 @@ pub(super) struct Past {
     pub(super) base: u32,
     /// The last number that any of its names ever had.
     pub(super) last: u32,
+    /// What its `tree.yaml` begins with when it is opened next.
+    pub(super) tree: TreeMark,
     /// What it showed when it was closed last, if a file with these attributes shows just that.
     pub(super) closed: Option<Arc<ClosedFile>>,
     /// The directories that the kernel has listed since then, and whose listings it keeps.
@@ -159,6 +161,7 @@ impl MemberTable {
         let entry = self.open.get(&item).filter(|entry| entry.is_idle())?;
         if let (Some(vfs), Some(past)) = (entry.vfs(), self.past.get_mut(&item)) {
             past.last = past.last.max(vfs.last_number());
+            past.tree = vfs.tree_mark();
             let before = past.closed.take();
             past.listed.clear();
             self.names_weight = self.names_weight.saturating_sub(weight(before.as_deref()));
@@ -166,6 +169,7 @@ impl MemberTable {
             // the kernel has been told what a save or another program has made of FILE meanwhile
             if let Some(stat) = vfs.numbered_stat() {
                 closed = vfs.closed(before.as_deref());
+                past.tree = closed.as_ref().map_or(past.tree, |closed| closed.tree);
                 past.stat = stat;
             }
             let more = self.names_weight.saturating_add(weight(closed.as_ref()));

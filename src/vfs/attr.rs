@@ -10,9 +10,9 @@ use rustix::fs::StatVfs;
 use crate::asdf::check::Validate;
 use crate::asdf::picture::Style;
 use crate::error::Error as Library;
-use crate::source::{Loan, PooledBuf, ScratchRoom, Stat, len_u64};
+use crate::source::{Loan, PooledBuf, Stat, len_u64};
 
-use super::{Handle, Node, Reading, Result, kind, owner};
+use super::{Handle, Node, Reading, Result, Scratch, kind, owner};
 
 /// How long the kernel may keep most names and attributes.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -51,9 +51,10 @@ pub struct Attr {
     pub ctime: SystemTime,
     /// For a FILE on a server: the state of FILE that this file is of, 0 at first. Otherwise 0.
     pub file_epoch: u64,
-    /// How long the kernel may keep this, and the name that led to it, without asking. If a save or another program changes a file, the
-    /// kernel is told.
+    /// How long the kernel may keep this without asking. If a save or another program changes a block or array, the kernel is told.
     pub valid: Duration,
+    /// How long it may keep the name that led to it, and no longer than this.
+    pub entry_valid: Duration,
 }
 
 impl Attr {
@@ -87,6 +88,7 @@ impl Attr {
             ctime: file.changed(),
             file_epoch: 0,
             valid: VALID,
+            entry_valid: VALID,
         }
     }
 }
@@ -219,8 +221,8 @@ pub struct VfsOptions {
     pub umask: u32,
     /// Whether users other than the one who mounts reach the mount.
     pub allow_other: bool,
-    /// The room for bytes that are not in FILE, shared by all files of the mount.
-    pub scratch: Arc<ScratchRoom>,
+    /// The files that are not in FILE, of all members of the mount.
+    pub scratch: Arc<Scratch>,
     /// How a tree is checked before it is saved.
     pub validate: Validate,
     /// The options of the command line, for people: empty, or with `, ` in front.
@@ -242,7 +244,7 @@ impl Default for VfsOptions {
             gid: None,
             umask: 0,
             allow_other: false,
-            scratch: ScratchRoom::new(u64::MAX, &std::env::temp_dir()),
+            scratch: Scratch::new(u64::MAX, &std::env::temp_dir()),
             validate: Validate::default(),
             given: String::new(),
             fits: false,
@@ -318,7 +320,7 @@ pub(super) fn permissions(file: &Stat, options: &VfsOptions) -> u16 {
     u16::try_from(bits & 0o666 & !options.umask).unwrap_or(0)
 }
 
-/// Owner, mode and times of a file in the root, or beside those of blocks and arrays.
+/// Owner, mode and times of a scratch file.
 #[derive(Debug, Clone)]
 pub struct FileFacts {
     /// Permission bits.
@@ -354,7 +356,7 @@ impl FileFacts {
         }
     }
 
-    /// The attributes of a file of `size` bytes with one name.
+    /// The attributes of a file of `size` bytes with one name, which the kernel does not keep.
     pub(super) fn attr(&self, node: Node, size: u64) -> Attr {
         Attr {
             node,
@@ -368,6 +370,8 @@ impl FileFacts {
             ctime: self.mtime,
             file_epoch: 0,
             valid: VALID,
+            // the name may lead to another file at any time
+            entry_valid: Duration::ZERO,
         }
     }
 

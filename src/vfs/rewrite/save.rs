@@ -248,10 +248,7 @@ impl Vfs {
         };
         let what = format!("array {path} and its block {n} saved");
         let saved = self.commit(&mut writer, &edit, &what, None, Some(checked))?;
-        let tree = locked(&self.texts).reloaded(text);
-        if let Some(number) = tree {
-            self.tell_tree(number);
-        }
+        self.tree.reloaded(text);
         drop(self.announce_block(&state, n));
         Ok(saved)
     }
