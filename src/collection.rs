@@ -243,18 +243,18 @@ impl Collection {
         self.many_files().filter(|_| inode.node == Node::Root)
     }
 
-    /// The item and the attributes of a name in a directory, as `thread` finds it.
+    /// The item and the attributes of a name in a directory.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
-    pub fn lookup(&self, parent: Inode, name: &OsStr, thread: u32) -> Result<(Item, Attr)> {
+    pub fn lookup(&self, parent: Inode, name: &OsStr) -> Result<(Item, Attr)> {
         let Inode { item, node, .. } = parent;
         let many = self.many_files();
         if let Some(found) = many.and_then(|many| many.lookup_closed(parent, name)) {
             return Ok((item, found?));
         }
         match self.part(item)? {
-            Resolved::Member(vfs) => Ok((item, vfs.lookup_by(node, name, thread)?)),
+            Resolved::Member(vfs) => Ok((item, vfs.lookup(node, name)?)),
             part => many.ok_or(Error::NotFound)?.lookup(&part, parent, name),
         }
     }

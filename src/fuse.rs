@@ -112,11 +112,11 @@ impl Filesystem for Shim {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (name, pid) = (name.to_owned(), req.pid());
+        let name = name.to_owned();
         self.serve(req, (reply, ReplyEntry::error), move |shim, reply| {
             let asked = shim.asked(Call::Lookup, parent).named(&name);
             let found = check_name(&name).and_then(|()| inode(parent));
-            let found = found.and_then(|parent| shim.files.lookup(parent, &name, pid));
+            let found = found.and_then(|parent| shim.files.lookup(parent, &name));
             let found = asked.done(found);
             reply.send(|reply| entry(reply, found));
         });
@@ -213,9 +213,9 @@ impl Filesystem for Shim {
         entry(reply, asked.done(done));
     }
 
-    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let asked = self.asked(Call::Unlink, parent).named(name);
-        let (_, done) = self.on(parent, |vfs, dir| vfs.unlink(dir.node, name, req.pid()));
+        let (_, done) = self.on(parent, |vfs, dir| vfs.unlink(dir.node, name));
         empty(reply, asked.done(done));
     }
 
@@ -440,8 +440,7 @@ impl Filesystem for Shim {
                     shim.files
                         .readdir(&handle, offset, &mut |next, name, item, attr| {
                             let attributes = file_attr(item, attr);
-                            let (ino, valid) =
-                                (attributes.ino, attr.entry_valid.min(attr.attr_valid));
+                            let (ino, valid) = (attributes.ino, reply::kept(attr));
                             let generation = generation(attr);
                             let is_full = reply.add(|reply| {
                                 reply.add(ino, next, name, &valid, &attributes, generation)
@@ -540,7 +539,13 @@ impl Filesystem for Shim {
                 let flags = open_flags(&opened, false);
                 let fh = self.handles.insert(opened.handle);
                 let attributes = file_attr(item, &attr);
-                reply.created(&attr.entry_valid, &attributes, generation(&attr), fh, flags);
+                reply.created(
+                    &reply::kept(&attr),
+                    &attributes,
+                    generation(&attr),
+                    fh,
+                    flags,
+                );
             }
             Err(errno) => reply.error(errno),
         }

@@ -8,8 +8,8 @@
 //! and the table of handles. The parts of a `Vfs` are
 //!
 //! - `State`: what is shown, a snapshot and the names that it gives;
-//! - `Texts`: the files of the root;
-//! - `BlockEdits`: the blocks that are being edited; `Beside`: files that tools make beside them;
+//! - [`Scratch`]: the files that are not in FILE, of all members of the mount; `TreeFile`: which of them is `tree.yaml`;
+//! - `BlockEdits`: the blocks that are being edited;
 //! - `Saver`: FILE, what writes it, and whether it can be written;
 //! - [`Kernel`]: what the kernel is to be told.
 //!
@@ -26,7 +26,7 @@
 //! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |
 //! | Is what a handle writes to what it was when it was opened? | each change through a handle of a block or array: `Vfs::change` |
-//! | Is a text made of the text that FILE has? | the save of it: `Texts::to_replace` |
+//! | Is a text made of the text that FILE has? | the save of it: `TreeFile::to_replace` |
 //! | Has what a handle reads the form that it had when it was opened? | each read after a change: `Vfs::source_of` |
 //! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `BlockEdits::generation` |
 //! | Does the kernel know what is shown? | opens and attributes: `Kernel::is_stale`, `Kernel::before` |
@@ -62,14 +62,14 @@
 //! | `BlockEdits::by_block` | the drafts and how many handles write to each block; lookups of blocks and arrays take it, and reads after a change, so it is held for moments, but for the reading of a FILE that another program has changed |
 //! | `BlockEdits::rewriting` | for each array's file that handles have open: what is written of it anew |
 //! | `Views::fits` and `Views::previews`, then `State::catalogue` | the files of a view, and the names under `arrays/`; made from the tree |
-//! | `Vfs::texts` | names and files of the root, the drafts of their handles, the text that was refused last |
+//! | `TreeFile::inner` | which file is `tree.yaml`, FILE's text, and the text that was refused last |
 //! | `State::numbers` | the names under `arrays/` and their numbers |
 //! | `Lasting` and `OnceLock` in a [`Snapshot`] | the tree, its arrays, and the blocks that have been opened; to make them, FILE is read |
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
 //! | `BlockDraft::written` | through which files a draft was written, why it was refused, and which handles learn of its loss |
-//! | `Vfs::beside` | files that tools make beside those of blocks and arrays, and names that are free to a process |
-//! | `BesideFile::taken` | read: the bytes of the file change; write: whether a block or array gets them |
-//! | `BesideFile::facts`, `Writes::lost`, `State::info_lens`, `Overlay`, `Spool`, `OtherFiles`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text) and `Snapshot::external_blocks` (in `asdf`), `BlockEdits::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
+//! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
+//! | `Writes::lost`, `State::info_lens`, `Overlay`, `Spool`, `OtherFiles`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text) and `Snapshot::external_blocks` (in `asdf`), `BlockEdits::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //! | `fuse`'s `Turns` | how many requests wait for maps; its condition variable waits 5 s at most, before the request takes any other lock |
 //! | `Kernel::under_way` | what the kernel has not been told yet, the directories that it holds locked for requests, and for which of them `invalidate` waits; its condition variable waits 200 ms at most, in the thread `answers` one second |
 //!
@@ -95,7 +95,6 @@
 //!   [`codec`](crate::codec).
 
 mod attr;
-mod beside;
 mod block_edits;
 mod block_names;
 mod catalogue;
@@ -121,13 +120,13 @@ mod rename;
 mod rewrite;
 mod saved;
 mod saver;
+mod scratch;
 mod stat;
 mod state;
 #[cfg(test)]
 mod testing;
-mod texts;
+mod tree_file;
 mod unsaved;
-mod vacancy;
 mod version;
 mod views;
 mod write;
@@ -135,7 +134,7 @@ mod xattr;
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
@@ -155,20 +154,22 @@ pub use mounts::Mounted;
 pub use node::Node;
 pub use process::{ignores, is_being_killed, pid_namespace};
 pub use saver::Reading;
+pub use scratch::Scratch;
 pub use stat::kind;
+pub use tree_file::TreeMark;
 pub use unsaved::Losses;
 pub use version::VERSIONS;
 pub use views::View;
 pub use xattr::shortened;
 
-use beside::{Beside, BesideFile};
 use block_edits::BlockEdits;
 use block_names::{block_name, block_number};
 use edit::DataHandle;
 use process::process_of;
 use saver::Saver;
+use scratch::ScratchFile;
 use state::{Earlier, Names, State};
-use texts::{TREE_NAME, TextHandle, Texts};
+use tree_file::{TREE_NAME, TreeFile};
 use views::Views;
 
 /// Result of a file system operation.
@@ -187,11 +188,9 @@ enum Open {
     Data(DataHandle),
     /// Bytes that do not change: a text under `info/`, as it was when it was opened.
     Fixed(Arc<dyn Source>),
-    /// A file of the root.
-    Text(TextHandle),
-    /// A file beside those of blocks or arrays.
-    Beside(Arc<BesideFile>),
-    /// A directory, with the files beside those of blocks or arrays, which are listed first.
+    /// A file that is not in FILE, or `tree.yaml`; whether it is open to be written to.
+    Scratch(Arc<ScratchFile>, bool),
+    /// A directory, with its scratch files, which are listed first.
     Directory(Node, Vec<OsString>, Names),
 }
 
@@ -201,11 +200,10 @@ pub struct Vfs {
     state: RwLock<Arc<State>>,
     /// What was shown before.
     earlier: Earlier,
-    texts: Mutex<Texts>,
-    /// Signalled when a handle of a file of the root has been closed.
-    text_closed: Condvar,
+    tree: TreeFile,
     edits: BlockEdits,
-    beside: Mutex<Beside>,
+    /// Which member of the mount this is.
+    member: u32,
     saver: Saver,
     /// Called with the reason each time a text is refused.
     on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
@@ -239,17 +237,16 @@ impl Vfs {
         let mut state = State::new(Arc::new(snapshot), stat);
         state.views = Views::new(options.style);
         let facts = FileFacts::of(&state.stat, &options);
-        let room = Arc::clone(&options.scratch);
-        let texts = Texts::new(Arc::clone(state.snapshot.text()), facts, room);
-        let scratch = Arc::clone(&options.scratch);
+        let text = Arc::clone(state.snapshot.text());
+        let tree = TreeFile::new(text, facts, options.scratch.tree_room());
+        let edits = BlockEdits::new(Arc::clone(options.scratch.room()));
         Self {
             options,
             state: RwLock::new(Arc::new(state)),
             earlier: Earlier::default(),
-            texts: Mutex::new(texts),
-            text_closed: Condvar::new(),
-            beside: Mutex::new(Beside::new(&scratch)),
-            edits: BlockEdits::new(scratch),
+            tree,
+            edits,
+            member: 0,
             saver: Saver::new(path, writing),
             on_refusal: OnceLock::new(),
             unlock: OnceLock::new(),
@@ -309,6 +306,9 @@ impl Vfs {
     pub fn lookup(&self, directory: Node, name: &OsStr) -> Result<Attr> {
         // each open of a file begins with this, and shows what another program has done before
         self.look(self.is_read_only());
+        if self.is_hidden(directory, name) {
+            return Err(Error::NotFound);
+        }
         let state = self.state();
         let found = self.find(&state, directory, name)?;
         self.attr(&state, found)
@@ -321,19 +321,19 @@ impl Vfs {
                 .into_iter()
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1)
-                .or_else(|| locked(&self.texts).lookup(name).map(Node::Text)),
+                .or_else(|| self.file_in_root(name).map(|file| file.node)),
             Node::Info => info_files(&self.options)
                 .into_iter()
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1),
             Node::Blocks => block_number(name)
                 .map(Node::Block)
-                .or_else(|| locked(&self.beside).lookup(directory, name)),
+                .or_else(|| self.file_beside(directory, name)),
             Node::Hdus => hdus::lookup(&state.snapshot, name),
             Node::ArrayDir(number) => state
                 .catalogue()
                 .lookup(number, name)
-                .or_else(|| locked(&self.beside).lookup(directory, name)),
+                .or_else(|| self.file_beside(directory, name)),
             Node::ViewDir(view, number) => state.find_in_view(view, number, name),
             _ => return Err(Error::NotDirectory),
         };
@@ -357,7 +357,7 @@ impl Vfs {
     pub fn readlink(&self, node: Node) -> Result<Vec<u8>> {
         match node {
             Node::ArrayLink(number) => self.state().link(number),
-            Node::Text(number) => Ok(locked(&self.texts).link_target(number)?.to_vec()),
+            Node::Scratch(_) => self.file_of(node)?.target(),
             _ => Err(Error::Invalid("not a symlink")),
         }
     }
@@ -377,12 +377,12 @@ impl Vfs {
         Ok(opened)
     }
 
-    /// Opens `tree.yaml` to be read, without a look at FILE.
+    /// Opens a file to be read as it is now, without a look at FILE.
     ///
     /// # Errors
     /// As [`Vfs::open`].
-    pub fn open_tree(&self) -> Result<Opened> {
-        self.open_node(&self.state(), Node::TREE, Access::default())
+    pub fn open_tree(&self, tree: Node) -> Result<Opened> {
+        self.open_node(&self.state(), tree, Access::default())
     }
 
     /// Opens a file of a state.
@@ -396,13 +396,10 @@ impl Vfs {
         }
         let (mut keep_cache, mut direct) = (false, false);
         let open = match node {
-            Node::Text(number) => Open::Text(locked(&self.texts).open(number, access)?),
-            Node::Beside(number) => {
-                let file = locked(&self.beside).file(number)?;
-                if access.truncate {
-                    file.resize(0)?;
-                }
-                Open::Beside(file)
+            Node::Tree(_) | Node::Scratch(_) => {
+                let file = self.file_of(node)?;
+                file.open(access, self.tree.epoch())?;
+                Open::Scratch(file, access.write)
             }
             Node::Block(_)
             | Node::Array(..)
@@ -465,17 +462,12 @@ impl Vfs {
                 Library::corrupt(Place::File, error.to_string())
             })?;
         }
-        let text = match open {
-            Open::Text(text) => Some(locked(&self.texts).view(*text)?),
-            _ => None,
-        };
         let reading = self.saver.reading();
-        let source = match (open, text) {
-            (_, Some(text)) => Arc::new(Memory::shared(text)),
-            (Open::Data(open), _) => self.current_source(open, &reading)?,
-            (Open::Fixed(source), _) => Arc::clone(source),
-            (Open::Beside(file), _) => file.bytes.clone(),
-            _ => return Err(Error::IsDirectory),
+        let source = match open {
+            Open::Scratch(file, _) => file.source(),
+            Open::Data(open) => self.current_source(open, &reading)?,
+            Open::Fixed(source) => Arc::clone(source),
+            Open::Directory(..) => return Err(Error::IsDirectory),
         };
         let there = source.len().saturating_sub(offset);
         let len = usize::try_from(there.min(u64::from(len))).unwrap_or(usize::MAX);

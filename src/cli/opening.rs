@@ -18,8 +18,8 @@ use crate::codec::Cache;
 use crate::collection::{Opener, Unopened, is_lack};
 use crate::error::{Error, Place, lock};
 use crate::save::{self, FilePath, NotOpened, ReadOnly, Recovery, SaveOptions, Writer};
-use crate::source::{FileSource, ScratchRoom, Source, Stat};
-use crate::vfs::{self, Mounted, Vfs};
+use crate::source::{FileSource, Source, Stat};
+use crate::vfs::{self, Mounted, Scratch, Vfs};
 
 /// A FILE that is to be opened, and how.
 struct Opening<'a> {
@@ -147,7 +147,7 @@ fn reading(
 /// What the user has asked a mount to show. Bytes that are not in FILE lie in temporary files in `folder`, if files can be made there.
 pub(super) fn shown(options: &Options, folder: &Path) -> vfs::VfsOptions {
     vfs::VfsOptions {
-        scratch: ScratchRoom::new(options.shown.scratch.limit(), folder),
+        scratch: Scratch::new(options.shown.scratch.room().limit(), folder),
         allow_other: options.allow_other,
         ..options.shown.clone()
     }

@@ -15,8 +15,7 @@ use crate::asdf::check::Validate;
 use crate::asdf::picture::{Curve, GreyLimits, SIZES};
 use crate::collection::Match;
 use crate::save::{Pad, SaveOptions};
-use crate::source::ScratchRoom;
-use crate::vfs::{Show, VfsOptions};
+use crate::vfs::{Scratch, Show, VfsOptions};
 use table::{MountOption, OPTIONS};
 
 /// The most memory that decoded data take by default, in bytes.
@@ -232,7 +231,7 @@ impl Options {
             ("index-cache", Some("off")) => self.index_cache = None,
             ("index-cache", Some(text)) => self.index_cache = Some(whole_path(text)?),
             ("scratch", Some(text)) => {
-                self.shown.scratch = ScratchRoom::new(size(text)?, &std::env::temp_dir());
+                self.shown.scratch = Scratch::new(size(text)?, &std::env::temp_dir());
             }
             ("max-copy", Some(text)) => self.saving.max_copy = size(text)?,
             ("max-check", Some(text)) => self.max_check = size(text)?,

@@ -25,6 +25,8 @@ pub struct ClosedTree {
     pub(super) item: Item,
     /// FILE's attributes when it was opened.
     pub(super) stat: Stat,
+    /// What the kernel knows it by.
+    node: Node,
     /// The hash of the text that it had then, see [`ClosedFile::text_hash`].
     text_hash: u64,
     /// The member and its handle, once the member is open. `None` in it if there can't be a handle: this was closed, or FILE has another
@@ -42,7 +44,7 @@ impl ClosedTree {
     /// Opens it in its member, which has just been opened; but not if FILE has another text, as the kernel may have pages of the old one.
     pub(super) fn open_in(&self, vfs: &Arc<Vfs>) {
         let is_same = vfs.text_hash() == Some(self.text_hash);
-        let open = || vfs.open_tree().ok();
+        let open = || vfs.open_tree(self.node).ok();
         let opened = is_same.then(open).flatten();
         let opened = opened.map(|opened| (Arc::clone(vfs), opened.handle));
         if let Err(Some((vfs, handle))) = self.opened.set(opened) {
@@ -85,13 +87,17 @@ impl Many {
 
     /// Opens `tree.yaml` of a closed member to be read.
     pub(super) fn open_closed(&self, inode: Inode, access: Access) -> Option<Opened<Handle>> {
-        if inode.node != Node::TREE || !access.only_reads() {
+        if !access.only_reads() {
             return None;
         }
         let item = inode.item;
         let (closed, stat) = self.closed(item)?;
+        if inode.node != closed.tree.node() {
+            return None;
+        }
         let tree = Arc::new(ClosedTree {
             item,
+            node: inode.node,
             stat,
             text_hash: closed.text_hash,
             opened: OnceLock::new(),

@@ -146,13 +146,16 @@ impl Many {
         let stat = vfs.stat();
         let before = self.members.past(item);
         let last = before.as_ref().map_or(0, |past| past.version);
+        let tree = before.as_ref().map(|past| past.tree.changed());
         let is_same = |past: &Past| stat.is_untouched_since(&past.stat);
         let past = before.filter(is_same).unwrap_or(Past {
             stat,
             version: last.saturating_add(1),
+            tree: tree.unwrap_or_default(),
             closed: None,
             listed: HashSet::new(),
         });
+        vfs.begin_as(item.number(), past.tree);
         if let Some(closed) = &past.closed {
             vfs.take_names(closed);
         }
@@ -473,7 +476,7 @@ impl Many {
         if inode.node != Node::Root {
             match self.open_member(inode.item) {
                 Some(vfs) => path.push(vfs.path_of(inode.node)),
-                None if inode.node == Node::TREE => path.push(ClosedFile::TREE_NAME),
+                None if matches!(inode.node, Node::Tree(_)) => path.push(ClosedFile::TREE_NAME),
                 None => path.push(format!("{:?}", inode.node)),
             }
         }

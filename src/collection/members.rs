@@ -9,7 +9,7 @@ use super::closed::ClosedTree;
 use super::item::{Inode, Item};
 use crate::error::Error as Library;
 use crate::source::{Stat, len_u64};
-use crate::vfs::{ClosedFile, Losses, Node, Remains, Result, Vfs, locked};
+use crate::vfs::{ClosedFile, Losses, Node, Remains, Result, TreeMark, Vfs, locked};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
 const MAX_TREES: u64 = 48 << 20;
@@ -58,6 +58,8 @@ pub(super) struct Past {
     pub(super) stat: Stat,
     /// The version with which its files are counted on, if FILE is as it was.
     pub(super) version: u64,
+    /// What its `tree.yaml` begins with when it is opened next.
+    pub(super) tree: TreeMark,
     /// What it showed when it was closed last, if a file with these attributes shows just that.
     pub(super) closed: Option<Arc<ClosedFile>>,
     /// The directories that the kernel has listed since then, and whose listings it keeps.
@@ -157,12 +159,14 @@ impl MemberTable {
         let entry = self.open.get(&item).filter(|entry| entry.is_idle())?;
         if let (Some(vfs), Some(past)) = (entry.vfs(), self.past.get_mut(&item)) {
             past.version = vfs.next_version();
+            past.tree = vfs.tree_mark();
             let before = past.closed.take();
             past.listed.clear();
             self.names_weight = self.names_weight.saturating_sub(weight(before.as_deref()));
             let mut closed = None;
             if let Some(stat) = vfs.timed_stat() {
                 closed = vfs.closed(before.as_deref());
+                past.tree = closed.as_ref().map_or(past.tree, |closed| closed.tree);
                 past.stat = stat;
             }
             let more = self.names_weight.saturating_add(weight(closed.as_ref()));

@@ -16,9 +16,9 @@ use crate::vfs::{self, ClosedFile, Error, Node, Result, Text};
 /// The directory with what there is to say of the collection.
 pub const NAME: &str = ".asdf-mount";
 /// The status of the collection.
-const STATUS: Node = Node::Text(0);
+const STATUS: Node = Node::Tree(0);
 /// The table of its files.
-const FILES: Node = Node::Text(1);
+const FILES: Node = Node::Tree(1);
 /// What is in that directory.
 const REPORT: [(&str, Node); 2] = [("status", STATUS), ("files.tsv", FILES)];
 /// What is in a member that can't be read, and in its `info/`.
@@ -179,7 +179,7 @@ impl Many {
             "memory",
             &format_args!("{used} of {budget} bytes for decoded data"),
         );
-        let scratch = &self.options.scratch;
+        let scratch = self.options.scratch.room();
         if scratch.used() > 0 {
             let (used, limit) = (scratch.used(), scratch.limit());
             line(

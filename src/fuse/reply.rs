@@ -1,5 +1,7 @@
 //! Sends the replies to requests.
 
+use std::time::Duration;
+
 use fuser::{Errno, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyXattr};
 use rustix::fs::StatVfs;
 
@@ -19,14 +21,17 @@ pub(super) fn attr(reply: ReplyAttr, found: Result<(Item, Attr), Errno>) {
     }
 }
 
+/// How long the kernel may keep a name that it is told with attributes.
+pub(super) fn kept(attr: &Attr) -> Duration {
+    attr.entry_valid.min(attr.attr_valid)
+}
+
 pub(super) fn entry(reply: ReplyEntry, found: Result<(Item, Attr), Errno>) {
     match found {
-        Ok((item, attr)) => reply.entry_with_ttls(
-            &attr.attr_valid,
-            &attr.entry_valid,
-            &file_attr(item, &attr),
-            generation(&attr),
-        ),
+        Ok((item, attr)) => {
+            let (attributes, generation) = (file_attr(item, &attr), generation(&attr));
+            reply.entry_with_ttls(&attr.attr_valid, &kept(&attr), &attributes, generation);
+        }
         Err(errno) => reply.error(errno),
     }
 }

@@ -9,9 +9,9 @@ use rustix::fs::StatVfs;
 use crate::asdf::check::Validate;
 use crate::asdf::picture::Style;
 use crate::error::Error as Library;
-use crate::source::{Loan, PooledBuf, ScratchRoom, Stat, len_u64};
+use crate::source::{Loan, PooledBuf, Stat, len_u64};
 
-use super::{Handle, Node, Reading, Result, kind, owner};
+use super::{Handle, Node, Reading, Result, Scratch, kind, owner};
 
 /// How long the kernel may keep attributes, and names that never change.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -212,8 +212,8 @@ pub struct VfsOptions {
     pub umask: u32,
     /// Whether users other than the one who mounts reach the mount.
     pub allow_other: bool,
-    /// The room for bytes that are not in FILE, shared by all files of the mount.
-    pub scratch: Arc<ScratchRoom>,
+    /// The files that are not in FILE, of all members of the mount.
+    pub scratch: Arc<Scratch>,
     /// How a tree is checked before it is saved.
     pub validate: Validate,
     /// The options of the command line, for people: empty, or with `, ` in front.
@@ -235,7 +235,7 @@ impl Default for VfsOptions {
             gid: None,
             umask: 0,
             allow_other: false,
-            scratch: ScratchRoom::new(u64::MAX, &std::env::temp_dir()),
+            scratch: Scratch::new(u64::MAX, &std::env::temp_dir()),
             validate: Validate::default(),
             given: String::new(),
             fits: false,
@@ -311,7 +311,7 @@ pub(super) fn permissions(file: &Stat, options: &VfsOptions) -> u16 {
     u16::try_from(bits & 0o666 & !options.umask).unwrap_or(0)
 }
 
-/// Owner, mode and times of a file in the root, or beside those of blocks and arrays.
+/// Owner, mode and times of a scratch file.
 #[derive(Debug, Clone)]
 pub struct FileFacts {
     /// Permission bits.
@@ -347,7 +347,7 @@ impl FileFacts {
         }
     }
 
-    /// The attributes of a file of `size` bytes with one name.
+    /// The attributes of a file of `size` bytes with one name, which the kernel does not keep.
     pub(super) fn attr(&self, node: Node, size: u64) -> Attr {
         Attr {
             node,
@@ -361,6 +361,7 @@ impl FileFacts {
             ctime: self.mtime,
             version: 0,
             attr_valid: VALID,
+            // the name may lead to another file at any time
             entry_valid: Duration::ZERO,
         }
     }

@@ -143,7 +143,7 @@ mod tests {
         let name = "1.bin".as_ref();
         let made = vfs.create(Node::Blocks, name, FileFacts::new(0o600, 0, 0), write);
         let handle = made.unwrap().1.handle;
-        let remove = || vfs.unlink(Node::Blocks, name, 0);
+        let remove = || vfs.unlink(Node::Blocks, name);
         assert!(matches!(remove(), Err(Error::Busy(_))));
         vfs.flush(&handle, 0).unwrap();
         vfs.release(&handle);

@@ -263,15 +263,6 @@ impl Catalogue {
         Some(parts.join("/") + suffix)
     }
 
-    /// The directory at a path, as [`Catalogue::path`] has it.
-    pub(super) fn directory(&self, path: &str) -> Option<Node> {
-        let mut names = path.split('/').skip(1);
-        names.try_fold(Node::ARRAYS, |directory, name| {
-            let found = self.lookup(number(directory)?, name.as_ref())?;
-            matches!(found, Node::ArrayDir(_)).then_some(found)
-        })
-    }
-
     /// Entry `at` of these: its number, its name without the ending of files, and its kind.
     pub(super) fn entry(
         &self,

@@ -11,7 +11,7 @@ use super::error::Error;
 use super::node::Node;
 use super::version::Versions;
 use super::{
-    Result, TREE_NAME, Vfs, block_name, hash_of, index, info_files, locked, root_directories,
+    Result, TREE_NAME, TreeMark, Vfs, block_name, hash_of, index, info_files, root_directories,
 };
 use crate::source::{Stat, len_u64};
 
@@ -29,7 +29,9 @@ pub struct ClosedFile {
     is_fits: bool,
     /// The versions of its files.
     versions: Versions,
-    /// Whether all pages that the kernel has of `tree.yaml` are of that text.
+    /// What `tree.yaml` is.
+    pub tree: TreeMark,
+    /// Whether all pages that the kernel has of it are of that text.
     pub keeps_pages: bool,
     /// How many bytes at the beginning of FILE are that text; `None` if FILE does not begin with it.
     in_file: Option<u64>,
@@ -81,7 +83,7 @@ impl ClosedFile {
         match directory {
             Node::Root => {
                 let directories = root_directories(self.is_fits, options).into_iter();
-                let tree = [(TREE_NAME, Node::TREE)];
+                let tree = [(TREE_NAME, self.tree.node())];
                 Some(directories.chain(tree).map(own).collect())
             }
             Node::Info => Some(info_files(options).into_iter().map(own).collect()),
@@ -127,12 +129,13 @@ impl ClosedFile {
     /// be read they are those of [`Vfs::unmeasured`].
     #[must_use]
     pub fn attr(&self, node: Node, file: &Stat, options: &VfsOptions) -> Option<Attr> {
-        if node == Node::TREE {
-            let attr = FileFacts::of(file, options).attr(node, self.text_len);
-            return Some(Attr {
-                version: self.versions.first(node),
-                ..attr
-            });
+        if node == self.tree.node() {
+            let mut attr = FileFacts::of(file, options).attr(node, self.text_len);
+            attr.version = self.versions.first(node);
+            if self.is_read_only {
+                attr.entry_valid = attr.attr_valid;
+            }
+            return Some(attr);
         }
         let mut attr = Attr::of_file(node, 0, file, self.is_read_only, options);
         attr.version = self.versions.first(node);
@@ -161,7 +164,7 @@ impl ClosedFile {
 
 impl Vfs {
     /// What is shown from now on, if FILE is closed now and stays as it is. `None` if FILE's attributes would not tell of a change, or if
-    /// there was another file in the root. `before`: what it showed when it was opened. Call it only if [`Vfs::is_at_rest`].
+    /// there are scratch files. `before`: what it showed when it was opened. Call it only if [`Vfs::is_at_rest`].
     #[must_use]
     pub fn closed(&self, before: Option<&ClosedFile>) -> Option<ClosedFile> {
         let state = self.state();
@@ -171,16 +174,15 @@ impl Vfs {
             return None;
         }
         let had_pages = before.is_some_and(|before| before.keeps_pages);
-        let texts = locked(&self.texts);
-        let text = texts.only_text()?;
-        let (text_len, text_hash) = (len_u64(text.len()), hash_of(&**text));
-        let keeps_pages = texts.keeps_pages(had_pages);
-        drop(texts);
+        if self.options.scratch.has_any(self.member) {
+            return None;
+        }
+        let (text, tree, keeps_pages) = self.tree.at_rest(had_pages)?;
+        let (text_len, text_hash) = (len_u64(text.len()), hash_of(&*text));
         let is_plain = state.snapshot.plain_file().is_some();
-        let is_data_alone = locked(&self.beside).is_empty();
         let names = state.made_names().filter(|names| names.is_of_one_file());
-        let names = names.filter(|_| is_data_alone).cloned();
-        let blocks = is_data_alone.then(|| self.block_lens(&state)).flatten();
+        let names = names.cloned();
+        let blocks = self.block_lens(&state);
         let of_names = names.as_ref().map_or(0, |names| names.weight());
         let of_blocks = blocks.as_ref().map_or(0, |lens| size_of_val(&**lens));
         Some(ClosedFile {
@@ -188,6 +190,7 @@ impl Vfs {
             text_hash,
             is_fits: state.is_fits(),
             versions: state.versions.next(),
+            tree,
             keeps_pages,
             in_file: is_plain.then_some(text_len),
             blocks,
@@ -197,11 +200,10 @@ impl Vfs {
         })
     }
 
-    /// The hash of FILE's text, as in [`ClosedFile::text_hash`], if there never was another file in the root.
+    /// The hash of FILE's text, as in [`ClosedFile::text_hash`], if `tree.yaml` shows it.
     #[must_use]
     pub fn text_hash(&self) -> Option<u64> {
-        let texts = locked(&self.texts);
-        texts.only_text().map(|text| hash_of(&**text))
+        self.tree.text_hash()
     }
 
     /// Takes over the names under `arrays/` that FILE had when it was closed and still has: the tree need not be read for them. Call it
@@ -231,6 +233,7 @@ mod tests {
             text_hash: hash_of(TEXT),
             is_fits: false,
             versions: Versions::default(),
+            tree: vfs.tree_mark(),
             keeps_pages: false,
             in_file: None,
             blocks: vfs.block_lens(&state),

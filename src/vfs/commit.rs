@@ -14,7 +14,7 @@ pub(super) use self::sum::Sum;
 use super::attr::usable;
 use super::block_edits::BlockDraft;
 use super::saved::{BlockChange, Saved};
-use super::texts::{Texts, Unsaved};
+use super::scratch::Unsaved;
 use super::{Error, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::asdf::check::check_written;
 use crate::asdf::checksum::ChecksumState;
@@ -35,38 +35,27 @@ impl Vfs {
     pub(super) fn save_text(
         &self,
         unsaved: &Unsaved,
-        named: impl FnOnce(&mut Texts) -> Result<()>,
+        named: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let mut name = Ok(());
-        let saved = self.commit_text(unsaved, |texts| name = named(texts));
-        if unsaved.through.is_none() {
-            locked(&self.texts).end_becoming(unsaved.number);
-        }
+        let saved = self.commit_text(unsaved, || name = named());
         self.keep_unless_saved(unsaved, &saved);
         saved.and(name)
     }
 
-    /// Keeps a text that was not saved, and shows FILE's tree if the save is not finished.
+    /// Keeps a text that was not saved.
     pub(super) fn keep_unless_saved(&self, unsaved: &Unsaved, saved: &Result<()>) {
         match saved {
-            // the rename is not done, so both names stay; but FILE has the new tree, and `tree.yaml` shows that
-            Err(Error::Unfinished(..)) if unsaved.through.is_none() => {
-                let _ = locked(&self.texts).show_current();
-            }
             Ok(()) | Err(Error::Unfinished(..)) => {}
             Err(error) => self.refuse_text(unsaved, error),
         }
     }
 
     /// Checks a text and makes it FILE's, with what YAML tools drop of it put back.
-    pub(super) fn commit_text(
-        &self,
-        unsaved: &Unsaved,
-        named: impl FnOnce(&mut Texts),
-    ) -> Result<()> {
+    pub(super) fn commit_text(&self, unsaved: &Unsaved, named: impl FnOnce()) -> Result<()> {
         let mut writer = self.saver.writer()?;
         self.catch_up(Some(&mut writer));
-        let replaced = locked(&self.texts).to_replace(unsaved);
+        let replaced = self.tree.to_replace(unsaved);
         let Some((committed, outdated)) = replaced else {
             return Ok(());
         };
@@ -80,15 +69,14 @@ impl Vfs {
             let why = "the tree has been changed since this was opened".to_owned();
             return Err(Library::Stale { why }.into());
         } else {
-            self.write_text(&mut writer, &written, unsaved.through.is_some())?
+            self.write_text(&mut writer, &written, !unsaved.becoming)?
         };
         let finished = done.finished();
-        let mut texts = locked(&self.texts);
-        let _ = texts.saved(unsaved, &saved);
+        let gets_name = unsaved.becoming && finished.is_ok();
+        self.tree.saved(unsaved, &saved, gets_name);
         if finished.is_ok() {
-            named(&mut texts);
+            named();
         }
-        drop(texts);
         if let Err(error) = writer.clear_rejected() {
             let file = self.saver.path.display();
             warn!(

@@ -100,9 +100,6 @@ pub enum Error {
     /// A handle that is not open.
     #[error("no such handle")]
     BadHandle,
-    /// The scratch files have reached their limit.
-    #[error("scratch files are limited to {0} bytes in all; -o scratch=SIZE raises it")]
-    ScratchFull(u64),
     /// Something that is in use.
     #[error("busy: {0}")]
     Busy(&'static str),
@@ -139,7 +136,6 @@ impl Error {
             Self::NoAttribute => Errno::NODATA,
             Self::NotSupported(_) => Errno::OPNOTSUPP,
             Self::BadHandle => Errno::BADF,
-            Self::ScratchFull(_) => Errno::NOSPC,
             Self::Busy(_) | Self::InUse(_) => Errno::BUSY,
             Self::NameTooLong => Errno::NAMETOOLONG,
             Self::TooBig(_) => Errno::FBIG,
@@ -163,11 +159,7 @@ impl Error {
     pub fn is_remarkable(&self) -> bool {
         matches!(
             self,
-            Self::Library(_)
-                | Self::Unfinished(..)
-                | Self::ReadOnly(_)
-                | Self::NotPermitted(_)
-                | Self::ScratchFull(_)
+            Self::Library(_) | Self::Unfinished(..) | Self::ReadOnly(_) | Self::NotPermitted(_)
         )
     }
 }

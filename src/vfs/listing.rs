@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use super::node::Node;
 use super::state::{Names, State};
 use super::{
-    Attr, Error, FileKind, Handle, Open, Result, Vfs, View, hdus, info_files, locked,
+    Attr, Error, FileKind, Handle, Open, Result, TREE_NAME, Vfs, View, hdus, info_files,
     root_directories, stat,
 };
 use crate::source::len_u64;
@@ -21,10 +21,8 @@ impl Vfs {
         let names = match directory {
             Node::Root => {
                 let own = root_directories(state.is_fits(), &self.options);
-                let own = own.into_iter().map(|entry| entry.0.into());
-                let texts = locked(&self.texts);
-                let files = texts.names().map(|entry| entry.0.to_owned());
-                Names::Few(own.chain(files).collect())
+                let own = own.into_iter().map(|entry| entry.0);
+                Names::Few(own.chain([TREE_NAME]).map(Into::into).collect())
             }
             Node::Hdus => {
                 let units = hdus::entries(&state.snapshot).into_iter();
@@ -42,9 +40,10 @@ impl Vfs {
             Node::ViewDir(view, number) => self.names_of_arrays(Some(view), number)?,
             _ => return Err(Error::NotDirectory),
         };
+        let scratch = self.names_beside(directory);
         Ok(Handle {
             opener: 0,
-            open: Open::Directory(directory, locked(&self.beside).names(directory), names),
+            open: Open::Directory(directory, scratch, names),
         })
     }
 
@@ -95,39 +94,42 @@ impl Vfs {
     ) -> Result<()> {
         self.each_name(handle, offset, &mut |at, name, state, node| {
             let kind = match node {
-                Node::Text(number) => locked(&self.texts).attr(number).map(|attr| attr.kind),
+                Node::Scratch(_) => self.file_of(node).map(|file| file.attr().kind),
                 node => Ok(stat::kind(node)),
             };
             kind.is_ok_and(|kind| add(at, name, node, state.version(node), kind))
         })
     }
 
-    /// Calls `add` for each name from position `offset` on, until it says that it is full: first the files beside blocks and arrays, then
-    /// the names from when the directory was opened. Each is looked up in the state of now; one that is gone is passed over.
+    /// Calls `add` for each name from position `offset` on, until it says that it is full: first the scratch files, then the names from when the directory was opened. Each is looked up in the state of now; one that is gone is passed over.
     fn each_name(
         &self,
         handle: &Handle,
         offset: u64,
         add: &mut dyn FnMut(u64, &OsStr, &State, Node) -> bool,
     ) -> Result<()> {
-        let Open::Directory(directory, beside, names) = &handle.open else {
+        let Open::Directory(directory, scratch, names) = &handle.open else {
             return Err(Error::NotDirectory);
         };
+        let hidden = self.hidden(*directory);
         let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
         loop {
             let state = self.state();
-            let next = if let Some(name) = beside.get(at) {
+            let next = if let Some(name) = scratch.get(at) {
                 at = at.saturating_add(1);
                 Some((Cow::from(name), None))
             } else {
-                let mut behind = at.saturating_sub(beside.len());
+                let mut behind = at.saturating_sub(scratch.len());
                 let next = names.next(&mut behind, &state);
-                at = behind.saturating_add(beside.len());
+                at = behind.saturating_add(scratch.len());
                 next
             };
             let Some((name, node)) = next else {
                 break;
             };
+            if hidden.contains(&*name) {
+                continue;
+            }
             let found = node.map_or_else(|| self.find(&state, *directory, &name), Ok);
             if let Ok(node) = found
                 && add(len_u64(at), &name, &state, node)

@@ -5,22 +5,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
-use super::beside::Beside;
 use super::news::News;
-use super::texts::Texts;
 use super::version::Versions;
-use super::{Losses, Node, State, Vfs, locked};
+use super::{Losses, Scratch, TreeMark, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::Stat;
 
-/// What a [`Vfs`] leaves when it is closed and FILE does not hold: files that are in the mount only, and what `info/status` tells. The
+/// What a [`Vfs`] leaves when it is closed and FILE does not hold: that there are files in the mount only, and what `info/status` tells. The
 /// next [`Vfs`] of FILE takes it up.
 pub struct Remains {
-    /// The files of the root, and a hash of the text that FILE had.
-    texts: Option<(Texts, u64)>,
-    beside: Option<Beside>,
-    /// The directories under `arrays/` that `beside` has files in, with their paths: they have other numbers if FILE has changed.
-    directories: Vec<(Node, String)>,
+    /// The files that are in the mount only, if it has any: they stay in the table of the mount.
+    files: Option<(Arc<Scratch>, u32)>,
     news: News,
     last_save: Option<(SystemTime, String)>,
     older_text: Option<PathBuf>,
@@ -37,16 +32,14 @@ impl Remains {
     /// Whether it has files that are in the mount only, of users or of tools.
     #[must_use]
     pub fn has_files(&self) -> bool {
-        let texts = self.texts.as_ref();
-        texts.is_some_and(|(texts, _)| texts.has_scratch()) || self.beside.is_some()
+        self.files.is_some()
     }
 
     /// Drops the files that are in the mount only, as FILE is gone. Gives a line for each that a user has made.
     pub fn drop_files(&mut self) -> Vec<String> {
-        if let Some((texts, _)) = &mut self.texts {
-            texts.drop_scratch();
+        if let Some((scratch, member)) = self.files.take() {
+            scratch.drop_all(member);
         }
-        self.beside = None;
         std::mem::take(&mut self.losses.scratch)
     }
 
@@ -61,21 +54,17 @@ impl Vfs {
     /// Takes out what this leaves when it is closed, if anything. Call it only if [`Vfs::is_at_rest`], and nothing after it.
     #[must_use]
     pub fn leave(&self) -> Option<Remains> {
-        let state = self.state();
         let losses = self.losses();
-        let directories = self.paths_beside(&state);
-        let beside = locked(&self.beside).leave();
+        let scratch = &self.options.scratch;
+        let has_files = scratch.has_any(self.member);
         let remains = Remains {
-            texts: locked(&self.texts).leave(),
-            directories,
-            beside,
+            files: has_files.then(|| (Arc::clone(scratch), self.member)),
             news: std::mem::take(&mut locked(&self.edits.news)),
             last_save: locked(&self.saver.last).take(),
             older_text: self.saver.noted_text().map(Into::into),
             losses,
         };
-        let anything = remains.texts.is_some()
-            || remains.beside.is_some()
+        let anything = remains.files.is_some()
             || !remains.news.is_empty()
             || remains.last_save.is_some()
             || remains.older_text.is_some();
@@ -84,13 +73,6 @@ impl Vfs {
 
     /// Takes up what an earlier [`Vfs`] of FILE has left. Call it before anything else.
     pub fn take_up(&mut self, remains: Remains) {
-        if let Some((texts, text)) = remains.texts {
-            locked(&self.texts).take_up(texts, text);
-        }
-        if let Some(beside) = remains.beside {
-            *locked(&self.beside) = beside;
-            self.find_again(&remains.directories);
-        }
         *locked(&self.edits.news) = remains.news;
         *locked(&self.saver.last) = remains.last_save;
         if let Some(path) = remains.older_text {
@@ -98,27 +80,16 @@ impl Vfs {
         }
     }
 
-    /// The directories under `arrays/` that tools have made files in, with their paths.
-    fn paths_beside(&self, state: &State) -> Vec<(Node, String)> {
-        let directories = locked(&self.beside).directories().into_iter();
-        let below = directories.filter(|node| matches!(node, Node::ArrayDir(_)));
-        let named = below.filter_map(|node| Some((node, state.catalogue().path(node)?)));
-        named.collect()
+    /// Says which member of the mount this is, and what `tree.yaml` begins with. Call it before anything else.
+    pub fn begin_as(&mut self, member: u32, tree: TreeMark) {
+        self.member = member;
+        self.tree.begin(tree);
     }
 
-    /// Moves files that tools made in these directories to the directories that have the same paths now.
-    fn find_again(&self, directories: &[(Node, String)]) {
-        let state = self.state();
-        let find = |path: &str| state.catalogue().directory(path);
-        let each = directories.iter();
-        let now = each.map(|(before, path)| (*before, find(path)));
-        let now = now.collect();
-        let gone = locked(&self.beside).move_all(&now);
-        for (directory, name) in gone {
-            let path = directories.iter().find(|(before, _)| *before == directory);
-            let path = path.map_or("arrays", |(_, path)| path);
-            self.say_is_gone(&format_args!("{path}/{}", name.display()));
-        }
+    /// What the next [`Vfs`] of FILE is to begin with.
+    #[must_use]
+    pub fn tree_mark(&self) -> TreeMark {
+        self.tree.mark()
     }
 
     /// Has files of data the version `base` from now on, and later greater ones. Call it before any lookup.
@@ -170,6 +141,6 @@ impl Vfs {
     /// refused text waits to be mended. The caller must know whether any file is open.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        self.edits.is_empty() && locked(&self.texts).is_at_rest()
+        self.edits.is_empty() && self.tree.is_at_rest()
     }
 }

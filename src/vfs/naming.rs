@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use super::node::Node;
-use super::{Vfs, hdus, info_files, locked};
+use super::{Vfs, hdus, info_files};
 
 /// What an inode is called that is none, or whose name is gone.
 const NAMELESS: &str = "a file that is gone";
@@ -25,9 +25,8 @@ impl Vfs {
     #[must_use]
     pub fn directory_of(&self, file: Node) -> Option<Node> {
         Some(match file {
-            Node::Text(_) => Node::Root,
+            Node::Tree(_) => Node::Root,
             Node::Block(_) => Node::Blocks,
-            Node::Beside(number) => locked(&self.beside).name_of(number)?.0,
             text if text.is_info() => Node::Info,
             Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
             Node::Array(number, _) => {
@@ -53,17 +52,7 @@ impl Vfs {
             Node::Array(..) | Node::ArrayDir(_) | Node::ArrayLink(_) => {
                 state.catalogue().path(node)
             }
-            Node::Text(number) => {
-                let texts = locked(&self.texts);
-                let mut names = texts.names().filter(|(_, found)| *found == number);
-                names.next().map(|(name, _)| name.display().to_string())
-            }
-            Node::Beside(number) => {
-                let known = locked(&self.beside).name_of(number);
-                known.map(|(directory, name)| {
-                    format!("{}/{}", self.path_of(directory), name.display())
-                })
-            }
+            Node::Tree(_) | Node::Scratch(_) => self.path_of_scratch(node),
             Node::View(..) | Node::ViewDir(..) => state.view_path(node),
             Node::Status
             | Node::BlocksTsv
@@ -110,7 +99,8 @@ mod tests {
             (Node::TREE, "tree.yaml"),
             (Node::Block(0), "blocks/0.bin"),
             (Node::Status, "info/status"),
-            (Node::Text(7), super::NAMELESS),
+            (Node::Tree(7), super::NAMELESS),
+            (Node::Scratch(7), super::NAMELESS),
             (
                 Node::Array(1 << 20, crate::vfs::Format::Bin),
                 super::NAMELESS,

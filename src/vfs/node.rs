@@ -39,10 +39,10 @@ pub enum Node {
     Array(u32, Format),
     /// A symlink under `arrays/`.
     ArrayLink(u32),
-    /// A file in the root: 0 is the one that was `tree.yaml` at first, the others are made by users.
-    Text(u32),
-    /// A file that a tool has made beside those of blocks or arrays.
-    Beside(u32),
+    /// A file that is, or was, `tree.yaml` and was not made under another name; 0 is the first.
+    Tree(u32),
+    /// A file that is not in FILE, which was made in the root or beside blocks or arrays.
+    Scratch(u32),
     /// `hdus/N-….hdr`
     HduHeader(u32),
     /// `hdus/N-….bin`
@@ -55,7 +55,7 @@ pub enum Node {
 
 impl Node {
     /// The file that is `tree.yaml` when the file is mounted.
-    pub const TREE: Self = Self::Text(0);
+    pub const TREE: Self = Self::Tree(0);
     /// `arrays/`
     pub const ARRAYS: Self = Self::ArrayDir(0);
 
@@ -96,10 +96,10 @@ impl Node {
             Self::Array(n, Format::Bin) => (3, n),
             Self::Array(n, Format::Npy) => (4, n),
             Self::ArrayLink(n) => (5, n),
-            Self::Text(n) => (6, n),
+            Self::Tree(n) => (6, n),
             Self::HduHeader(n) => (7, n),
             Self::HduBin(n) => (8, n),
-            Self::Beside(n) => (9, n),
+            Self::Scratch(n) => (9, n),
             Self::ViewDir(View::Fits, n) => (10, n),
             Self::View(View::Fits, n) => (11, n),
             Self::ViewDir(View::Previews, n) => (12, n),
@@ -128,10 +128,10 @@ impl Node {
             (3, n) => Self::Array(n, Format::Bin),
             (4, n) => Self::Array(n, Format::Npy),
             (5, n) => Self::ArrayLink(n),
-            (6, n) => Self::Text(n),
+            (6, n) => Self::Tree(n),
             (7, n) => Self::HduHeader(n),
             (8, n) => Self::HduBin(n),
-            (9, n) => Self::Beside(n),
+            (9, n) => Self::Scratch(n),
             (10, n) => Self::ViewDir(View::Fits, n),
             (11, n) => Self::View(View::Fits, n),
             (12, n) => Self::ViewDir(View::Previews, n),
@@ -151,10 +151,10 @@ mod tests {
         fn a_node_is_found_by_its_inode_number(n: u32) {
             for node in [
                 Node::Root, Node::Blocks, Node::Info, Node::Status, Node::BlocksTsv, Node::ArraysTsv,
-                Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Beside(n), Node::FitsTsv, Node::StatsTsv, Node::TreeJson,
+                Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Scratch(n), Node::FitsTsv, Node::StatsTsv, Node::TreeJson,
                 Node::ViewDir(View::Fits, n), Node::View(View::Fits, n),
                 Node::ViewDir(View::Previews, n), Node::View(View::Previews, n),
-                Node::Block(n), Node::ArrayDir(n), Node::Array(n, Format::Bin), Node::Array(n, Format::Npy), Node::ArrayLink(n), Node::Text(n),
+                Node::Block(n), Node::ArrayDir(n), Node::Array(n, Format::Bin), Node::Array(n, Format::Npy), Node::ArrayLink(n), Node::Tree(n),
             ] {
                 prop_assert_eq!(Node::from_ino(node.ino()), Some(node));
             }

@@ -66,11 +66,6 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     Some(lines.find_map(|line| line.strip_prefix(name))?.trim())
 }
 
-/// The process of a thread; if that is unknown, the number of the thread, which tells it from others as well.
-pub(super) fn process(thread: u32) -> u32 {
-    process_of(thread).unwrap_or(thread)
-}
-
 /// Whether a thread is known to be of another process than `process`.
 pub(super) fn is_of_another(thread: u32, process: u32) -> bool {
     thread != process && process_of(thread).is_some_and(|found| found != process)

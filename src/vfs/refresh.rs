@@ -5,14 +5,12 @@
 //! made of the old state (`ESTALE`): each state has an epoch, and each handle that of its state. While a block has unsaved edits, or
 //! FILE can't be read, the old state stays. Its places in FILE are wrong then, so that no stored bytes are read.
 
-use std::fmt::Display;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use log::{info, warn};
 
 use super::attr::FileFacts;
-use super::node::Node;
 use super::{Error, MAX_PREPARED, Result, State, Vfs, locked};
 use crate::error::Error as Library;
 use crate::save::{self, NotOpened, SaveOptions, Writer};
@@ -234,7 +232,7 @@ impl Vfs {
 
     /// Shows FILE's text and attributes as `tree.yaml`.
     fn show_tree(&self, text: Arc<Vec<u8>>) {
-        let _ = locked(&self.texts).reloaded(text);
+        self.tree.reloaded(text);
     }
 
     /// Takes the times that FILE has now as those of the state, after a save of ours has changed them and then failed. Does not if FILE
@@ -291,7 +289,7 @@ impl Vfs {
     }
 
     /// Shows a state: all that a save or another program has changed passes through here. Takes over what depends on the state: the
-    /// attributes of `tree.yaml`, the sources of handles, and the files beside those of arrays.
+    /// attributes of `tree.yaml`, and the sources of handles.
     pub(super) fn show(&self, mut new: State) {
         let facts = FileFacts::of(&new.stat, &self.options);
         let before = self.state();
@@ -300,31 +298,8 @@ impl Vfs {
             new.versions.changed_tree(same);
         }
         self.swap_state(new);
-        locked(&self.texts).note_file(facts);
+        self.tree.note_file(facts);
         self.edits.changed();
-        self.drop_unreachable();
-    }
-
-    /// Drops files that tools made beside arrays, where the tree has none any more: no name leads to them.
-    pub(super) fn drop_unreachable(&self) {
-        let state = self.state();
-        let there = |directory: Node| match directory {
-            Node::ArrayDir(number) => state.catalogue().entries(number).map(|_| directory),
-            _ => Some(directory),
-        };
-        let directories = locked(&self.beside).directories().into_iter();
-        let now = directories.map(|directory| (directory, there(directory)));
-        let now = now.collect();
-        let gone = locked(&self.beside).move_all(&now);
-        for (_, name) in gone {
-            self.say_is_gone(&name.display());
-        }
-    }
-
-    /// Says that a file beside arrays is gone.
-    pub(super) fn say_is_gone(&self, name: &dyn Display) {
-        let file = self.saver.path.display();
-        warn!("{file}: {name} is gone with its directory, which the tree no longer has");
     }
 
     /// Lets go of a tree so large that two of them would take too much memory, as another one is going to be read.

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use super::edit::block_of;
 use super::node::Node;
-use super::process::process;
-use super::texts::{TREE_NAME, Texts};
+use super::scratch::{Role, ScratchFile};
 use super::write::{check_root_name, copy};
-use super::{Access, Attr, Error, Open, Rename, Result, Vfs, locked};
-use crate::source::{Memory, Source};
+use super::{Access, Attr, Error, Open, Rename, Result, TREE_NAME, Vfs};
+use crate::source::Source;
 
 impl Vfs {
     /// Gives a file of the root another name there.
@@ -18,22 +17,27 @@ impl Vfs {
     /// As [`Vfs::create`]; what refuses the text if the name is `tree.yaml`.
     pub fn link(&self, file: Node, parent: Node, name: &OsStr) -> Result<Attr> {
         self.open_for_writing()?;
-        let (Node::Text(number), Node::Root) = (file, parent) else {
+        let is_file = matches!(file, Node::Tree(_) | Node::Scratch(_));
+        if !is_file || parent != Node::Root {
             return Err(Error::NotPermitted("links can be made in the root only"));
-        };
+        }
         check_root_name(name)?;
-        if locked(&self.texts).is_taken(name) {
+        let file = self.file_of(file)?;
+        if self.file_in_root(name).is_some() {
             return Err(Error::Exists);
         }
-        if name == TREE_NAME {
-            self.become_tree(number, |texts| texts.link(number, name))?;
-        } else {
-            locked(&self.texts).link(number, name)?;
+        if file.is_nameless() {
+            return Err(Error::NotFound);
         }
-        self.attr(&self.state(), file)
+        if name == TREE_NAME {
+            self.become_tree(&file, || Ok(()))?;
+        } else {
+            self.options.scratch.give(&self.root(), name, &file)?;
+        }
+        Ok(self.attr_of(&file))
     }
 
-    /// Renames in the root. A file that gets the name `tree.yaml` is saved first; if it is refused, both names stay.
+    /// Renames. A file that gets the name `tree.yaml`, or that of a block or array, is saved first; if it is refused, both names stay.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::Exists`], [`Error::NotPermitted`]; what refuses the text.
@@ -45,46 +49,56 @@ impl Vfs {
         thread: u32,
     ) -> Result<()> {
         self.open_for_writing()?;
-        if to.0 != Node::Root {
-            return self.rename_beside(from, to, how, thread);
-        }
-        if from.0 != Node::Root {
-            return Err(Error::NotPermitted(
+        match (from.0, to.0) {
+            (Node::Root, Node::Root) => self.rename_in_root(from.1, to.1, how),
+            (_, Node::Root) => Err(Error::NotPermitted(
                 "only files in the root can be renamed to it",
-            ));
+            )),
+            _ => self.rename_beside(from, to, how, thread),
         }
-        check_root_name(from.1)?;
-        check_root_name(to.1)?;
-        let (first, second) = {
-            let texts = locked(&self.texts);
-            (
-                texts.lookup(from.1).ok_or(Error::NotFound)?,
-                texts
-                    .lookup(to.1)
-                    .filter(|_| !texts.is_free_to(to.1, || process(thread))),
-            )
-        };
-        match how {
-            Rename::NoReplace if second.is_some() => return Err(Error::Exists),
-            Rename::Exchange if second.is_none() => return Err(Error::NotFound),
-            Rename::Exchange => locked(&self.texts).check_exchange(from.1, to.1)?,
+    }
+
+    fn rename_in_root(&self, from: &OsStr, to: &OsStr, how: Rename) -> Result<()> {
+        check_root_name(from)?;
+        check_root_name(to)?;
+        let first = self.file_in_root(from).ok_or(Error::NotFound)?;
+        let second = self.file_in_root(to);
+        match (how, &second) {
+            (Rename::NoReplace, Some(_)) => return Err(Error::Exists),
+            (Rename::Exchange, None) => return Err(Error::NotFound),
+            (_, Some(second)) if Arc::ptr_eq(&first, second) => return Ok(()),
             _ => {}
         }
-        let tree = if to.1 == TREE_NAME {
-            Some(first)
-        } else {
-            second.filter(|_| how == Rename::Exchange && from.1 == TREE_NAME)
-        };
-        let name = |texts: &mut Texts| match how {
-            Rename::Exchange => texts.exchange(from.1, to.1),
-            Rename::Replace | Rename::NoReplace => texts.rename(from.1, to.1, process(thread)),
-        };
-        match tree {
-            Some(tree) => self
-                .become_tree(tree, name)
-                .inspect_err(|_| locked(&self.texts).end_vacancy()),
-            None => name(&mut locked(&self.texts)),
+        let (root, scratch) = (self.root(), &self.options.scratch);
+        match (from == TREE_NAME, to == TREE_NAME, second) {
+            (false, true, Some(tree)) if how == Rename::Exchange => {
+                self.exchange_tree(from, &first, &tree)
+            }
+            (true, false, Some(other)) if how == Rename::Exchange => {
+                self.exchange_tree(to, &other, &first)
+            }
+            (false, true, _) => self.become_tree(&first, || scratch.take(&root, from)),
+            (true, _, _) => {
+                first.move_into(scratch.room())?;
+                scratch.give(&root, to, &first)?;
+                self.tree.remove()
+            }
+            (false, false, _) if how == Rename::Exchange => scratch.exchange(&root, from, to),
+            (false, false, _) => scratch.rename((&root, from), (&root, to)),
         }
+    }
+
+    /// Exchanges the names of `tree.yaml` and of a file, which is saved first.
+    fn exchange_tree(
+        &self,
+        name: &OsStr,
+        file: &Arc<ScratchFile>,
+        tree: &Arc<ScratchFile>,
+    ) -> Result<()> {
+        let scratch = &self.options.scratch;
+        // after the save, the exchange must not fail
+        tree.move_into(scratch.room())?;
+        self.become_tree(file, || scratch.give(&self.root(), name, tree))
     }
 
     /// Renames into the directories of blocks and arrays: over the file of one, which gets the bytes and is saved, or to another name
@@ -97,83 +111,51 @@ impl Vfs {
         thread: u32,
     ) -> Result<()> {
         let state = self.state();
-        let file = self.find(&state, from.0, from.1)?;
+        let node = self.find(&state, from.0, from.1)?;
         let taken = self.find(&state, to.0, to.1).ok();
         let there = taken.filter(|node| self.attr(&state, *node).is_ok());
         match how {
             Rename::Exchange => return Err(Error::NotPermitted("files of data are not exchanged")),
-            Rename::NoReplace
-                if there.is_some()
-                    && !locked(&self.beside).is_free_to(to.0, to.1, || process(thread)) =>
-            {
+            Rename::NoReplace if there.is_some() && !self.is_hidden(to.0, to.1) => {
                 return Err(Error::Exists);
             }
             Rename::Replace | Rename::NoReplace => {}
         }
-        if !self.is_scratch(file) {
+        let file = self.file_of(node).ok();
+        let Some(file) = file.filter(|file| file.role() != Role::Tree) else {
             return Err(Error::NotPermitted("blocks and arrays keep their names"));
-        }
-        match (taken, file) {
-            (Some(node @ (Node::Block(_) | Node::Array(..))), _) => {
+        };
+        let directory = self.place(from.0).ok_or(Error::NotFound)?;
+        let scratch = &self.options.scratch;
+        match taken {
+            Some(node @ (Node::Block(_) | Node::Array(..))) => {
                 if there.is_none() {
                     self.make_block(to.1)?;
                 }
-                self.noted(node, self.take_over(node, file, thread))?;
-                locked(&self.beside).end_vacancy(to.0, to.1);
+                self.noted(node, self.take_over(node, &file, thread))?;
+                self.unhide(to.0, to.1);
+                scratch.take(&directory, from.1)
             }
-            (Some(Node::Beside(_)) | None, Node::Beside(_))
-                if matches!(to.0, Node::Blocks | Node::ArrayDir(_)) =>
+            Some(Node::Scratch(_)) | None
+                if from.0 != Node::Root && matches!(to.0, Node::Blocks | Node::ArrayDir(_)) =>
             {
                 self.check_beside(to.0, to.1)?;
-                return locked(&self.beside).rename(from, to);
+                let target = self.place(to.0).ok_or(Error::NotFound)?;
+                scratch.rename((&directory, from.1), (&target, to.1))
             }
-            _ => {
-                return Err(Error::NotPermitted(
-                    "only a block or array can be replaced here",
-                ));
-            }
-        }
-        match file {
-            Node::Beside(_) => locked(&self.beside).unlink(from.0, from.1),
-            _ => locked(&self.texts).unlink(from.1, process(thread)),
-        }
-    }
-
-    /// Whether it is a file that a user or tool has made.
-    fn is_scratch(&self, file: Node) -> bool {
-        match file {
-            Node::Beside(_) => true,
-            Node::Text(number) => !locked(&self.texts).is_tree(number),
-            _ => false,
+            _ => Err(Error::NotPermitted(
+                "only a block or array can be replaced here",
+            )),
         }
     }
 
     /// Gives a block or array the bytes of a file. The file can't be written to after that.
-    fn take_over(&self, node: Node, file: Node, thread: u32) -> Result<()> {
-        self.set_taken(file, true)?;
-        let bytes: Arc<dyn Source> = match file {
-            Node::Beside(number) => locked(&self.beside).file(number)?.bytes.clone(),
-            Node::Text(number) => {
-                let bytes = Arc::clone(locked(&self.texts).bytes(number)?);
-                Arc::new(Memory::shared(bytes))
-            }
-            _ => return Err(Error::NotFound),
-        };
+    fn take_over(&self, node: Node, file: &Arc<ScratchFile>, thread: u32) -> Result<()> {
+        let before = file.role();
+        file.set_role(Role::Taken);
+        let bytes: Arc<dyn Source> = file.source();
         let replaced = self.replace_data(node, &*bytes, thread);
-        replaced.or_else(|error| self.set_taken(file, false).and(Err(error)))
-    }
-
-    /// Notes whether a block or array has got the bytes of a file, or is getting them: then the file can't be written to.
-    fn set_taken(&self, file: Node, taken: bool) -> Result<()> {
-        match file {
-            Node::Beside(number) => {
-                let file = locked(&self.beside).file(number)?;
-                file.set_taken(taken);
-                Ok(())
-            }
-            Node::Text(number) => locked(&self.texts).set_taken(number, taken),
-            _ => Err(Error::NotFound),
-        }
+        replaced.inspect_err(|_| file.set_role(before))
     }
 
     /// Writes all of a block or array anew, and saves it.
@@ -228,17 +210,21 @@ impl Vfs {
         })
     }
 
-    /// Saves the bytes of a file, and runs `named`, which gives it the name `tree.yaml`, before any other save: that of the file which had
-    /// the name must not come between.
-    fn become_tree(&self, number: u32, named: impl FnOnce(&mut Texts) -> Result<()>) -> Result<()> {
-        let mut texts = locked(&self.texts);
-        match texts.begin_becoming(number)? {
-            None => named(&mut texts)?,
-            Some(unsaved) => {
-                drop(texts);
-                self.save_text(&unsaved, named)?;
-            }
+    /// Saves the bytes of a file, gives it the name `tree.yaml`, and takes its old name away by `renamed`, before any other save: that of the
+    /// file which had the name must not come between. FILE's text that is put back is no save, so a text that was refused stays refused.
+    fn become_tree(
+        &self,
+        file: &Arc<ScratchFile>,
+        renamed: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let unsaved = file.becoming()?;
+        let named = || {
+            self.tree.give(file);
+            renamed()
+        };
+        if self.tree.is_committed(&unsaved.text) {
+            return named();
         }
-        Ok(())
+        self.save_text(&unsaved, named)
     }
 }

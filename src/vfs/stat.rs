@@ -29,8 +29,7 @@ impl Vfs {
     /// The attributes of a node in a state.
     pub(super) fn attr(&self, state: &State, node: Node) -> Result<Attr> {
         let attr = match node {
-            Node::Text(number) => locked(&self.texts).attr(number)?,
-            Node::Beside(number) => self.attr_beside(number)?,
+            Node::Tree(_) | Node::Scratch(_) => self.attr_of(&*self.file_of(node)?),
             _ => {
                 let (size, names) = (self.size(state, node)?, self.names(state, node)?);
                 self.described(state, node, size, names)
@@ -91,11 +90,7 @@ impl Vfs {
             }
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
-            Node::Text(number) => locked(&self.texts).attr(number)?.size,
-            Node::Beside(number) => {
-                let file = locked(&self.beside).file(number)?;
-                file.bytes.len()
-            }
+            Node::Tree(_) | Node::Scratch(_) => self.file_of(node)?.len(),
         })
     }
 

@@ -33,7 +33,7 @@ pub(super) fn writable_with<S: Source + 'static>(
     let bytes = through(Arc::clone(&file));
     let snapshot = Snapshot::read(file, bytes, Cache::new(1 << 20), open).unwrap();
     let options = VfsOptions {
-        scratch: crate::source::ScratchRoom::new(1 << 20, &std::env::temp_dir()),
+        scratch: super::Scratch::new(1 << 20, &std::env::temp_dir()),
         ..VfsOptions::default()
     };
     let writing = Ok(save::SaveOptions::default());

@@ -7,7 +7,8 @@ use log::{info, warn};
 
 use super::edit::block_of;
 use super::node::Node;
-use super::texts::{Refused, Texts, Unsaved, not_saved};
+use super::scratch::Unsaved;
+use super::tree_file::{Refused, not_saved};
 use super::{Error, Result, Vfs, locked};
 use crate::error::Error as Library;
 
@@ -48,16 +49,13 @@ impl Losses {
 impl Vfs {
     /// Keeps a text that could not be saved, on disk if possible, with the reason.
     pub(super) fn refuse_text(&self, unsaved: &Unsaved, error: &Error) {
-        // Held until `Texts` knows where the text is kept: meanwhile a save by another thread would remove that file, or another refused
+        // Held until `TreeFile` knows where the text is kept: meanwhile a save by another thread would remove that file, or another refused
         // text would replace it.
         let mut writer = self.saver.writer();
-        let (makes_way, is_known) = {
-            let texts = locked(&self.texts);
-            (texts.makes_way(unsaved), texts.is_known(unsaved, error))
-        };
-        if makes_way {
+        if self.tree.makes_way(unsaved) {
             return;
         }
+        let is_known = self.tree.is_known(unsaved, error);
         let kept = match &mut writer {
             Ok(writer) => self.saver.put_aside(writer, &unsaved.text),
             Err(error) => Err(error.clone()),
@@ -68,11 +66,10 @@ impl Vfs {
             let file = self.saver.path.display();
             warn!("{file}: {what}; the text is in memory only, and gone at unmount: {why}");
         }
-        let stale = matches!(error, Error::Library(Library::Stale { .. }));
-        if stale {
+        if matches!(error, Error::Library(Library::Stale { .. })) {
             self.refresh_soon();
         }
-        let _ = locked(&self.texts).refuse(unsaved, error, kept, stale);
+        self.tree.refuse(unsaved, error, kept);
         drop(writer);
         if let Some(tell) = self.on_refusal.get().filter(|_| !is_known) {
             tell(error.clone());
@@ -82,12 +79,7 @@ impl Vfs {
     /// Waits until the texts of closed descriptors have been refused, if they are to be: the kernel lets close(2) return before it releases
     /// the handle. Does not wait long: another process may have inherited the descriptor, so that no release comes.
     pub(super) fn wait_for_closing(&self) {
-        let texts = locked(&self.texts);
-        let awaits_refusal = |texts: &mut Texts| texts.awaits_refusal();
-        let waited = self
-            .text_closed
-            .wait_timeout_while(texts, CLOSING, awaits_refusal);
-        drop(waited);
+        self.tree.wait_for_closing(CLOSING);
     }
 
     /// Tries once more to keep a refused text that is in memory only.
@@ -95,11 +87,11 @@ impl Vfs {
     /// # Errors
     /// Why it still can't be kept.
     pub fn rescue(&self) -> Result<()> {
-        if locked(&self.texts).only_in_memory().is_none() {
+        if self.tree.only_in_memory().is_none() {
             return Ok(());
         }
         let mut writer = self.saver.writer()?;
-        let Some(text) = locked(&self.texts).only_in_memory().cloned() else {
+        let Some(text) = self.tree.only_in_memory() else {
             return Ok(());
         };
         let path = self.saver.put_aside(&mut writer, &text)?;
@@ -108,7 +100,7 @@ impl Vfs {
             self.saver.path.display(),
             path.display()
         );
-        locked(&self.texts).is_kept(&text, path);
+        self.tree.is_kept(&text, path);
         Ok(())
     }
 
@@ -120,11 +112,10 @@ impl Vfs {
         if !lost {
             self.rescue()?;
         }
-        let mut texts = locked(&self.texts);
-        if !lost && texts.only_in_memory().is_some() {
+        if !lost && self.tree.only_in_memory().is_some() {
             return Err(Error::Busy("a text has just been refused"));
         }
-        let _ = texts.revert();
+        self.tree.revert();
         Ok(())
     }
 
@@ -169,10 +160,9 @@ impl Vfs {
     /// What the end of the mount would lose.
     #[must_use]
     pub fn losses(&self) -> Losses {
-        let text = locked(&self.texts).refusal().map(Refused::at_unmount);
+        let text = self.tree.refusal(Refused::at_unmount);
         let edits = locked(&self.edits.news).unsaved();
-        let mut scratch = locked(&self.texts).described();
-        scratch.extend(self.described_beside());
+        let scratch = self.options.scratch.described(self.member);
         Losses {
             unsaved: text.into_iter().chain(edits).collect(),
             scratch,

@@ -97,6 +97,8 @@ impl Versions {
             // always the same directories, and texts of which the kernel keeps no pages
             Node::Root | Node::Blocks | Node::Info | Node::Hdus => return 0,
             Node::ArrayDir(0) | Node::ViewDir(_, 0) => return 0,
+            // these never have a number again
+            Node::Tree(_) | Node::Scratch(_) => return 0,
             Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
                 return 0;
             }

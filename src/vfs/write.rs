@@ -2,17 +2,18 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::Arc;
 
 use log::warn;
 
 use super::edit::block_of;
 use super::error::check_name;
 use super::node::Node;
-use super::process::{is_of_another, process};
-use super::texts::TextHandle;
+use super::process::is_of_another;
+use super::scratch::{Role, ScratchFile, is_blank};
 use super::{
     Access, Attr, Attributes, Error, FileFacts, FileKind, Handle, Open, Opened, ROOT_DIRECTORIES,
-    Result, Vfs, block_number, locked,
+    Result, TREE_NAME, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
 use crate::source::{Source, at_most, len_u64};
@@ -28,6 +29,12 @@ const CHUNK: usize = 1 << 20;
 const MODE_MASK: u32 = 0o7777;
 /// Of them, those by which a file is a program.
 const EXECUTE_BITS: u32 = 0o111;
+/// To write.
+const WRITE: Access = Access {
+    write: true,
+    truncate: false,
+    pid: 0,
+};
 
 impl Vfs {
     /// Changes attributes. A new size is a change of the bytes.
@@ -46,74 +53,72 @@ impl Vfs {
     ) -> Result<Attr> {
         self.open_for_writing()?;
         let open = handle.map(|handle| &handle.open);
-        if let Node::Beside(number) = node {
-            let file = locked(&self.beside).file(number)?;
-            file.set(changes)?;
-            return self.attr_beside(number);
+        if matches!(node, Node::Tree(_) | Node::Scratch(_)) {
+            return self.set_scratch(node, open, changes);
         }
         if !self.passes_over_facts(node) {
             check_facts_stay(&self.attr(&self.state(), node)?, changes)?;
         }
         if let Some(size) = changes.size {
             match node {
-                Node::Text(number) => self.resize_text(number, open, size)?,
                 Node::Block(_) | Node::Array(..) => {
                     self.noted(node, self.resize_data(node, open, size))?;
                 }
                 _ => return Err(Error::NotPermitted("this file is not yours to change")),
             }
         }
-        if let Node::Text(number) = node {
-            let mut texts = locked(&self.texts);
-            if !texts.is_tree(number) {
-                texts.facts_mut(number)?.set(changes);
-            } else if let Some(mtime) = changes.mtime.filter(|_| texts.is_written(number)) {
-                texts.facts_mut(number)?.mtime = mtime;
-            }
-        }
         // the kernel forgets the pages of this inode itself, and takes the size from this answer
         self.attr(&self.state(), node)
     }
 
-    /// Whether any change of owner and mode is accepted: for scratch files, which have their own, and for a file that is being written, as
-    /// `install` sets the mode of a file that it has made and not closed.
+    /// Whether any change of owner and mode is accepted: for a file that is being written, as `install` sets the mode of a file that it has
+    /// made and not closed.
     fn passes_over_facts(&self, node: Node) -> bool {
-        match node {
-            Node::Text(number) => {
-                let texts = locked(&self.texts);
-                !texts.is_tree(number) || texts.is_open(number)
+        block_of(&self.state(), node).is_some_and(|block| self.edits.is_open(block))
+    }
+
+    /// Changes attributes of a scratch file, or of `tree.yaml`. A new length that does not come through a descriptor is saved at once.
+    fn set_scratch(&self, node: Node, open: Option<&Open>, changes: &Attributes) -> Result<Attr> {
+        let file = self.file_of(node)?;
+        if file.role() == Role::Tree && !file.is_open() {
+            check_facts_stay(&self.attr_of(&file), changes)?;
+        }
+        match (changes.size, open) {
+            (None, _) => {}
+            (Some(size), Some(_)) => file.resize(size, self.tree.epoch())?,
+            (Some(size), None) => {
+                file.open(WRITE, self.tree.epoch())?;
+                let resized = file.resize(size, self.tree.epoch());
+                let saved = resized.and_then(|()| self.save_file(&file));
+                self.close_scratch(&file, true);
+                saved?;
             }
-            node => block_of(&self.state(), node).is_some_and(|block| self.edits.is_open(block)),
         }
+        file.set(changes);
+        Ok(self.attr_of(&file))
     }
 
-    /// Resizes the draft of a handle. Without a handle resizes the file, and saves it at once if it is `tree.yaml`.
-    fn resize_text(&self, number: u32, open: Option<&Open>, size: u64) -> Result<()> {
-        if let Some(Open::Text(text)) = open {
-            return locked(&self.texts).resize(*text, size);
-        }
-        let handle = {
-            let mut texts = locked(&self.texts);
-            texts.check_lives(number)?;
-            texts.open(number, Access::default())?
+    /// Ends a descriptor of a scratch file, or of `tree.yaml`. If nobody writes to the text any more and no document has begun in it, it is
+    /// forgotten if it is blank; else it is refused and kept, as its program may have died before it wrote the rest.
+    fn close_scratch(&self, file: &Arc<ScratchFile>, writes: bool) {
+        let unfinished = if file.close(writes) {
+            file.unfinished().unwrap_or_else(|error| {
+                warn!("{}: tree.yaml: {error}", self.saver.path.display());
+                None
+            })
+        } else {
+            None
         };
-        let resized = locked(&self.texts).resize(handle, size);
-        let saved = resized.and_then(|()| self.save_handle(handle));
-        self.close_text(handle);
-        saved
-    }
-
-    /// Ends a handle of a file in the root. A text in it in which no document has begun is refused and kept, as its program may
-    /// have died before it wrote the rest. Wakes the threads that wait for closed handles.
-    fn close_text(&self, handle: TextHandle) {
-        let unfinished = locked(&self.texts).unfinished(handle);
-        if let Some(unsaved) = unfinished {
-            let error = unfinished_text();
-            warn!("{}: {error}", self.saver.path.display());
-            self.refuse_text(&unsaved, &error);
+        match unfinished {
+            Some(unsaved) if is_blank(&unsaved.text) => self.tree.forget(file),
+            Some(unsaved) if !file.is_refused() => {
+                let error = unfinished_text();
+                warn!("{}: {error}", self.saver.path.display());
+                self.refuse_text(&unsaved, &error);
+            }
+            _ => {}
         }
-        let _ = locked(&self.texts).release(handle);
-        self.text_closed.notify_all();
+        self.tree.note_closed();
     }
 
     /// Makes a file; see [`Vfs::create`].
@@ -132,7 +137,7 @@ impl Vfs {
     /// arrays a file that a tool makes to rename it over another one.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::Exists`], [`Error::ScratchFull`]; [`Error::NotPermitted`] elsewhere.
+    /// [`Error::ReadOnly`], [`Error::Exists`]; [`Library::NoRoom`] beyond the limit of scratch files; [`Error::NotPermitted`] elsewhere.
     pub fn create(
         &self,
         parent: Node,
@@ -141,8 +146,8 @@ impl Vfs {
         access: Access,
     ) -> Result<(Attr, Opened)> {
         let node = self.make(parent, name, facts)?;
-        // if the new tree.yaml is closed without a write, its empty draft is forgotten, and it shows FILE's tree
-        let truncate = matches!(node, Node::Text(_) | Node::Array(..));
+        // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
+        let truncate = matches!(node, Node::Tree(_) | Node::Array(..));
         let opened = self.open_node(&self.state(), node, Access { truncate, ..access })?;
         if access.write {
             self.begin_block(node);
@@ -152,14 +157,17 @@ impl Vfs {
         Ok((attr, opened))
     }
 
-    /// Makes a file and gives its node. The name of an array that a process has taken away is given back to the array. Why a file
+    /// Makes a file and gives its node. The name of an array that is gone is given back to the array. Why a file
     /// can't be made beside blocks and arrays is noted, as the process gets an errno alone.
     fn make(&self, parent: Node, name: &OsStr, facts: FileFacts) -> Result<Node> {
         self.open_for_writing()?;
         match parent {
             Node::Root => {
                 check_root_name(name)?;
-                locked(&self.texts).create(name, facts).map(Node::Text)
+                if name == TREE_NAME {
+                    return Ok(self.tree.create()?.node);
+                }
+                self.make_scratch(parent, name, None, facts)
             }
             Node::Blocks if block_number(name).is_some() => {
                 let block = block_number(name).map_or(Node::Blocks, Node::Block);
@@ -168,11 +176,7 @@ impl Vfs {
             Node::ArrayDir(_) | Node::Blocks => {
                 let found = self.find(&self.state(), parent, name);
                 match found {
-                    Ok(array @ Node::Array(..))
-                        if locked(&self.beside).end_vacancy(parent, name) =>
-                    {
-                        Ok(array)
-                    }
+                    Ok(array @ Node::Array(..)) if self.unhide(parent, name) => Ok(array),
                     Ok(_) => Err(Error::Exists),
                     Err(_) => {
                         self.check_beside(parent, name).inspect_err(|error| {
@@ -180,7 +184,7 @@ impl Vfs {
                                 format!("{}: {error}", self.path_to(Some(parent), Some(name)));
                             locked(&self.edits.news).refuse(None, why);
                         })?;
-                        locked(&self.beside).create(parent, name, facts)
+                        self.make_scratch(parent, name, None, facts)
                     }
                 }
             }
@@ -188,6 +192,21 @@ impl Vfs {
                 "files can be made in the root and beside blocks and arrays only",
             )),
         }
+    }
+
+    /// Makes a scratch file, or a symlink to `target`.
+    fn make_scratch(
+        &self,
+        parent: Node,
+        name: &OsStr,
+        target: Option<&OsStr>,
+        facts: FileFacts,
+    ) -> Result<Node> {
+        let directory = self.place(parent).ok_or(Error::NotFound)?;
+        let epoch = self.tree.epoch();
+        let scratch = &self.options.scratch;
+        let file = scratch.create(&directory, name, target, facts, epoch)?;
+        Ok(file.node)
     }
 
     /// The error for a request to make or remove a directory.
@@ -213,44 +232,35 @@ impl Vfs {
             return Err(Error::NotPermitted("links can be made in the root only"));
         }
         check_root_name(name)?;
-        let number = locked(&self.texts).symlink(name, target.as_os_str(), facts)?;
-        self.attr(&self.state(), Node::Text(number))
+        if name == TREE_NAME {
+            return Err(Error::NotPermitted("tree.yaml can't be a symlink"));
+        }
+        let node = self.make_scratch(parent, name, Some(target.as_os_str()), facts)?;
+        self.attr(&self.state(), node)
     }
 
-    /// [`Vfs::lookup`] for a thread: a process that has just taken a name away does not find it.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn lookup_by(&self, parent: Node, name: &OsStr, thread: u32) -> Result<Attr> {
-        let in_root = parent == Node::Root;
-        if in_root && locked(&self.texts).is_free_to(name, || process(thread)) {
-            return Err(Error::NotFound);
-        }
-        if locked(&self.beside).is_free_to(parent, name, || process(thread)) {
-            return Err(Error::NotFound);
-        }
-        self.lookup(parent, name)
-    }
-
-    /// Takes a name away: of a file in the root, or the last block.
+    /// Takes a name away: of a scratch file or the last block, or of `tree.yaml` or an array for a while.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::NotPermitted`]; [`Error::Busy`] for a block that arrays use.
-    pub fn unlink(&self, parent: Node, name: &OsStr, thread: u32) -> Result<()> {
+    pub fn unlink(&self, parent: Node, name: &OsStr) -> Result<()> {
         self.open_for_writing()?;
+        if let Some(place) = self.place(parent).filter(|_| name != TREE_NAME)
+            && self.options.scratch.take(&place, name).is_ok()
+        {
+            return Ok(());
+        }
         match parent {
             Node::Root if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) => {
                 Err(Error::IsDirectory)
             }
-            Node::Root => locked(&self.texts).unlink(name, process(thread)),
-            Node::Blocks | Node::ArrayDir(_)
-                if locked(&self.beside).lookup(parent, name).is_some() =>
-            {
-                locked(&self.beside).unlink(parent, name)
-            }
+            Node::Root if name == TREE_NAME => self.tree.remove(),
+            Node::Root => Err(Error::NotFound),
             Node::ArrayDir(_) => match self.find(&self.state(), parent, name)? {
+                Node::Array(..) if self.is_hidden(parent, name) => Err(Error::NotFound),
                 Node::Array(..) => {
-                    locked(&self.beside).vacate(parent, name, process(thread));
+                    let directory = self.place(parent).ok_or(Error::NotFound)?;
+                    self.options.scratch.hide(&directory, name);
                     Ok(())
                 }
                 _ => Err(Error::NotPermitted("arrays follow the tree")),
@@ -263,21 +273,20 @@ impl Vfs {
         }
     }
 
-    /// Saves what was written through a handle.
-    fn save_handle(&self, handle: TextHandle) -> Result<()> {
-        let unsaved = locked(&self.texts).to_save(handle)?;
-        unsaved.map_or(Ok(()), |unsaved| self.save_text(&unsaved, |_| Ok(())))
+    /// Saves what was written to a file, if it is `tree.yaml`.
+    pub(super) fn save_file(&self, file: &Arc<ScratchFile>) -> Result<()> {
+        let unsaved = file.to_save()?;
+        unsaved.map_or(Ok(()), |unsaved| self.save_text(&unsaved, || Ok(())))
     }
 
     /// Writes bytes. `mapped`: whether they come from a map.
     ///
     /// # Errors
-    /// [`Error::TooBig`], [`Error::ScratchFull`], [`Error::ReadOnly`], [`Error::NotPermitted`].
+    /// [`Error::TooBig`], [`Error::ReadOnly`], [`Error::NotPermitted`]; [`Library::NoRoom`] beyond the limit of scratch files.
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
         self.open_for_writing()?;
         match &handle.open {
-            Open::Text(text) => locked(&self.texts).write(*text, offset, data, mapped)?,
-            Open::Beside(file) => file.write(offset, data)?,
+            Open::Scratch(file, _) => file.write(offset, data)?,
             Open::Data(open) if mapped => {
                 let done = self.write_data(open, Some(offset), data);
                 // the process that has written into the map gets no error
@@ -296,27 +305,26 @@ impl Vfs {
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
     }
 
-    /// Writes bytes at the end of a file. `end`: where that is, as far as the kernel knows; of texts and blocks it may not know what others
-    /// have appended.
+    /// Writes bytes at the end of a file. `end`: where that is, as far as the kernel knows, which may not know what others have appended.
     ///
     /// # Errors
     /// As [`Vfs::write`].
     pub fn append(&self, handle: &Handle, end: u64, data: &[u8]) -> Result<u32> {
         self.open_for_writing()?;
         match &handle.open {
-            Open::Text(text) => locked(&self.texts).append(*text, data)?,
+            Open::Scratch(file, _) => file.append(data)?,
             Open::Data(open) => {
                 let done = self.write_data(open, None, data);
                 self.noted(open.node, done)?;
             }
-            Open::Beside(_) | Open::Fixed(_) | Open::Directory(..) => {
+            Open::Fixed(_) | Open::Directory(..) => {
                 return self.write(handle, end, data, false);
             }
         }
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
     }
 
-    /// `close(2)` of one descriptor: saves what was written through the handle since the last save.
+    /// `close(2)` of one descriptor: saves what was written to the file since the last save, through this or another descriptor.
     ///
     /// A handle may be flushed many times, also by processes that inherited it (`{ a; b; } > tree.yaml`). Such a process may leave half a
     /// text: that is no error, and the text waits for the flush of the process that opened the handle. A refused text is tried again only
@@ -327,14 +335,14 @@ impl Vfs {
     pub fn flush(&self, handle: &Handle, thread: u32) -> Result<()> {
         let opener = handle.opener;
         let inherited = opener != 0 && is_of_another(thread, opener);
-        let saved = match handle.open {
-            Open::Text(text) if inherited => self.flush_inherited(text),
+        let saved = match &handle.open {
+            Open::Scratch(file, true) if inherited => self.flush_inherited(file),
             _ => self.fsync(handle),
         };
         match &handle.open {
-            Open::Text(text) => locked(&self.texts).note_closing(*text),
+            Open::Scratch(file, true) => file.note_closing(),
             Open::Data(open) => self.note_closed(open),
-            Open::Beside(_) | Open::Fixed(_) | Open::Directory(..) => {}
+            Open::Scratch(..) | Open::Fixed(_) | Open::Directory(..) => {}
         }
         if inherited && is_rejected(&saved) {
             return Ok(());
@@ -344,18 +352,12 @@ impl Vfs {
 
     /// The flush by a process that inherited the descriptor: does not try a refused text again. A text that is no valid tree stays
     /// unsaved, as the process that opened the handle may write the rest.
-    fn flush_inherited(&self, handle: TextHandle) -> Result<()> {
-        let unsaved = {
-            let texts = locked(&self.texts);
-            match texts.refused_through(handle) {
-                Some(why) => return Err(why),
-                None => texts.to_save(handle)?,
-            }
-        };
-        let Some(unsaved) = unsaved else {
+    fn flush_inherited(&self, file: &Arc<ScratchFile>) -> Result<()> {
+        let unsaved = file.to_save()?;
+        let Some(unsaved) = unsaved.filter(|_| !file.is_refused()) else {
             return Ok(());
         };
-        let saved = self.commit_text(&unsaved, |_| ());
+        let saved = self.commit_text(&unsaved, || ());
         if !is_rejected(&saved) {
             self.keep_unless_saved(&unsaved, &saved);
         }
@@ -368,28 +370,27 @@ impl Vfs {
     /// As [`Vfs::flush`].
     pub fn fsync(&self, handle: &Handle) -> Result<()> {
         match &handle.open {
-            Open::Text(text) => self.save_handle(*text),
+            Open::Scratch(file, true) => self.save_file(file),
             Open::Data(open) => self.save_data(open),
-            Open::Beside(_) | Open::Fixed(_) | Open::Directory(..) => Ok(()),
+            Open::Scratch(..) | Open::Fixed(_) | Open::Directory(..) => Ok(()),
         }
     }
 
     /// Closes a handle for good, and saves what a map wrote after the last flush. Only the log and `info/status` tell of an error.
     pub fn release(&self, handle: &Handle) {
         let (node, saved) = match &handle.open {
-            Open::Text(text) => {
+            Open::Scratch(file, writes) => {
                 // a refused text is not tried again: a better one may have been saved meanwhile
-                let refused = locked(&self.texts).refused_through(*text);
-                let saved = if refused.is_some() {
-                    Ok(())
+                let saved = if *writes && !file.is_refused() {
+                    self.save_file(file)
                 } else {
-                    self.save_handle(*text)
+                    Ok(())
                 };
-                self.close_text(*text);
-                (Node::Text(text.number), saved)
+                self.close_scratch(file, *writes);
+                (file.node, saved)
             }
             Open::Data(open) => (open.node, self.close_data(open)),
-            Open::Beside(_) | Open::Fixed(_) | Open::Directory(..) => return,
+            Open::Fixed(_) | Open::Directory(..) => return,
         };
         if let Err(error) = saved {
             let path = self.path_of(node);
@@ -414,8 +415,7 @@ impl Vfs {
             return Err(Error::NotSupported("only making a file longer"));
         }
         match &handle.open {
-            Open::Text(text) => locked(&self.texts).extend(*text, end),
-            Open::Beside(file) => file.resize(file.bytes.len().max(end)),
+            Open::Scratch(file, _) => file.extend(end, self.tree.epoch()),
             Open::Data(open) => self.noted(open.node, self.extend_data(open, end)),
             Open::Fixed(_) => Err(Error::ReadOnly("info/ describes the mount")),
             Open::Directory(..) => Err(Error::IsDirectory),

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use rustix::fs::XattrFlags;
 
 use super::node::Node;
+use super::scratch::Role;
 use super::{Error, Result, State, Vfs, index, locked, pid_namespace};
 use crate::asdf::text_frame::standard;
 use crate::codec::{Choice, codes};
@@ -118,22 +119,27 @@ impl Vfs {
             Node::Root => self.root_attributes(&state),
             Node::Block(n) => block_attributes(&state, index(n))?,
             Node::Array(n, _) => array_attributes(&state, n)?,
-            Node::Text(number) => self.text_attributes(number),
+            Node::Tree(_) | Node::Scratch(_) => self.text_attributes(node),
             _ => Vec::new(),
         })
     }
 
     /// Of `tree.yaml`: why it is not saved, and where the text is kept.
-    fn text_attributes(&self, number: u32) -> Vec<(&'static str, String)> {
-        let texts = locked(&self.texts);
-        let Some(refused) = texts.refusal().filter(|_| texts.is_tree(number)) else {
-            return Vec::new();
-        };
-        let mut out = vec![("error", refused.describe())];
-        if let Some(kept) = refused.kept() {
-            out.push(("rejected", kept.display().to_string()));
-        }
-        out
+    fn text_attributes(&self, node: Node) -> Vec<(&'static str, String)> {
+        let is_tree = self
+            .file_of(node)
+            .is_ok_and(|file| file.role() == Role::Tree);
+        let refused = is_tree.then(|| {
+            self.tree.refusal(|refused| {
+                let kept = refused.kept().map(|kept| kept.display().to_string());
+                let kept = kept.map(|kept| ("rejected", kept));
+                [("error", refused.describe())]
+                    .into_iter()
+                    .chain(kept)
+                    .collect()
+            })
+        });
+        refused.flatten().unwrap_or_default()
     }
 
     /// Of the root: what is known of FILE, and the attributes of the mount, which are [`UNLISTED`].
@@ -154,7 +160,7 @@ impl Vfs {
         ];
         let news = news.into_iter().filter(|(_, value)| !value.is_empty());
         out.extend(news);
-        if locked(&self.texts).only_in_memory().is_some() {
+        if self.tree.only_in_memory().is_some() {
             out.push(("unkept", "tree.yaml".to_owned()));
         }
         if let Some(standard) = standard(state.snapshot.text()) {

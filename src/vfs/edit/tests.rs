@@ -59,7 +59,7 @@ fn a_handle_of_a_removed_block_leaves_the_next_one_of_that_number_alone() {
     };
     let old = vfs.open_now(Node::Block(1), write).unwrap().handle;
     let name = "1.bin".as_ref();
-    vfs.unlink(Node::Blocks, name, 0).unwrap();
+    vfs.unlink(Node::Blocks, name).unwrap();
     let made = vfs.create(Node::Blocks, name, FileFacts::new(0o600, 0, 0), write);
     let new = made.unwrap().1.handle;
     vfs.write(&new, 0, b"12", false).unwrap();

@@ -10,7 +10,7 @@ use crate::asdf::text_frame::standard;
 use crate::asdf::{Array, Snapshot};
 use crate::codec::check_index_dir;
 use crate::vfs::state::State;
-use crate::vfs::texts::Refused;
+use crate::vfs::tree_file::Refused;
 use crate::vfs::{Vfs, View, locked};
 
 /// What is said of saves before the first.
@@ -87,7 +87,7 @@ impl Vfs {
 
     /// What became of saves, and of what was not saved.
     fn news(&self, text: &mut Text) {
-        let refused = locked(&self.texts).refusal().map(Refused::describe);
+        let refused = self.tree.refusal(Refused::describe);
         let scratch = self.losses().scratch;
         let last = self.saver.last();
         let news = locked(&self.edits.news);

@@ -13,6 +13,7 @@ use crate::codec::Cache;
 use crate::save::edit::Edit;
 use crate::save::{FarFile, FilePath, OpenFile, Writer, open_read_only, open_unlocked};
 use crate::source::{Loan, Memory};
+use crate::vfs::node::Node;
 use crate::vfs::testing::writable;
 use crate::vfs::{Access, Bytes, Call, FileFacts, Handle, VfsOptions};
 
@@ -295,26 +296,31 @@ fn a_file_that_is_opened_again_counts_versions_on() {
     assert_eq!(vfs.next_version(), 72);
 }
 
-/// They took space to the end of the mount, though no name led to them.
 #[test]
-fn files_beside_arrays_go_with_their_directory() {
+fn a_file_beside_arrays_is_there_again_when_its_directory_is() {
     let (_dir, vfs) = with_tree("d: {a: ARRAY}\nb: ARRAY");
     let directory = node_of(&vfs, "d").unwrap();
     let access = Access::default();
-    for directory in [directory, Node::Blocks] {
-        let made = vfs.create(
-            directory,
-            ".part".as_ref(),
-            FileFacts::new(0o600, 0, 0),
-            access,
-        );
-        vfs.release(&made.unwrap().1.handle);
+    let facts = FileFacts::new(0o600, 0, 0);
+    let made = vfs.create(directory, "a.npy.part".as_ref(), facts, access);
+    let handle = made.unwrap().1.handle;
+    vfs.write(&handle, 0, b"part", false).unwrap();
+    vfs.release(&handle);
+    let found = || {
+        let directory = node_of(&vfs, "d")?;
+        vfs.lookup(directory, "a.npy.part".as_ref()).ok()
+    };
+    let made = found().unwrap();
+    for (tree, is_there) in [
+        ("d: {a: ARRAY}\nb: ARRAY\nc: ARRAY", true),
+        ("b: ARRAY", false),
+        ("c: ARRAY\nd: {a: ARRAY}", true),
+    ] {
+        save(&vfs, tree);
+        let node = found().map(|found| found.node);
+        assert_eq!(node, is_there.then_some(made.node));
+        assert_eq!(vfs.losses().scratch, ["arrays/d/a.npy.part (4 bytes)"]);
     }
-    save(&vfs, "d: {a: ARRAY}\nb: ARRAY\nc: ARRAY");
-    assert_eq!(locked(&vfs.beside).directories().len(), 2);
-    save(&vfs, "b: ARRAY");
-    let left: Vec<_> = locked(&vfs.beside).directories().into_iter().collect();
-    assert_eq!(left, [Node::Blocks]);
 }
 
 /// A file far away: its bytes, and how often it has changed.

@@ -252,7 +252,7 @@ impl Vfs {
             through: None,
         };
         let saved = self.commit(&mut writer, &edit, &what, Some(change), None, Some(checked))?;
-        let _ = locked(&self.texts).reloaded(text);
+        self.tree.reloaded(text);
         Ok(saved)
     }
 }

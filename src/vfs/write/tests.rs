@@ -1,6 +1,6 @@
 //! What can be written when, and what looking costs.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::XattrFlags;
 
@@ -8,14 +8,7 @@ use super::*;
 use crate::asdf::sample::Sample;
 use crate::source::Loan;
 use crate::vfs::testing::writable;
-use crate::vfs::texts::{TREE_NAME, Texts};
-use crate::vfs::{Bytes, Call, Rename};
-
-const WRITE: Access = Access {
-    write: true,
-    truncate: false,
-    pid: 0,
-};
+use crate::vfs::{Bytes, Call, Rename, TREE_NAME};
 
 fn status(vfs: &Vfs) -> String {
     vfs.info_text(&vfs.state(), Node::Status)
@@ -58,7 +51,7 @@ fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
         vfs.open_now(Node::TREE, WRITE).map(drop),
         vfs.write(&tree, 0, b"x", false).map(drop),
         vfs.write(&block, 0, b"x", false).map(drop),
-        vfs.unlink(Node::Root, TREE_NAME.as_ref(), 0),
+        vfs.unlink(Node::Root, TREE_NAME.as_ref()),
     ] {
         assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
     }
@@ -212,10 +205,12 @@ fn an_exchange_that_scratch_files_leave_no_room_for_saves_nothing() {
     let rename = |from: &str, to: &str, how, thread| {
         vfs.rename((root, from.as_ref()), (root, to.as_ref()), how, thread)
     };
-    let editor = std::process::id();
-    rename("tree.yaml", "backup", Rename::Replace, editor).unwrap();
+    let full = rename("tree.yaml", "backup", Rename::Replace, 0);
+    let no_room = matches!(full, Err(Error::Library(Library::NoRoom { .. })));
+    assert!(no_room, "{full:?}");
     let full = rename("next", "tree.yaml", Rename::Exchange, 0);
-    assert!(matches!(full, Err(Error::ScratchFull(_))), "{full:?}");
+    let no_room = matches!(full, Err(Error::Library(Library::NoRoom { .. })));
+    assert!(no_room, "{full:?}");
     let saved = std::fs::read(dir.path().join("a.asdf")).unwrap();
     assert!(saved.starts_with(long.as_bytes()), "it was saved");
 }
@@ -244,27 +239,25 @@ fn written(vfs: &Vfs, text: &[u8]) -> Handle {
 
 /// The text of FILE, and what `tree.yaml` shows.
 fn texts(vfs: &Vfs) -> [Vec<u8>; 2] {
-    let state = vfs.state();
-    let texts = locked(&vfs.texts);
-    let tree = texts.lookup(TREE_NAME.as_ref()).unwrap();
-    [state.snapshot.text(), texts.bytes(tree).unwrap()].map(|text| text.to_vec())
+    let shown = vfs.tree.current().unwrap().bytes().unwrap();
+    [vfs.state().snapshot.text(), &shown].map(|text| text.to_vec())
 }
 
-/// It went on showing what another handle had saved before.
+/// As on any file system; each had a text of its own.
 #[test]
-fn the_tree_shows_what_was_saved_last_and_first_what_is_not_saved() {
+fn all_descriptors_of_the_tree_share_its_bytes() {
     let (_dir, vfs) = writable(&Sample::new());
     let [one, two] = two_trees();
-    let write = || (written(&vfs, &one), written(&vfs, &two));
-    let (first, second) = write();
+    let (first, second) = (written(&vfs, &one), written(&vfs, &two));
+    assert_eq!(read(&vfs, &first), two);
     vfs.flush(&first, 0).unwrap();
-    assert_eq!(texts(&vfs), [one.clone(), two.clone()]);
-    vfs.flush(&second, 0).unwrap();
     assert_eq!(texts(&vfs), [two.clone(), two.clone()]);
-    let (first, second) = write();
     vfs.flush(&second, 0).unwrap();
-    vfs.flush(&first, 0).unwrap();
-    assert_eq!(texts(&vfs), [one.clone(), one]);
+    vfs.release(&second);
+    let third = tree_with("which: fourth\n");
+    vfs.write(&first, 0, &third, false).unwrap();
+    vfs.fsync(&first).unwrap();
+    assert_eq!(texts(&vfs), [third.clone(), third]);
 }
 
 /// A descriptor of the file that was `tree.yaml` was closed while another one was renamed over it: its text was FILE's then, and
@@ -274,10 +267,10 @@ fn a_text_that_is_replaced_while_it_waits_to_be_saved_is_not_saved() {
     let (_dir, vfs) = writable(&Sample::new());
     let [one, two] = two_trees();
     let handle = written(&vfs, &one);
-    let Open::Text(text) = &handle.open else {
-        panic!("tree.yaml is a text");
+    let Open::Scratch(file, _) = &handle.open else {
+        panic!("tree.yaml is a scratch file");
     };
-    let waiting = locked(&vfs.texts).to_save(*text).unwrap().unwrap();
+    let waiting = file.to_save().unwrap().unwrap();
     let (_, next) = vfs
         .create(
             Node::Root,
@@ -289,13 +282,13 @@ fn a_text_that_is_replaced_while_it_waits_to_be_saved_is_not_saved() {
     vfs.write(&next.handle, 0, &two, false).unwrap();
     let names = ["next", TREE_NAME].map(|name| (Node::Root, name.as_ref()));
     vfs.rename(names[0], names[1], Rename::Replace, 0).unwrap();
-    vfs.save_text(&waiting, |_| Ok(())).unwrap();
+    vfs.save_text(&waiting, || Ok(())).unwrap();
     assert_eq!(texts(&vfs), [two.clone(), two]);
 }
 
 /// The kernel writes the pages of a map through any descriptor of the file: the one that was synced had nothing to save.
 #[test]
-fn a_sync_saves_what_a_map_wrote_through_another_descriptor() {
+fn a_sync_saves_what_was_written_through_another_descriptor() {
     let (_dir, vfs) = writable(&Sample::new());
     let open = || vfs.open_now(Node::TREE, WRITE).unwrap().handle;
     let (first, second) = (open(), open());
@@ -304,8 +297,10 @@ fn a_sync_saves_what_a_map_wrote_through_another_descriptor() {
     vfs.fsync(&first).unwrap();
     assert_eq!(texts(&vfs), [text.clone(), text]);
     vfs.write(&second, 0, b"half a text\n", false).unwrap();
-    vfs.fsync(&first).unwrap();
-    assert!(!status(&vfs).contains("NOT SAVED"));
+    vfs.fsync(&first).unwrap_err();
+    let reads = vfs.open_now(Node::TREE, Access::default()).unwrap().handle;
+    vfs.fsync(&reads).unwrap();
+    assert!(status(&vfs).contains("NOT SAVED"));
 }
 
 /// A tool renames what it has begun to write, and writes on: in FILE its text has head lines more than in the tool's file, and the rest
@@ -361,32 +356,40 @@ fn nothing_is_written_to_a_file_whose_bytes_a_block_has_got() {
     }
 }
 
-/// Processes that each replace an array by `mv` from another file system took each other's free name away.
+/// A name of an array is gone for everyone until it is made again; the array stays.
 #[test]
-fn each_array_that_is_taken_away_has_a_free_name() {
+fn each_array_that_is_removed_is_gone_until_it_is_made_again() {
     let array = "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}";
     let head = "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n";
     let text = format!("{head}x: {array}\ny: {array}\n...\n");
     let (_dir, vfs) = writable(&Sample::new().text(text.as_bytes()).block(b"abc"));
-    for (thread, name) in [(1, "x.npy"), (2, "y.npy")] {
-        vfs.unlink(Node::ARRAYS, name.as_ref(), thread).unwrap();
-    }
+    let names = || {
+        let directory = vfs.opendir(Node::ARRAYS).unwrap();
+        let mut names = Vec::new();
+        let mut add = |_, name: &OsStr, _: &Attr| {
+            names.push(name.to_owned());
+            false
+        };
+        vfs.readdir(&directory, 0, false, &mut add).unwrap();
+        names
+    };
+    assert_eq!(names().len(), 4);
     for name in ["x.npy", "y.npy"] {
-        let made = vfs.create(
-            Node::ARRAYS,
-            name.as_ref(),
-            FileFacts::new(0o644, 0, 0),
-            WRITE,
-        );
+        vfs.unlink(Node::ARRAYS, name.as_ref()).unwrap();
+        let again = vfs.unlink(Node::ARRAYS, name.as_ref());
+        assert!(matches!(again, Err(Error::NotFound)));
+    }
+    assert_eq!(names(), ["x.bin", "y.bin"]);
+    for name in ["x.npy", "y.npy"] {
+        let gone = vfs.lookup(Node::ARRAYS, name.as_ref());
+        assert!(matches!(gone, Err(Error::NotFound)));
+        let facts = || FileFacts::new(0o644, 0, 0);
+        let made = vfs.create(Node::ARRAYS, name.as_ref(), facts(), WRITE);
         vfs.release(&made.unwrap().1.handle);
-        let again = vfs.create(
-            Node::ARRAYS,
-            name.as_ref(),
-            FileFacts::new(0o644, 0, 0),
-            WRITE,
-        );
+        let again = vfs.create(Node::ARRAYS, name.as_ref(), facts(), WRITE);
         assert!(matches!(again, Err(Error::Exists)));
     }
+    assert_eq!(names().len(), 4);
 }
 
 /// `--revert` where nothing had been refused left the tree that was saved next, through an older descriptor, unseen.
@@ -402,9 +405,11 @@ fn a_tree_that_is_saved_after_a_revert_is_shown() {
     let bad = written(&vfs, b"#ASDF 1.0.0\n--- [\n...\n");
     vfs.flush(&bad, 0).unwrap_err();
     vfs.revert(false).unwrap();
-    vfs.write(&handle, 0, &second, false).unwrap();
-    vfs.flush(&handle, 0).unwrap();
-    assert_eq!(texts(&vfs), [second.clone(), second]);
+    // what is written on into the text that was given up is no tree
+    vfs.write(&bad, 0, &second, false).unwrap();
+    let stale = vfs.flush(&bad, 0).unwrap_err();
+    assert!(matches!(stale, Error::Library(Library::Stale { .. })));
+    assert_eq!(texts(&vfs), [first.clone(), first]);
     for handle in [handle, bad] {
         vfs.release(&handle);
     }
@@ -479,20 +484,20 @@ fn what_is_written_while_a_rename_is_being_saved_is_saved_at_the_close() {
             WRITE,
         )
         .unwrap();
-    let Node::Text(number) = made.node else {
-        panic!("files of the root are texts");
-    };
+    let file = vfs.file_of(made.node).unwrap();
     let write = |text: &[u8]| vfs.write(&next.handle, 0, text, false).unwrap();
     write(b"no tree at all\n");
-    let begin = || locked(&vfs.texts).begin_becoming(number).unwrap().unwrap();
-    let refused = begin();
+    let refused = file.becoming().unwrap();
     write(&one);
-    vfs.save_text(&refused, |_| Ok(())).unwrap_err();
+    vfs.save_text(&refused, || Ok(())).unwrap_err();
     vfs.flush(&next.handle, 0).unwrap();
     assert_ne!(texts(&vfs)[0], one, "it is no tree.yaml");
-    let waiting = begin();
+    let waiting = file.becoming().unwrap();
     write(&two);
-    let name = |texts: &mut Texts| texts.rename("next".as_ref(), TREE_NAME.as_ref(), 0);
+    let name = || {
+        vfs.tree.give(&file);
+        Ok(())
+    };
     vfs.save_text(&waiting, name).unwrap();
     assert_eq!(texts(&vfs), [one, two.clone()]);
     vfs.flush(&next.handle, 0).unwrap();
@@ -504,7 +509,6 @@ fn what_is_written_while_a_rename_is_being_saved_is_saved_at_the_close() {
 fn an_array_that_is_replaced_after_it_was_removed_is_found() {
     const ARRAY: &str = "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
         x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
-    const PROCESS: u32 = 1;
     let (_dir, vfs) = writable(&Sample::new().text(ARRAY.as_bytes()).block(b"abc"));
     let names = [".x.bin.tmp", "x.bin"].map(|name| (Node::ARRAYS, name.as_ref()));
     for how in [Rename::Replace, Rename::NoReplace] {
@@ -512,27 +516,38 @@ fn an_array_that_is_replaced_after_it_was_removed_is_found() {
         let handle = made.unwrap().1.handle;
         vfs.write(&handle, 0, b"123", false).unwrap();
         vfs.release(&handle);
-        vfs.unlink(Node::ARRAYS, names[1].1, PROCESS).unwrap();
-        vfs.rename(names[0], names[1], how, PROCESS).unwrap();
-        vfs.lookup_by(Node::ARRAYS, names[1].1, PROCESS).unwrap();
+        vfs.unlink(Node::ARRAYS, names[1].1).unwrap();
+        vfs.rename(names[0], names[1], how, 0).unwrap();
+        vfs.lookup(Node::ARRAYS, names[1].1).unwrap();
     }
 }
 
-/// A file that mknod(2) had made under the name `tree.yaml`, while that was free, was empty, though FILE has a tree.
+/// A file that mknod(2) had made under the name `tree.yaml`, while that was gone, was empty, though FILE has a tree.
 #[test]
 fn a_tree_that_is_made_and_not_opened_shows_the_tree() {
     let (_dir, vfs) = writable(&Sample::new());
-    let process = std::process::id();
-    vfs.unlink(Node::Root, TREE_NAME.as_ref(), process).unwrap();
-    vfs.mknod(
-        Node::Root,
-        TREE_NAME.as_ref(),
-        0o644,
-        FileFacts::new(0o644, 0, 0),
-    )
-    .unwrap();
+    let (root, name) = (Node::Root, TREE_NAME.as_ref());
+    let first = vfs.lookup(root, name).unwrap().node;
+    vfs.unlink(root, name).unwrap();
+    assert!(matches!(vfs.lookup(root, name), Err(Error::NotFound)));
+    let made = vfs.mknod(root, name, 0o644, FileFacts::new(0o644, 0, 0));
+    assert_ne!(made.unwrap().node, first);
     let [saved, shown] = texts(&vfs);
     assert_eq!(shown, saved);
+}
+
+/// A program that had removed the file of an array could not make it anew if another one had looked the name up in between: the kernel
+/// kept the name. And what is renamed over `tree.yaml` is another file.
+#[test]
+fn the_kernel_keeps_no_name_that_may_lead_to_another_file() {
+    let (_dir, vfs) = writable(&Sample::new());
+    let made = vfs.create(Node::Root, "x".as_ref(), FileFacts::new(0o644, 0, 0), WRITE);
+    vfs.release(&made.unwrap().1.handle);
+    for name in ["x", TREE_NAME] {
+        let found = vfs.lookup(Node::Root, name.as_ref()).unwrap();
+        assert_eq!(found.entry_valid, Duration::ZERO);
+        assert!(found.attr_valid > Duration::ZERO);
+    }
 }
 
 /// A file beside the blocks that ftruncate(2) had made longer or shorter kept its time, so that tools took it for unchanged. One that has
@@ -559,6 +574,6 @@ fn a_file_beside_blocks_has_the_time_of_its_last_change_and_the_names_that_it_ha
         assert!(set(resized(size)).unwrap().mtime > old);
     }
     assert_eq!(vfs.getattr_now(attr.node).unwrap().nlink, 1);
-    vfs.unlink(Node::Blocks, name, 0).unwrap();
+    vfs.unlink(Node::Blocks, name).unwrap();
     assert_eq!(vfs.getattr_now(attr.node).unwrap().nlink, 0);
 }

@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use super::{TREE_NAME, Texts};
 use crate::asdf::names::SUFFIXES;
+use crate::vfs::TREE_NAME;
 
 /// What such a name begins and ends with.
 const PATTERNS: [(&str, &str); 14] = [
@@ -34,20 +34,6 @@ const BEFORE_RANDOM: [&str; 2] = ["sed", "tmp"];
 const AFTER_TMP: usize = 8;
 /// How many of them there are, at least and at most.
 const RANDOM: std::ops::RangeInclusive<usize> = 6..=10;
-
-impl Texts {
-    /// The files that hold something and that no editor has made, each with its length.
-    pub(in crate::vfs) fn described(&self) -> Vec<String> {
-        let files = self
-            .names()
-            .filter(|(name, number)| !self.is_tree(*number) && !is_made_by_editor(name));
-        let files = files.filter_map(|(name, number)| {
-            let bytes = self.bytes(number).ok().filter(|bytes| !bytes.is_empty())?;
-            Some(format!("{} ({} bytes)", name.display(), bytes.len()))
-        });
-        files.collect()
-    }
-}
 
 /// Whether an editor makes files of that name.
 pub(in crate::vfs) fn is_made_by_editor(name: &OsStr) -> bool {

@@ -1,0 +1,555 @@
+//! One scratch file: bytes, owner and mode, and how many names and open descriptors it has. All descriptors share its bytes.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use crate::asdf::text::TEXT_LIMIT;
+use crate::error::Error as Library;
+use crate::source::{Memory, ScratchBytes, ScratchRoom, Source, len_u64};
+use crate::vfs::attr::{Access, Attr, Attributes, FileFacts, FileKind};
+use crate::vfs::error::Error;
+use crate::vfs::node::Node;
+use crate::vfs::write::copy as copy_pieces;
+use crate::vfs::{Result, locked};
+
+/// What a file is to FILE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::vfs) enum Role {
+    /// Nothing: no save concerns it.
+    Plain,
+    /// `tree.yaml`: what is written to it is saved.
+    Tree,
+    /// It was `tree.yaml` when FILE got another text: what is written to it is refused.
+    Stale,
+    /// A block or array has got its bytes, or is getting them: nothing more is written to it.
+    Taken,
+}
+
+/// A scratch file.
+#[derive(Debug)]
+pub(in crate::vfs) struct ScratchFile {
+    /// What the kernel knows it by. The bytes of a number change only through that number.
+    pub(in crate::vfs) node: Node,
+    kind: FileKind,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    content: Content,
+    /// What its bytes are charged to.
+    room: Arc<ScratchRoom>,
+    facts: FileFacts,
+    role: Role,
+    names: u32,
+    open: u32,
+    writers: u32,
+    /// Whether it was ever open to be read, and to be written to.
+    was_read: bool,
+    was_written: bool,
+    /// How often its bytes were changed.
+    version: u64,
+    /// The version that was saved last.
+    saved: u64,
+    /// Why the text was refused, and in which version.
+    refused: Option<(u64, Error)>,
+    /// Whether a descriptor was closed after the last change.
+    closing: bool,
+    /// Which of FILE's texts it was made of, see `TreeFile::epoch`.
+    made_of: u64,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// A text of FILE, or the target of a link, until something is written.
+    Shared(Arc<Vec<u8>>),
+    Own(ScratchBytes),
+}
+
+impl Source for Content {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Shared(text) => len_u64(text.len()),
+            Self::Own(bytes) => bytes.len(),
+        }
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Library> {
+        match self {
+            Self::Shared(text) => Memory::shared(Arc::clone(text)).read_exact_at(buf, offset),
+            Self::Own(bytes) => bytes.read_exact_at(buf, offset),
+        }
+    }
+}
+
+/// A version of a file's text that is to be saved.
+#[derive(Debug, Clone)]
+pub(in crate::vfs) struct Unsaved {
+    pub(in crate::vfs) text: Arc<Vec<u8>>,
+    pub(in crate::vfs) file: Arc<ScratchFile>,
+    /// Which version of the file it is.
+    pub(in crate::vfs) version: u64,
+    /// Which of FILE's texts it was made of.
+    pub(in crate::vfs) made_of: u64,
+    /// Whether the file is to become `tree.yaml` with it.
+    pub(in crate::vfs) becoming: bool,
+}
+
+/// Why nothing more is written to a file that was renamed over a block or array.
+fn taken() -> Error {
+    let why = "it was renamed over a block or array, which has the bytes that it had then: open that to write to it";
+    let why = why.to_owned();
+    Library::Stale { why }.into()
+}
+
+/// Whether a text has nothing in it but blanks and the zeros of a hole.
+pub(in crate::vfs) fn is_blank(text: &[u8]) -> bool {
+    let blank = |&byte: &u8| byte == 0 || byte.is_ascii_whitespace();
+    text.iter().all(blank)
+}
+
+/// Whether it may be the beginning of a text, which is not saved yet: blank, or comments without a document. A shell closes a file between
+/// writes to it.
+fn is_beginning(text: &[u8]) -> bool {
+    let begins = |line: &[u8]| line.starts_with(b"---");
+    let has_document = || text.split(|&byte| byte == b'\n').any(begins);
+    is_blank(text) || (text.starts_with(b"#") && !has_document())
+}
+
+impl Source for ScratchFile {
+    fn len(&self) -> u64 {
+        locked(&self.inner).content.len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Library> {
+        locked(&self.inner).content.read_exact_at(buf, offset)
+    }
+}
+
+impl ScratchFile {
+    /// An empty file without names, or a symlink to `target`.
+    ///
+    /// # Errors
+    /// [`Library::NoRoom`] for the target.
+    pub(super) fn new(
+        node: Node,
+        room: &Arc<ScratchRoom>,
+        target: Option<&OsStr>,
+        facts: FileFacts,
+        made_of: u64,
+    ) -> Result<Self> {
+        let mut bytes = ScratchBytes::new(room);
+        if let Some(target) = target {
+            bytes.write(0, target.as_bytes())?;
+        }
+        let kind = target.map_or(FileKind::File, |_| FileKind::Symlink);
+        Ok(Self::of(
+            node,
+            kind,
+            room,
+            Content::Own(bytes),
+            facts,
+            made_of,
+        ))
+    }
+
+    /// A file that is going to be `tree.yaml`, with a text of FILE.
+    pub(in crate::vfs) fn of_text(
+        node: Node,
+        room: &Arc<ScratchRoom>,
+        text: Arc<Vec<u8>>,
+        facts: FileFacts,
+        made_of: u64,
+    ) -> Self {
+        let content = Content::Shared(text);
+        Self::of(node, FileKind::File, room, content, facts, made_of)
+    }
+
+    fn of(
+        node: Node,
+        kind: FileKind,
+        room: &Arc<ScratchRoom>,
+        content: Content,
+        facts: FileFacts,
+        made_of: u64,
+    ) -> Self {
+        let inner = Inner {
+            content,
+            room: Arc::clone(room),
+            facts,
+            role: Role::Plain,
+            names: 0,
+            open: 0,
+            writers: 0,
+            was_read: false,
+            was_written: false,
+            version: 0,
+            saved: 0,
+            refused: None,
+            closing: false,
+            made_of,
+        };
+        let inner = Mutex::new(inner);
+        Self { node, kind, inner }
+    }
+
+    /// Its attributes.
+    pub(in crate::vfs) fn attr(&self) -> Attr {
+        let inner = locked(&self.inner);
+        let is_link = self.kind == FileKind::Symlink;
+        let perm = if is_link { 0o777 } else { inner.facts.perm };
+        Attr {
+            kind: self.kind,
+            perm,
+            nlink: inner.names,
+            ..inner.facts.attr(self.node, inner.content.len())
+        }
+    }
+
+    /// Length in bytes, unless it is a symlink.
+    pub(super) fn content_len(&self) -> Option<u64> {
+        (self.kind == FileKind::File).then(|| self.len())
+    }
+
+    /// The target of a symlink.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is none.
+    pub(in crate::vfs) fn target(&self) -> Result<Vec<u8>> {
+        if self.kind != FileKind::Symlink {
+            return Err(Error::Invalid("not a symlink"));
+        }
+        self.bytes().map(|bytes| bytes.to_vec())
+    }
+
+    /// All its bytes.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if no text is so long; [`Error::Library`].
+    pub(in crate::vfs) fn bytes(&self) -> Result<Arc<Vec<u8>>> {
+        locked(&self.inner).bytes()
+    }
+
+    /// What an open descriptor reads from.
+    pub(in crate::vfs) fn source(self: &Arc<Self>) -> Arc<dyn Source> {
+        match &locked(&self.inner).content {
+            Content::Shared(text) => Arc::new(Memory::shared(Arc::clone(text))),
+            Content::Own(_) => Arc::clone(self) as Arc<dyn Source>,
+        }
+    }
+
+    pub(super) fn link(&self) {
+        let mut inner = locked(&self.inner);
+        inner.names = inner.names.saturating_add(1);
+    }
+
+    pub(super) fn unlink(&self) {
+        let mut inner = locked(&self.inner);
+        inner.names = inner.names.saturating_sub(1);
+    }
+
+    /// Opens it. What is written into a file that was emptied is made of FILE's text of `epoch`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if what is written would be lost or refused, as its name leads to another file by now.
+    pub(in crate::vfs) fn open(&self, access: Access, epoch: u64) -> Result<()> {
+        let mut inner = locked(&self.inner);
+        let is_replaced = inner.open == 0 || inner.role == Role::Stale;
+        if !access.only_reads() && inner.names == 0 && is_replaced {
+            return Err(Error::NotFound);
+        }
+        if access.truncate {
+            inner.resize(0, epoch)?;
+        }
+        inner.open = inner.open.saturating_add(1);
+        inner.was_read = true;
+        if access.write {
+            inner.writers = inner.writers.saturating_add(1);
+            inner.was_written = true;
+        }
+        Ok(())
+    }
+
+    /// Ends a descriptor. Whether it was the last one that writes.
+    pub(in crate::vfs) fn close(&self, writes: bool) -> bool {
+        let mut inner = locked(&self.inner);
+        inner.open = inner.open.saturating_sub(1);
+        if writes {
+            inner.writers = inner.writers.saturating_sub(1);
+        }
+        writes && inner.writers == 0
+    }
+
+    /// Writes bytes; a hole before them reads as zeros.
+    ///
+    /// # Errors
+    /// [`Library::NoRoom`]; [`Library::Stale`] if a block or array has got its bytes.
+    pub(in crate::vfs) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        locked(&self.inner).write(offset, data)
+    }
+
+    /// Writes bytes at the end, behind what others have appended.
+    ///
+    /// # Errors
+    /// As [`ScratchFile::write`].
+    pub(in crate::vfs) fn append(&self, data: &[u8]) -> Result<()> {
+        let mut inner = locked(&self.inner);
+        let end = inner.content.len();
+        inner.write(end, data)
+    }
+
+    /// Sets the length.
+    ///
+    /// # Errors
+    /// As [`ScratchFile::write`].
+    pub(in crate::vfs) fn resize(&self, len: u64, epoch: u64) -> Result<()> {
+        locked(&self.inner).resize(len, epoch)
+    }
+
+    /// Sets the length if it is shorter.
+    ///
+    /// # Errors
+    /// As [`ScratchFile::write`].
+    pub(in crate::vfs) fn extend(&self, len: u64, epoch: u64) -> Result<()> {
+        let mut inner = locked(&self.inner);
+        if len > inner.content.len() {
+            inner.resize(len, epoch)?;
+        }
+        Ok(())
+    }
+
+    /// Sets owner, mode and times. Of a file that is `tree.yaml` only the time, while something in it is not saved: the rest is FILE's.
+    pub(in crate::vfs) fn set(&self, changes: &Attributes) {
+        let mut inner = locked(&self.inner);
+        if inner.role != Role::Tree {
+            inner.facts.set(changes);
+        } else if let Some(mtime) = changes.mtime.filter(|_| inner.is_dirty()) {
+            inner.facts.mtime = mtime;
+        }
+    }
+
+    /// When its bytes were changed last.
+    pub(in crate::vfs) fn mtime(&self) -> SystemTime {
+        locked(&self.inner).facts.mtime
+    }
+
+    /// What it is to FILE.
+    pub(in crate::vfs) fn role(&self) -> Role {
+        locked(&self.inner).role
+    }
+
+    /// Makes it something else to FILE. Once this returns, no other thread writes to one that is taken.
+    pub(in crate::vfs) fn set_role(&self, role: Role) {
+        locked(&self.inner).role = role;
+    }
+
+    /// Whether a descriptor is open.
+    pub(in crate::vfs) fn is_open(&self) -> bool {
+        locked(&self.inner).open > 0
+    }
+
+    /// Whether it has no name.
+    pub(in crate::vfs) fn is_nameless(&self) -> bool {
+        locked(&self.inner).names == 0
+    }
+
+    /// Whether something was written to it that is not saved.
+    pub(in crate::vfs) fn is_dirty(&self) -> bool {
+        locked(&self.inner).is_dirty()
+    }
+
+    /// Whether it has just these bytes, shared.
+    pub(in crate::vfs) fn shares(&self, text: &Arc<Vec<u8>>) -> bool {
+        matches!(&locked(&self.inner).content, Content::Shared(own) if Arc::ptr_eq(own, text))
+    }
+
+    /// Whether all pages that the kernel has of it are of the text that it was made with, if it `had` only such pages before.
+    pub(in crate::vfs) fn keeps_pages(&self, had: bool) -> bool {
+        let inner = locked(&self.inner);
+        !inner.was_written && (had || inner.was_read)
+    }
+
+    /// Charges its bytes to another room.
+    ///
+    /// # Errors
+    /// [`Library::NoRoom`] if that has too little.
+    pub(in crate::vfs) fn move_into(&self, room: &Arc<ScratchRoom>) -> Result<()> {
+        let mut inner = locked(&self.inner);
+        if !Arc::ptr_eq(&inner.room, room) {
+            inner.content = Content::Own(inner.copy(room)?);
+            inner.room = Arc::clone(room);
+        }
+        Ok(())
+    }
+
+    /// What a flush saves: nothing if nothing was written since the last save, if no document has begun, or if the file is no text of FILE.
+    ///
+    /// # Errors
+    /// As [`ScratchFile::bytes`].
+    pub(in crate::vfs) fn to_save(self: &Arc<Self>) -> Result<Option<Unsaved>> {
+        let unsaved = self.unsaved()?;
+        Ok(unsaved.filter(|unsaved| !is_beginning(&unsaved.text)))
+    }
+
+    /// The text that would be lost once nobody writes to it any more, as no document has begun in it.
+    ///
+    /// # Errors
+    /// As [`ScratchFile::bytes`].
+    pub(in crate::vfs) fn unfinished(self: &Arc<Self>) -> Result<Option<Unsaved>> {
+        let unsaved = self.unsaved()?;
+        Ok(unsaved.filter(|unsaved| is_beginning(&unsaved.text)))
+    }
+
+    fn unsaved(self: &Arc<Self>) -> Result<Option<Unsaved>> {
+        let inner = locked(&self.inner);
+        let is_text = matches!(inner.role, Role::Tree | Role::Stale);
+        if !is_text || !inner.is_dirty() {
+            return Ok(None);
+        }
+        inner.whole(self, false).map(Some)
+    }
+
+    /// Its text, to become FILE's when it gets the name `tree.yaml`.
+    ///
+    /// # Errors
+    /// As [`ScratchFile::bytes`]; [`Error::Invalid`] for a symlink.
+    pub(in crate::vfs) fn becoming(self: &Arc<Self>) -> Result<Unsaved> {
+        if self.kind != FileKind::File {
+            return Err(Error::Invalid("a symlink has no bytes"));
+        }
+        locked(&self.inner).whole(self, true)
+    }
+
+    /// Notes that a version was saved. `text`: that one, if FILE has it as it was written.
+    pub(in crate::vfs) fn note_saved(&self, version: u64, text: Option<&Arc<Vec<u8>>>) {
+        let mut inner = locked(&self.inner);
+        inner.saved = version;
+        if !inner.is_dirty()
+            && let Some(text) = text
+        {
+            inner.content = Content::Shared(Arc::clone(text));
+        }
+    }
+
+    /// Notes that a version was refused.
+    pub(in crate::vfs) fn note_refused(&self, version: u64, why: &Error) {
+        locked(&self.inner).refused = Some((version, why.clone()));
+    }
+
+    /// Whether the text was refused since it was changed.
+    pub(in crate::vfs) fn is_refused(&self) -> bool {
+        locked(&self.inner).is_refused()
+    }
+
+    /// Why a text of it was refused, if one was.
+    pub(in crate::vfs) fn refusal(&self) -> Option<Error> {
+        let inner = locked(&self.inner);
+        inner.refused.as_ref().map(|(_, why)| why.clone())
+    }
+
+    /// Has it count as not saved, though nothing was written to it. The version that it is.
+    pub(in crate::vfs) fn touch(&self) -> u64 {
+        let mut inner = locked(&self.inner);
+        inner.changed();
+        inner.version
+    }
+
+    /// Notes that a descriptor has been closed.
+    pub(in crate::vfs) fn note_closing(&self) {
+        locked(&self.inner).closing = true;
+    }
+
+    /// Whether the text is likely to be refused soon, when the kernel releases a descriptor that was closed.
+    pub(in crate::vfs) fn awaits_refusal(&self) -> bool {
+        let inner = locked(&self.inner);
+        let waits = inner.closing && inner.is_dirty() && !inner.is_refused();
+        waits && !inner.bytes().is_ok_and(|text| is_blank(&text))
+    }
+}
+
+impl Inner {
+    fn is_dirty(&self) -> bool {
+        self.version != self.saved
+    }
+
+    fn is_refused(&self) -> bool {
+        let version = self.refused.as_ref().map(|(version, _)| *version);
+        version == Some(self.version)
+    }
+
+    fn whole(&self, file: &Arc<ScratchFile>, becoming: bool) -> Result<Unsaved> {
+        Ok(Unsaved {
+            text: self.bytes()?,
+            file: Arc::clone(file),
+            version: self.version,
+            made_of: self.made_of,
+            becoming,
+        })
+    }
+
+    fn bytes(&self) -> Result<Arc<Vec<u8>>> {
+        let len = self.content.len();
+        match &self.content {
+            Content::Shared(text) => Ok(Arc::clone(text)),
+            Content::Own(_) if len > TEXT_LIMIT => Err(Error::TooBig("beyond the limit of a tree")),
+            Content::Own(bytes) => {
+                let len = usize::try_from(len);
+                let len = len.map_err(|_| Error::TooBig("beyond the address space"))?;
+                let mut all = vec![0; len];
+                bytes.read_exact_at(&mut all, 0)?;
+                Ok(Arc::new(all))
+            }
+        }
+    }
+
+    /// A copy of its bytes that is charged to this room.
+    fn copy(&self, room: &Arc<ScratchRoom>) -> Result<ScratchBytes> {
+        let mut copy = ScratchBytes::new(room);
+        copy_pieces(&self.content, |at, piece| Ok(copy.write(at, piece)?))?;
+        copy.resize(self.content.len())?;
+        Ok(copy)
+    }
+
+    /// Its bytes, to be changed.
+    fn own(&mut self) -> Result<&mut ScratchBytes> {
+        if self.role == Role::Taken {
+            return Err(taken());
+        }
+        if let Content::Shared(_) = self.content {
+            self.content = Content::Own(self.copy(&self.room)?);
+        }
+        match &mut self.content {
+            Content::Own(bytes) => Ok(bytes),
+            Content::Shared(_) => Err(Error::BadHandle),
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+        let written = self.own()?.write(offset, data);
+        // a write that fails for another reason may have changed some of the bytes
+        if !matches!(written, Err(Library::NoRoom { .. })) {
+            self.changed();
+        }
+        Ok(written?)
+    }
+
+    fn resize(&mut self, len: u64, epoch: u64) -> Result<()> {
+        if len == 0 && self.role != Role::Taken {
+            // a program that empties a file writes into it what it makes of FILE's text of now
+            self.content = Content::Own(ScratchBytes::new(&self.room));
+            self.made_of = epoch;
+        } else {
+            self.own()?.resize(len)?;
+        }
+        self.changed();
+        Ok(())
+    }
+
+    fn changed(&mut self) {
+        self.version = self.version.saturating_add(1);
+        self.closing = false;
+        self.facts.mtime = SystemTime::now();
+    }
+}

@@ -1,0 +1,431 @@
+//! `tree.yaml`: which scratch file has the name, what of it is FILE's text, and what was refused.
+//!
+//! All descriptors of a file share its bytes, so `tree.yaml` shows what was written last, saved or not. FILE's text, the *committed* one,
+//! does not depend on the name: a program may rename `tree.yaml` away, remove it, make it again or rename another file over it. A removed
+//! `tree.yaml` is gone for two seconds, for everyone; then it shows FILE's tree again.
+//!
+//! A text that another program or this mount itself puts there gets a file of its own, with the next number: the bytes of a number change only
+//! through that number. A text that was refused stays where it is, so `tree.yaml` goes on showing it until it is mended.
+
+mod refused;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+pub(super) use self::refused::{Refused, not_saved};
+use super::attr::{Attr, FileFacts};
+use super::error::Error;
+use super::node::Node;
+use super::scratch::{Absence, Named, Role, ScratchFile, Unsaved};
+use super::{Result, hash_of, locked};
+use crate::source::{ScratchRoom, Source};
+
+/// The name of the text of FILE.
+pub(super) const TREE_NAME: &str = "tree.yaml";
+/// How long a file stays known that has lost the name: a program may have looked the name up before, and open it only now.
+const KNOWN_FOR: Duration = Duration::from_secs(1);
+/// How many such files stay known, and how long they are at most.
+const KNOWN: usize = 3;
+const KNOWN_LEN: u64 = 1 << 20;
+
+/// What a member's next `Vfs` needs to know of `tree.yaml`, so that no number gets other bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TreeMark {
+    number: u32,
+    epoch: u64,
+}
+
+impl TreeMark {
+    /// The same, if FILE has been changed since.
+    #[must_use]
+    pub fn changed(self) -> Self {
+        Self {
+            number: self.number.saturating_add(1),
+            epoch: self.epoch.saturating_add(1),
+        }
+    }
+
+    /// What the kernel knows `tree.yaml` by.
+    #[must_use]
+    pub fn node(self) -> Node {
+        Node::Tree(self.number)
+    }
+}
+
+/// `tree.yaml` of a member.
+#[derive(Debug)]
+pub(super) struct TreeFile {
+    inner: Mutex<Inner>,
+    /// Signalled when a descriptor of a text has been closed.
+    closed: Condvar,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// FILE's text.
+    committed: Arc<Vec<u8>>,
+    /// When it came to be.
+    since: SystemTime,
+    /// Owner, mode and times of FILE, which `tree.yaml` has.
+    of_file: FileFacts,
+    /// How often FILE has got another text that was not saved through `tree.yaml`.
+    epoch: u64,
+    name: Name,
+    /// The file that had the name until something was put back in its text: programs that have it open write on in it.
+    former: Weak<ScratchFile>,
+    /// The number of the first file that this made, and of the next one.
+    first: u32,
+    next: u32,
+    files: HashMap<u32, Weak<ScratchFile>>,
+    /// Files that have just lost the name, with the time.
+    recent: VecDeque<(Instant, Arc<ScratchFile>)>,
+    /// The text that was refused last, if none has been saved since.
+    refused: Option<Refused>,
+    room: Arc<ScratchRoom>,
+}
+
+/// What the name leads to.
+#[derive(Debug)]
+enum Name {
+    File(Named),
+    Gone(Absence),
+}
+
+impl TreeFile {
+    /// The one that shows this text of FILE. What is written to it is charged to `room`.
+    pub(super) fn new(text: Arc<Vec<u8>>, of_file: FileFacts, room: &Arc<ScratchRoom>) -> Self {
+        let mut inner = Inner {
+            committed: text,
+            since: of_file.mtime,
+            of_file,
+            epoch: 0,
+            name: Name::Gone(Absence::begin()),
+            former: Weak::new(),
+            first: 0,
+            next: 0,
+            files: HashMap::new(),
+            recent: VecDeque::new(),
+            refused: None,
+            room: Arc::clone(room),
+        };
+        inner.show_current(Role::Plain);
+        let inner = Mutex::new(inner);
+        let closed = Condvar::new();
+        Self { inner, closed }
+    }
+
+    /// Begins with these numbers. Call it before anything else.
+    pub(super) fn begin(&self, mark: TreeMark) {
+        let mut inner = locked(&self.inner);
+        inner.epoch = mark.epoch;
+        if mark.number != inner.first {
+            (inner.first, inner.next) = (mark.number, mark.number);
+            inner.files.clear();
+            inner.show_current(Role::Plain);
+            inner.recent.clear();
+        }
+    }
+
+    /// What the next `Vfs` of FILE begins with.
+    pub(super) fn mark(&self) -> TreeMark {
+        let mut inner = locked(&self.inner);
+        let number = match inner.current().map(|file| file.node) {
+            Some(Node::Tree(number)) => number,
+            _ => inner.next,
+        };
+        let epoch = inner.epoch;
+        TreeMark { number, epoch }
+    }
+
+    /// The file that has the name; none while the name is gone.
+    pub(super) fn current(&self) -> Option<Arc<ScratchFile>> {
+        locked(&self.inner).current()
+    }
+
+    /// The file of that number.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn file(&self, number: u32) -> Result<Arc<ScratchFile>> {
+        let inner = locked(&self.inner);
+        let file = inner.files.get(&number).and_then(Weak::upgrade);
+        file.ok_or(Error::NotFound)
+    }
+
+    /// The attributes of a file, which are FILE's if it is `tree.yaml`.
+    pub(super) fn attr(&self, file: &ScratchFile) -> Attr {
+        let of_file = locked(&self.inner).of_file.clone();
+        let attr = file.attr();
+        match file.role() {
+            Role::Tree => Attr {
+                perm: of_file.perm,
+                uid: of_file.uid,
+                gid: of_file.gid,
+                ..attr
+            },
+            _ => attr,
+        }
+    }
+
+    /// Which of FILE's texts is shown, of those that were not saved through `tree.yaml`.
+    pub(super) fn epoch(&self) -> u64 {
+        locked(&self.inner).epoch
+    }
+
+    /// Makes the name again while it is gone. It leads to a file that shows FILE's tree until it is emptied.
+    ///
+    /// # Errors
+    /// [`Error::Exists`].
+    pub(super) fn create(&self) -> Result<Arc<ScratchFile>> {
+        let mut inner = locked(&self.inner);
+        if inner.current().is_some() {
+            return Err(Error::Exists);
+        }
+        Ok(inner.show_current(Role::Plain))
+    }
+
+    /// Takes the name away. The file is a scratch file then.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn remove(&self) -> Result<()> {
+        let mut inner = locked(&self.inner);
+        inner.current().ok_or(Error::NotFound)?;
+        inner.put(Name::Gone(Absence::begin()), Role::Plain);
+        Ok(())
+    }
+
+    /// Gives the name to a file whose text is FILE's, or waits to be saved.
+    pub(super) fn give(&self, file: &Arc<ScratchFile>) {
+        let mut inner = locked(&self.inner);
+        inner.put(Name::File(Named::free(Arc::clone(file))), Role::Plain);
+        let committed = Arc::clone(&inner.committed);
+        if let Ok(unsaved) = file.becoming()
+            && *unsaved.text == *committed
+        {
+            file.note_saved(unsaved.version, Some(&committed));
+        }
+        inner.settle();
+    }
+
+    /// Whether FILE has that text.
+    pub(super) fn is_committed(&self, text: &[u8]) -> bool {
+        **locked(&self.inner).committed == *text
+    }
+
+    /// FILE's text, which `unsaved` is to replace, and whether FILE has got another one from another program since that was begun. `None` if
+    /// it is not to be saved any more: its file has lost the name.
+    pub(super) fn to_replace(&self, unsaved: &Unsaved) -> Option<(Arc<Vec<u8>>, bool)> {
+        let inner = locked(&self.inner);
+        let role = unsaved.file.role();
+        let wanted = unsaved.becoming || matches!(role, Role::Tree | Role::Stale);
+        let is_outdated = role == Role::Stale || unsaved.made_of != inner.epoch;
+        wanted.then(|| (Arc::clone(&inner.committed), is_outdated))
+    }
+
+    /// Notes that `text` is FILE's text now: what was written, perhaps with something put back. `gets_name`: whether the file is going to
+    /// get the name next.
+    pub(super) fn saved(&self, unsaved: &Unsaved, text: &Arc<Vec<u8>>, gets_name: bool) {
+        let mut inner = locked(&self.inner);
+        if *inner.committed != **text {
+            inner.committed = Arc::clone(text);
+            inner.since = unsaved.file.mtime();
+        }
+        inner.refused = None;
+        let is_whole = *unsaved.text == **text;
+        let committed = is_whole.then_some(&inner.committed);
+        unsaved.file.note_saved(unsaved.version, committed);
+        if !gets_name {
+            inner.settle();
+        }
+    }
+
+    /// Notes owner, mode and times that FILE has now.
+    pub(super) fn note_file(&self, facts: FileFacts) {
+        locked(&self.inner).of_file = facts;
+    }
+
+    /// Takes in FILE's text after another program, or a save of an array, has changed FILE. What was written to `tree.yaml` before is
+    /// refused from now on.
+    pub(super) fn reloaded(&self, text: Arc<Vec<u8>>) {
+        let mut inner = locked(&self.inner);
+        if *text == *inner.committed {
+            return;
+        }
+        inner.committed = text;
+        inner.since = inner.of_file.mtime;
+        inner.epoch = inner.epoch.saturating_add(1);
+        if let Some(former) = inner.former.upgrade() {
+            former.set_role(Role::Stale);
+            inner.former = Weak::new();
+        }
+        if inner.current().is_some() {
+            inner.show_current(Role::Stale);
+        }
+    }
+
+    /// Shows FILE's text instead of a blank one that nobody writes to any more, or the refused one that it was before it was emptied.
+    pub(super) fn forget(&self, file: &Arc<ScratchFile>) {
+        let mut inner = locked(&self.inner);
+        let is_current = inner.current().is_some_and(|it| Arc::ptr_eq(&it, file));
+        if !is_current || !file.is_dirty() {
+            return;
+        }
+        let refused = inner.refused.as_ref().map(Refused::text);
+        let refused = refused.filter(|(_, made_of)| *made_of == inner.epoch);
+        match (file.refusal(), refused) {
+            (Some(why), Some((text, made_of))) => {
+                let text = Arc::clone(text);
+                let shown = inner.show(text, made_of, Role::Plain);
+                shown.note_refused(shown.touch(), &why);
+            }
+            _ => drop(inner.show_current(Role::Plain)),
+        }
+    }
+
+    /// Whether nothing is open or waits to be mended, so that FILE can be closed.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let mut inner = locked(&self.inner);
+        let current = inner.current();
+        let is_clean = current.is_some_and(|file| !file.is_open() && !file.is_dirty());
+        is_clean && inner.refused.is_none()
+    }
+
+    /// FILE's text, if `tree.yaml` shows it, and the number of that; whether the kernel has pages of no other text under that number, if it
+    /// `had` only such before. A scratch file that has become `tree.yaml` gives the name to one with a number of this.
+    pub(super) fn at_rest(&self, had: bool) -> Option<(Arc<Vec<u8>>, TreeMark, bool)> {
+        let mut inner = locked(&self.inner);
+        let mut file = inner.current()?;
+        if !file.shares(&inner.committed) {
+            return None;
+        }
+        if matches!(file.node, Node::Scratch(_)) {
+            file = inner.show_current(Role::Plain);
+        }
+        let Node::Tree(number) = file.node else {
+            return None;
+        };
+        let epoch = inner.epoch;
+        let keeps_pages = file.keeps_pages(had && number == inner.first);
+        let text = Arc::clone(&inner.committed);
+        Some((text, TreeMark { number, epoch }, keeps_pages))
+    }
+
+    /// The hash of FILE's text, if `tree.yaml` shows it.
+    pub(super) fn text_hash(&self) -> Option<u64> {
+        let mut inner = locked(&self.inner);
+        let shown = inner.current()?;
+        let is_text = shown.shares(&inner.committed);
+        is_text.then(|| hash_of(&*inner.committed))
+    }
+
+    /// Wakes who waits for a descriptor to be closed.
+    pub(super) fn note_closed(&self) {
+        self.closed.notify_all();
+    }
+
+    /// Waits, for that long at most, until texts whose descriptors were closed have been refused, if they are to be.
+    pub(super) fn wait_for_closing(&self, longest: Duration) {
+        let inner = locked(&self.inner);
+        let waits = |inner: &mut Inner| {
+            let current = inner.current();
+            current.is_some_and(|file| file.awaits_refusal())
+        };
+        let waited = self.closed.wait_timeout_while(inner, longest, waits);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Inner {
+    /// The file that has the name. After the time that it is gone for, one is made that shows FILE's tree.
+    fn current(&mut self) -> Option<Arc<ScratchFile>> {
+        match &self.name {
+            Name::File(named) => Some(Arc::clone(named.file())),
+            Name::Gone(absence) if absence.lasts() => None,
+            Name::Gone(_) => Some(self.show_current(Role::Plain)),
+        }
+    }
+
+    /// Has the name lead to a new file, with FILE's text, or with a refused one that is in no file on disk: it can be read nowhere else. The
+    /// file that had the name is something else to FILE then.
+    fn show_current(&mut self, before: Role) -> Arc<ScratchFile> {
+        let refused = self.refused.as_ref().and_then(Refused::only_in_memory);
+        let shown = refused.unwrap_or((&self.committed, self.epoch));
+        let (text, is_refused) = (Arc::clone(shown.0), refused.is_some());
+        let file = self.show(text, shown.1, before);
+        if is_refused {
+            file.touch();
+        }
+        file
+    }
+
+    /// Has the name lead to a new file with this text.
+    fn show(&mut self, text: Arc<Vec<u8>>, made_of: u64, before: Role) -> Arc<ScratchFile> {
+        let facts = FileFacts {
+            mtime: self.since,
+            ..self.of_file.clone()
+        };
+        let node = Node::Tree(self.next);
+        let file = ScratchFile::of_text(node, &self.room, text, facts, made_of);
+        let file = Arc::new(file);
+        self.files.retain(|_, file| file.strong_count() > 0);
+        self.files.insert(self.next, Arc::downgrade(&file));
+        self.next = self.next.saturating_add(1);
+        self.put(Name::File(Named::free(Arc::clone(&file))), before);
+        file
+    }
+
+    /// Changes what the name leads to. The file that had it is `before` to FILE then, and stays known for a moment.
+    fn put(&mut self, name: Name, before: Role) {
+        if let Some(former) = self.former.upgrade() {
+            former.set_role(Role::Plain);
+            self.former = Weak::new();
+        }
+        if let Name::File(named) = &name {
+            named.file().set_role(Role::Tree);
+        }
+        let replaced = std::mem::replace(&mut self.name, name);
+        let Name::File(replaced) = replaced else {
+            return;
+        };
+        let is_same =
+            matches!(&self.name, Name::File(named) if Arc::ptr_eq(named.file(), replaced.file()));
+        if is_same {
+            return;
+        }
+        replaced.file().set_role(before);
+        if replaced.file().len() <= KNOWN_LEN {
+            self.recent
+                .push_back((Instant::now(), Arc::clone(replaced.file())));
+        }
+        let is_old = |recent: &VecDeque<(Instant, _)>| {
+            let oldest = recent
+                .front()
+                .map(|(when, _): &(Instant, _)| when.elapsed());
+            recent.len() > KNOWN || oldest.is_some_and(|age| age > KNOWN_FOR)
+        };
+        while is_old(&self.recent) {
+            self.recent.pop_front();
+        }
+    }
+
+    /// If `tree.yaml` has no unsaved text, and FILE another one than it shows, has it show FILE's. A program that has written the text goes
+    /// on writing by the offsets in that: so it keeps its file, and saves through it.
+    fn settle(&mut self) {
+        let Name::File(named) = &self.name else {
+            return;
+        };
+        let shown = Arc::clone(named.file());
+        if shown.is_dirty() || shown.shares(&self.committed) {
+            return;
+        }
+        let former = self.former.upgrade().unwrap_or_else(|| Arc::clone(&shown));
+        self.show_current(Role::Plain);
+        former.set_role(Role::Tree);
+        self.former = Arc::downgrade(&former);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,394 @@
+//! How editors use the name `tree.yaml`.
+
+use std::time::SystemTime;
+
+use super::*;
+use crate::vfs::scratch::is_blank;
+use crate::vfs::{Access, VfsOptions};
+
+const TEXT: &[u8] = b"#ASDF 1.0.0\n--- {a: 1}\n...\n";
+const OTHER: &[u8] = b"#ASDF 1.0.0\n--- {a: 2}\n...\n";
+const THEIRS: &[u8] = b"#ASDF 1.0.0\n--- {a: 3}\n...\n";
+
+const WRITE: Access = Access {
+    write: true,
+    truncate: false,
+    pid: 1,
+};
+const EMPTIED: Access = Access {
+    truncate: true,
+    ..WRITE
+};
+
+fn facts() -> FileFacts {
+    FileFacts {
+        perm: 0o600,
+        uid: 0,
+        gid: 0,
+        mtime: SystemTime::UNIX_EPOCH,
+    }
+}
+
+fn tree() -> TreeFile {
+    let room = Arc::clone(VfsOptions::default().scratch.room());
+    TreeFile::new(Arc::new(TEXT.to_vec()), facts(), &room)
+}
+
+/// Opens the file that is `tree.yaml` as a shell does for `>`, and writes a text.
+fn written(tree: &TreeFile, text: &[u8]) -> Arc<ScratchFile> {
+    let file = tree.current().unwrap();
+    file.open(EMPTIED, tree.epoch()).unwrap();
+    if !text.is_empty() {
+        file.write(0, text).unwrap();
+    }
+    file
+}
+
+fn close(tree: &TreeFile, file: &Arc<ScratchFile>) {
+    if file.close(true)
+        && let Some(unsaved) = file.unfinished().unwrap()
+        && is_blank(&unsaved.text)
+    {
+        tree.forget(file);
+    }
+}
+
+fn text_to_save(file: &Arc<ScratchFile>) -> Option<Vec<u8>> {
+    file.to_save().unwrap().map(|unsaved| unsaved.text.to_vec())
+}
+
+fn save(tree: &TreeFile, file: &Arc<ScratchFile>) {
+    let unsaved = file.to_save().unwrap().unwrap();
+    tree.saved(&unsaved, &unsaved.text, false);
+}
+
+fn refuse(tree: &TreeFile, unsaved: &Unsaved, kept: bool) {
+    let kept = if kept {
+        Ok("a file".into())
+    } else {
+        Err("no room".to_owned())
+    };
+    tree.refuse(unsaved, &Error::Invalid("a test"), kept);
+}
+
+fn shown(tree: &TreeFile) -> Vec<u8> {
+    tree.current().unwrap().bytes().unwrap().to_vec()
+}
+
+fn is_outdated(tree: &TreeFile, file: &Arc<ScratchFile>) -> bool {
+    let unsaved = file.becoming().unwrap();
+    tree.to_replace(&unsaved).unwrap().1
+}
+
+/// Has two seconds pass since the name was removed.
+fn wait(tree: &TreeFile) {
+    let mut inner = locked(&tree.inner);
+    assert!(matches!(inner.name, Name::Gone(_)));
+    inner.name = Name::Gone(Absence::long_ago());
+}
+
+#[test]
+fn what_is_written_is_what_is_saved() {
+    let tree = tree();
+    let file = written(&tree, OTHER);
+    assert_eq!(text_to_save(&file).unwrap(), OTHER);
+    save(&tree, &file);
+    assert!(text_to_save(&file).is_none());
+    close(&tree, &file);
+    assert_eq!(shown(&tree), OTHER);
+    assert_eq!(tree.current().unwrap().node, Node::TREE);
+}
+
+#[test]
+fn a_text_that_no_document_has_begun_in_is_not_forgotten() {
+    let tree = tree();
+    for (n, blank) in ["", " \n\t", "\0\0\n"].into_iter().enumerate() {
+        let file = written(&tree, blank.as_bytes());
+        assert_eq!(
+            file.node,
+            Node::Tree(n as u32),
+            "the bytes of a number stay"
+        );
+        assert!(text_to_save(&file).is_none());
+        close(&tree, &file);
+        assert_eq!(shown(&tree), TEXT);
+    }
+    let file = written(&tree, b"# a: 1\n");
+    assert!(text_to_save(&file).is_none());
+    let unfinished = file.unfinished().unwrap().unwrap();
+    assert_eq!(unfinished.text.as_slice(), b"# a: 1\n");
+    refuse(&tree, &unfinished, true);
+    close(&tree, &file);
+    assert_eq!(shown(&tree), b"# a: 1\n");
+}
+
+/// A program that is told 0 by `close` believes that all is well.
+#[test]
+fn a_text_that_is_no_beginning_of_one_is_to_be_saved() {
+    let tree = tree();
+    for text in ["a: 1\n", "%YAML 1.1\n", "---\n", "\n#ASDF 1.0.0\n"] {
+        let file = written(&tree, text.as_bytes());
+        assert_eq!(text_to_save(&file).unwrap(), text.as_bytes());
+        assert!(
+            file.unfinished().unwrap().is_none(),
+            "that is told by close"
+        );
+    }
+}
+
+/// A program that goes on writing through a descriptor does not know that what it wrote before was made longer.
+#[test]
+fn what_was_put_back_is_shown_and_moves_nothing_for_who_goes_on_writing() {
+    let tree = tree();
+    let file = written(&tree, b"--- {a: 1}\n");
+    let unsaved = file.to_save().unwrap().unwrap();
+    tree.saved(&unsaved, &Arc::new(OTHER.to_vec()), false);
+    assert_eq!(shown(&tree), OTHER);
+    assert_ne!(tree.current().unwrap().node, file.node);
+    assert!(text_to_save(&file).is_none());
+    file.write(11, b"# more\n").unwrap();
+    assert_eq!(text_to_save(&file).unwrap(), b"--- {a: 1}\n# more\n");
+    let unsaved = file.to_save().unwrap().unwrap();
+    tree.saved(&unsaved, &Arc::new(THEIRS.to_vec()), false);
+    assert_eq!(shown(&tree), THEIRS);
+    // what another writer has written since is not replaced
+    file.write(11, b"# less\n").unwrap();
+    let other = written(&tree, b"--- {b: 1}\n");
+    let unsaved = file.to_save().unwrap().unwrap();
+    tree.saved(&unsaved, &Arc::new(OTHER.to_vec()), false);
+    assert_eq!(shown(&tree), b"--- {b: 1}\n");
+    // and when the name leads elsewhere, nothing is saved through it
+    tree.remove().unwrap();
+    for file in [file, other] {
+        file.write(0, b"---").unwrap();
+        assert!(text_to_save(&file).is_none());
+    }
+}
+
+#[test]
+fn an_open_without_a_change_saves_nothing() {
+    let tree = tree();
+    let file = tree.current().unwrap();
+    file.open(WRITE, 0).unwrap();
+    assert!(text_to_save(&file).is_none());
+    assert!(!tree.is_at_rest());
+    file.write(20, b"2").unwrap();
+    assert_eq!(text_to_save(&file).unwrap(), OTHER);
+}
+
+#[test]
+fn a_text_that_is_removed_is_gone_for_two_seconds_or_until_it_is_made_again() {
+    let tree = tree();
+    let old = tree.current().unwrap();
+    old.open(WRITE, 0).unwrap();
+    tree.remove().unwrap();
+    assert!(tree.current().is_none() && !tree.is_at_rest());
+    assert!(matches!(tree.remove(), Err(Error::NotFound)));
+    old.write(0, OTHER).unwrap();
+    assert!(text_to_save(&old).is_none(), "it has no name");
+    let made = tree.create().unwrap();
+    assert!(matches!(tree.create(), Err(Error::Exists)));
+    assert_eq!((made.node, shown(&tree)), (Node::Tree(1), TEXT.to_vec()));
+    tree.remove().unwrap();
+    wait(&tree);
+    assert_eq!(shown(&tree), TEXT);
+    assert!(matches!(tree.create(), Err(Error::Exists)));
+    assert_eq!(tree.current().unwrap().node, Node::Tree(2));
+}
+
+#[test]
+fn the_only_copy_of_a_refused_text_stays_in_sight() {
+    for kept in [true, false] {
+        let tree = tree();
+        let file = written(&tree, OTHER);
+        refuse(&tree, &file.to_save().unwrap().unwrap(), kept);
+        close(&tree, &file);
+        tree.remove().unwrap();
+        wait(&tree);
+        assert_eq!(shown(&tree), if kept { TEXT } else { OTHER });
+    }
+}
+
+#[test]
+fn a_refused_text_goes_on_being_shown() {
+    let tree = tree();
+    let bad = b"#ASDF 1.0.0\n--- [\n";
+    let file = written(&tree, bad);
+    refuse(&tree, &file.to_save().unwrap().unwrap(), true);
+    close(&tree, &file);
+    assert_eq!(shown(&tree), bad);
+    for _ in 0..2 {
+        close(&tree, &written(&tree, b""));
+        assert_eq!(shown(&tree), bad);
+    }
+    let mended = written(&tree, OTHER);
+    save(&tree, &mended);
+    close(&tree, &mended);
+    close(&tree, &written(&tree, b""));
+    assert_eq!(shown(&tree), OTHER);
+}
+
+#[test]
+fn who_appends_writes_behind_what_others_have_appended() {
+    let tree = tree();
+    let file = tree.current().unwrap();
+    for text in ["one\n", "two\n", "three\n"] {
+        file.open(WRITE, 0).unwrap();
+        file.append(text.as_bytes()).unwrap();
+    }
+    assert_eq!(shown(&tree), [TEXT, b"one\ntwo\nthree\n"].concat());
+}
+
+#[test]
+fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() {
+    for kept in [true, false] {
+        let tree = tree();
+        let file = written(&tree, OTHER);
+        refuse(&tree, &file.to_save().unwrap().unwrap(), kept);
+        tree.reloaded(Arc::new(THEIRS.to_vec()));
+        assert_eq!(file.bytes().unwrap().as_slice(), OTHER);
+        assert!(is_outdated(&tree, &file) && text_to_save(&file).is_some());
+        assert!(matches!(file.open(WRITE, 0), Err(Error::NotFound)));
+        close(&tree, &file);
+        assert_eq!(shown(&tree), if kept { THEIRS } else { OTHER });
+        // who mends a text that was made of an older one can't save it over the newer one
+        let current = tree.current().unwrap();
+        current.open(WRITE, tree.epoch()).unwrap();
+        current.write(0, b"#").unwrap();
+        assert_eq!(is_outdated(&tree, &current), !kept);
+    }
+}
+
+/// A file whose rename over the tree had been refused could not replace it whatever was written into it.
+#[test]
+fn a_scratch_file_that_is_written_anew_is_of_the_text_of_now() {
+    let tree = tree();
+    let file = tree.current().unwrap();
+    tree.remove().unwrap();
+    tree.reloaded(Arc::new(THEIRS.to_vec()));
+    assert!(is_outdated(&tree, &file));
+    file.write(0, b"#").unwrap();
+    assert!(is_outdated(&tree, &file), "only a part of it");
+    file.resize(0, tree.epoch()).unwrap();
+    assert!(!is_outdated(&tree, &file));
+}
+
+/// The log told to copy it from there.
+#[test]
+fn the_only_copy_of_a_text_whose_file_is_tree_yaml_no_more_is_shown() {
+    let tree = tree();
+    let early = written(&tree, OTHER);
+    tree.reloaded(Arc::new(THEIRS.to_vec()));
+    refuse(&tree, &early.to_save().unwrap().unwrap(), false);
+    assert_eq!(shown(&tree), OTHER);
+}
+
+/// It was shown, and nothing could be saved then: each handle was one of the text of before.
+#[test]
+fn an_older_text_that_is_refused_is_not_shown_instead_of_a_refused_newer_one() {
+    let tree = tree();
+    let early = tree.current().unwrap();
+    early.open(WRITE, 0).unwrap();
+    tree.reloaded(Arc::new(THEIRS.to_vec()));
+    let newer = written(&tree, OTHER);
+    refuse(&tree, &newer.to_save().unwrap().unwrap(), true);
+    close(&tree, &newer);
+    early.write(0, b"#ASDF 1.0.0\n").unwrap();
+    refuse(&tree, &early.to_save().unwrap().unwrap(), true);
+    assert_eq!(shown(&tree), OTHER);
+}
+
+/// What was written to the hard link then was saved over what the other program had made.
+#[test]
+fn what_is_written_to_a_hard_link_of_a_tree_that_another_program_has_replaced_is_refused() {
+    let tree = tree();
+    let old = tree.current().unwrap();
+    let link = Named::free(Arc::clone(&old));
+    tree.reloaded(Arc::new(THEIRS.to_vec()));
+    assert_eq!(shown(&tree), THEIRS);
+    let late = old.open(WRITE, tree.epoch());
+    assert!(late.is_ok(), "it has a name");
+    old.write(0, OTHER).unwrap();
+    assert!(text_to_save(&old).is_some() && is_outdated(&tree, &old));
+    drop(link);
+}
+
+#[test]
+fn a_file_that_gets_the_name_keeps_its_number() {
+    let tree = tree();
+    let backup = tree.current().unwrap();
+    tree.remove().unwrap();
+    let file = written_new(&tree, OTHER);
+    save(&tree, &file);
+    // FILE's old text is none, until it is saved
+    tree.give(&backup);
+    assert_eq!(shown(&tree), OTHER);
+    let becoming = backup.becoming().unwrap();
+    tree.saved(&becoming, &becoming.text, true);
+    tree.give(&backup);
+    assert_eq!(shown(&tree), TEXT);
+    assert_eq!(tree.current().unwrap().node, backup.node);
+    assert!(matches!(file.role(), Role::Plain));
+}
+
+fn written_new(tree: &TreeFile, text: &[u8]) -> Arc<ScratchFile> {
+    tree.create().unwrap();
+    written(tree, text)
+}
+
+/// A program that looked while another one made `tree.yaml` anew found a stale file, and found the next one stale, too.
+#[test]
+fn a_file_that_has_just_lost_the_name_can_be_read() {
+    let tree = tree();
+    for number in 0..3 {
+        tree.remove().unwrap();
+        tree.create().unwrap();
+        let old = tree.file(number).unwrap();
+        assert_eq!(old.attr().nlink, 0);
+        old.open(Access::default(), 0).unwrap();
+        assert_eq!(old.bytes().unwrap().as_slice(), TEXT);
+        old.close(false);
+        assert!(matches!(old.open(WRITE, 0), Err(Error::NotFound)));
+    }
+}
+
+#[test]
+fn the_kernel_may_keep_pages_of_a_text_that_is_only_read() {
+    let at_rest = |tree: &TreeFile, had| tree.at_rest(had).map(|it| it.2);
+    let tree = tree();
+    assert_eq!(
+        [true, false].map(|had| at_rest(&tree, had)),
+        [Some(true), Some(false)]
+    );
+    let file = tree.current().unwrap();
+    file.open(Access::default(), 0).unwrap();
+    file.close(false);
+    assert_eq!(at_rest(&tree, false), Some(true));
+    // another program's text has another number, of which the kernel has no pages
+    tree.reloaded(Arc::new(OTHER.to_vec()));
+    assert_eq!(at_rest(&tree, true), Some(false));
+    let file = tree.current().unwrap();
+    file.open(WRITE, 0).unwrap();
+    file.close(true);
+    assert_eq!(at_rest(&tree, true), Some(false));
+    file.open(WRITE, 0).unwrap();
+    file.write(0, b"#").unwrap();
+    assert_eq!(at_rest(&tree, true), None);
+}
+
+/// The bytes of a number would be others.
+#[test]
+fn numbers_go_on_where_the_member_was_closed() {
+    let tree = tree();
+    tree.reloaded(Arc::new(OTHER.to_vec()));
+    let mark = tree.mark();
+    assert_eq!(mark.node(), Node::Tree(1));
+    let next = self::tree();
+    next.begin(mark);
+    assert_eq!(next.current().unwrap().node, Node::Tree(1));
+    assert_eq!(next.epoch(), tree.epoch());
+    let next = self::tree();
+    next.begin(mark.changed());
+    assert_eq!(next.current().unwrap().node, Node::Tree(2));
+    assert_ne!(next.epoch(), tree.epoch());
+}
