@@ -154,7 +154,15 @@ impl Many {
         let last = before.as_ref().map_or(0, |past| past.last);
         let is_other = |past: &Past| !stat.is_untouched_since(&past.stat);
         let has_changed = before.as_ref().is_some_and(is_other);
-        let tree = before.as_ref().map(|past| past.tree.changed());
+        let tree = before.as_ref().map(|past| {
+            let text = past.closed.as_ref().map(|closed| closed.text_hash);
+            let is_same = text.is_some() && text == vfs.text_hash();
+            if is_same {
+                past.tree
+            } else {
+                past.tree.changed()
+            }
+        });
         let past = before.filter(|_| !has_changed).unwrap_or(Past {
             stat,
             base: last,

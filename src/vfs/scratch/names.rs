@@ -16,9 +16,9 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotFound`].
     pub(in crate::vfs) fn file_of(&self, node: Node) -> Result<Arc<ScratchFile>> {
-        match node {
-            Node::Tree(number) => self.tree.file(number),
-            Node::Scratch(number) => self.options.scratch.file(number),
+        match (self.tree.file(node), node) {
+            (Some(file), _) => Ok(file),
+            (None, Node::Scratch(number)) => self.options.scratch.file(number),
             _ => Err(Error::NotFound),
         }
     }
