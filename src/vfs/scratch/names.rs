@@ -19,7 +19,8 @@ impl Vfs {
         match (self.tree.file(node), node) {
             (Some(file), _) => Ok(file),
             (None, Node::Scratch(number)) => self.options.scratch.file(number),
-            _ => Err(Error::NotFound),
+            // one that was `tree.yaml` before FILE was closed
+            _ => self.options.scratch.named(self.member, node),
         }
     }
 
