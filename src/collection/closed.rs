@@ -92,7 +92,7 @@ impl Many {
         }
         let item = inode.item;
         let (closed, stat) = self.closed(item)?;
-        if inode.node != closed.tree.node() {
+        if inode.node != closed.tree.node {
             return None;
         }
         let tree = Arc::new(ClosedTree {

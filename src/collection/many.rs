@@ -146,8 +146,16 @@ impl Many {
         let stat = vfs.stat();
         let before = self.members.past(item);
         let last = before.as_ref().map_or(0, |past| past.version);
-        let tree = before.as_ref().map(|past| past.tree.changed());
         let is_same = |past: &Past| stat.is_untouched_since(&past.stat);
+        let tree = before.as_ref().map(|past| {
+            let text = past.closed.as_ref().map(|closed| closed.text_hash);
+            let is_same = text.is_some() && text == vfs.text_hash();
+            if is_same {
+                past.tree
+            } else {
+                past.tree.changed()
+            }
+        });
         let past = before.filter(is_same).unwrap_or(Past {
             stat,
             version: last.saturating_add(1),

@@ -83,7 +83,7 @@ impl ClosedFile {
         match directory {
             Node::Root => {
                 let directories = root_directories(self.is_fits, options).into_iter();
-                let tree = [(TREE_NAME, self.tree.node())];
+                let tree = [(TREE_NAME, self.tree.node)];
                 Some(directories.chain(tree).map(own).collect())
             }
             Node::Info => Some(info_files(options).into_iter().map(own).collect()),
@@ -129,7 +129,7 @@ impl ClosedFile {
     /// be read they are those of [`Vfs::unmeasured`].
     #[must_use]
     pub fn attr(&self, node: Node, file: &Stat, options: &VfsOptions) -> Option<Attr> {
-        if node == self.tree.node() {
+        if node == self.tree.node {
             let mut attr = FileFacts::of(file, options).attr(node, self.text_len);
             attr.version = self.versions.first(node);
             if self.is_read_only {

@@ -211,7 +211,7 @@ impl Vfs {
     }
 
     /// Saves the bytes of a file, gives it the name `tree.yaml`, and takes its old name away by `renamed`, before any other save: that of the
-    /// file which had the name must not come between. FILE's text that is put back is no save, so a text that was refused stays refused.
+    /// file which had the name must not come between. A backup of FILE's text that is put back is no save, so a text that was refused stays refused.
     fn become_tree(
         &self,
         file: &Arc<ScratchFile>,
@@ -222,7 +222,7 @@ impl Vfs {
             self.tree.give(file);
             renamed()
         };
-        if self.tree.is_committed(&unsaved.text) {
+        if !file.is_dirty() && self.tree.is_committed(&unsaved.text) {
             return named();
         }
         self.save_text(&unsaved, named)

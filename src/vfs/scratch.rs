@@ -204,6 +204,17 @@ impl Scratch {
         file.ok_or(Error::NotFound)
     }
 
+    /// The file of a node that has a name in a member.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn named(&self, member: u32, node: Node) -> Result<Arc<ScratchFile>> {
+        let table = locked(&self.table);
+        let mut files = table.of(member).map(|(_, _, named)| &named.file);
+        let found = files.find(|file| file.node == node);
+        found.cloned().ok_or(Error::NotFound)
+    }
+
     /// The names in a directory.
     pub(super) fn names(&self, directory: &Directory) -> Vec<OsString> {
         let table = locked(&self.table);

@@ -30,26 +30,34 @@ const KNOWN: usize = 3;
 const KNOWN_LEN: u64 = 1 << 20;
 
 /// What a member's next `Vfs` needs to know of `tree.yaml`, so that no number gets other bytes.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct TreeMark {
-    number: u32,
+    /// What the kernel knows `tree.yaml` by.
+    pub node: Node,
+    /// The number of the next file that gets one of this.
+    next: u32,
     epoch: u64,
 }
 
+impl Default for TreeMark {
+    fn default() -> Self {
+        Self {
+            node: Node::TREE,
+            next: 1,
+            epoch: 0,
+        }
+    }
+}
+
 impl TreeMark {
-    /// The same, if FILE has been changed since.
+    /// The same, if FILE has got another text since.
     #[must_use]
     pub fn changed(self) -> Self {
         Self {
-            number: self.number.saturating_add(1),
+            node: Node::Tree(self.next),
+            next: self.next.saturating_add(1),
             epoch: self.epoch.saturating_add(1),
         }
-    }
-
-    /// What the kernel knows `tree.yaml` by.
-    #[must_use]
-    pub fn node(self) -> Node {
-        Node::Tree(self.number)
     }
 }
 
@@ -74,10 +82,12 @@ struct Inner {
     name: Name,
     /// The file that had the name until something was put back in its text: programs that have it open write on in it.
     former: Weak<ScratchFile>,
-    /// The number of the first file that this made, and of the next one.
-    first: u32,
+    /// The first file that this made.
+    first: Node,
+    /// The number of the next one.
     next: u32,
-    files: HashMap<u32, Weak<ScratchFile>>,
+    /// Those that this made.
+    files: HashMap<Node, Weak<ScratchFile>>,
     /// Files that have just lost the name, with the time.
     recent: VecDeque<(Instant, Arc<ScratchFile>)>,
     /// The text that was refused last, if none has been saved since.
@@ -102,7 +112,7 @@ impl TreeFile {
             epoch: 0,
             name: Name::Gone(Absence::begin()),
             former: Weak::new(),
-            first: 0,
+            first: Node::TREE,
             next: 0,
             files: HashMap::new(),
             recent: VecDeque::new(),
@@ -115,27 +125,24 @@ impl TreeFile {
         Self { inner, closed }
     }
 
-    /// Begins with these numbers. Call it before anything else.
+    /// Begins where an earlier one of FILE has ended. Call it before anything else.
     pub(super) fn begin(&self, mark: TreeMark) {
         let mut inner = locked(&self.inner);
         inner.epoch = mark.epoch;
-        if mark.number != inner.first {
-            (inner.first, inner.next) = (mark.number, mark.number);
+        if mark.node != inner.first {
             inner.files.clear();
-            inner.show_current(Role::Plain);
+            let text = Arc::clone(&inner.committed);
+            inner.show_as(mark.node, text, mark.epoch, Role::Plain);
             inner.recent.clear();
         }
+        (inner.first, inner.next) = (mark.node, mark.next);
     }
 
-    /// What the next `Vfs` of FILE begins with.
+    /// Where the next one of FILE begins, if FILE has the same text then.
     pub(super) fn mark(&self) -> TreeMark {
         let mut inner = locked(&self.inner);
-        let number = match inner.current().map(|file| file.node) {
-            Some(Node::Tree(number)) => number,
-            _ => inner.next,
-        };
-        let epoch = inner.epoch;
-        TreeMark { number, epoch }
+        let node = inner.current().map(|file| file.node);
+        inner.mark(node.unwrap_or(Node::Tree(inner.next)))
     }
 
     /// The file that has the name; none while the name is gone.
@@ -143,14 +150,10 @@ impl TreeFile {
         locked(&self.inner).current()
     }
 
-    /// The file of that number.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub(super) fn file(&self, number: u32) -> Result<Arc<ScratchFile>> {
+    /// The file of a node, if this made it.
+    pub(super) fn file(&self, node: Node) -> Option<Arc<ScratchFile>> {
         let inner = locked(&self.inner);
-        let file = inner.files.get(&number).and_then(Weak::upgrade);
-        file.ok_or(Error::NotFound)
+        inner.files.get(&node).and_then(Weak::upgrade)
     }
 
     /// The attributes of a file, which are FILE's if it is `tree.yaml`.
@@ -251,7 +254,9 @@ impl TreeFile {
     pub(super) fn reloaded(&self, text: Arc<Vec<u8>>) {
         let mut inner = locked(&self.inner);
         if *text == *inner.committed {
-            return;
+            let mtime = inner.of_file.mtime;
+            let clean = inner.current().filter(|file| !file.is_dirty());
+            return clean.map_or((), |file| file.set_mtime(mtime));
         }
         inner.committed = text;
         inner.since = inner.of_file.mtime;
@@ -292,24 +297,17 @@ impl TreeFile {
         is_clean && inner.refused.is_none()
     }
 
-    /// FILE's text, if `tree.yaml` shows it, and the number of that; whether the kernel has pages of no other text under that number, if it
-    /// `had` only such before. A scratch file that has become `tree.yaml` gives the name to one with a number of this.
+    /// FILE's text, if `tree.yaml` shows it, and where the next one of FILE begins; whether the kernel has pages of no other text of that
+    /// file, if it `had` only such before.
     pub(super) fn at_rest(&self, had: bool) -> Option<(Arc<Vec<u8>>, TreeMark, bool)> {
         let mut inner = locked(&self.inner);
-        let mut file = inner.current()?;
+        let file = inner.current()?;
         if !file.shares(&inner.committed) {
             return None;
         }
-        if matches!(file.node, Node::Scratch(_)) {
-            file = inner.show_current(Role::Plain);
-        }
-        let Node::Tree(number) = file.node else {
-            return None;
-        };
-        let epoch = inner.epoch;
-        let keeps_pages = file.keeps_pages(had && number == inner.first);
+        let keeps_pages = file.keeps_pages(had && file.node == inner.first);
         let text = Arc::clone(&inner.committed);
-        Some((text, TreeMark { number, epoch }, keeps_pages))
+        Some((text, inner.mark(file.node), keeps_pages))
     }
 
     /// The hash of FILE's text, if `tree.yaml` shows it.
@@ -338,6 +336,11 @@ impl TreeFile {
 }
 
 impl Inner {
+    fn mark(&self, node: Node) -> TreeMark {
+        let (next, epoch) = (self.next, self.epoch);
+        TreeMark { node, next, epoch }
+    }
+
     /// The file that has the name. After the time that it is gone for, one is made that shows FILE's tree.
     fn current(&mut self) -> Option<Arc<ScratchFile>> {
         match &self.name {
@@ -362,16 +365,26 @@ impl Inner {
 
     /// Has the name lead to a new file with this text.
     fn show(&mut self, text: Arc<Vec<u8>>, made_of: u64, before: Role) -> Arc<ScratchFile> {
+        let node = Node::Tree(self.next);
+        self.next = self.next.saturating_add(1);
+        self.show_as(node, text, made_of, before)
+    }
+
+    fn show_as(
+        &mut self,
+        node: Node,
+        text: Arc<Vec<u8>>,
+        made_of: u64,
+        before: Role,
+    ) -> Arc<ScratchFile> {
         let facts = FileFacts {
             mtime: self.since,
             ..self.of_file.clone()
         };
-        let node = Node::Tree(self.next);
         let file = ScratchFile::of_text(node, &self.room, text, facts, made_of);
         let file = Arc::new(file);
         self.files.retain(|_, file| file.strong_count() > 0);
-        self.files.insert(self.next, Arc::downgrade(&file));
-        self.next = self.next.saturating_add(1);
+        self.files.insert(node, Arc::downgrade(&file));
         self.put(Name::File(Named::free(Arc::clone(&file))), before);
         file
     }

@@ -335,6 +335,11 @@ impl ScratchFile {
         locked(&self.inner).facts.mtime
     }
 
+    /// Sets that time.
+    pub(in crate::vfs) fn set_mtime(&self, mtime: SystemTime) {
+        locked(&self.inner).facts.mtime = mtime;
+    }
+
     /// What it is to FILE.
     pub(in crate::vfs) fn role(&self) -> Role {
         locked(&self.inner).role

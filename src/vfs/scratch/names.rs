@@ -16,10 +16,11 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotFound`].
     pub(in crate::vfs) fn file_of(&self, node: Node) -> Result<Arc<ScratchFile>> {
-        match node {
-            Node::Tree(number) => self.tree.file(number),
-            Node::Scratch(number) => self.options.scratch.file(number),
-            _ => Err(Error::NotFound),
+        match (self.tree.file(node), node) {
+            (Some(file), _) => Ok(file),
+            (None, Node::Scratch(number)) => self.options.scratch.file(number),
+            // one that was `tree.yaml` before FILE was closed
+            _ => self.options.scratch.named(self.member, node),
         }
     }
 

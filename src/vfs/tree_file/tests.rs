@@ -343,7 +343,7 @@ fn a_file_that_has_just_lost_the_name_can_be_read() {
     for number in 0..3 {
         tree.remove().unwrap();
         tree.create().unwrap();
-        let old = tree.file(number).unwrap();
+        let old = tree.file(Node::Tree(number)).unwrap();
         assert_eq!(old.attr().nlink, 0);
         old.open(Access::default(), 0).unwrap();
         assert_eq!(old.bytes().unwrap().as_slice(), TEXT);
@@ -382,7 +382,7 @@ fn numbers_go_on_where_the_member_was_closed() {
     let tree = tree();
     tree.reloaded(Arc::new(OTHER.to_vec()));
     let mark = tree.mark();
-    assert_eq!(mark.node(), Node::Tree(1));
+    assert_eq!(mark.node, Node::Tree(1));
     let next = self::tree();
     next.begin(mark);
     assert_eq!(next.current().unwrap().node, Node::Tree(1));
