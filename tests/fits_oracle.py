@@ -39,6 +39,7 @@ def make(file):
     tree["masked"] = np.ma.masked_array(np.arange(5, dtype="u2"), [0, 1, 0, 0, 1])
     tree["scalar"] = np.array(5.0)
     tree["empty"] = np.zeros((0, 3))
+    tree["halves"] = np.arange(65536, dtype="<u2").view("<f2")
     tree["long"] = np.arange(300_000, dtype="<f4")
     tree["flux"] = np.arange(5.0) * u.Jy
     tree["record"] = np.array(
@@ -68,7 +69,7 @@ def at(tree, path):
 
 def same(found, wanted):
     """Whether a column or image has these values. astropy has no arrays without
-    elements, strings as text, and columns of int8 as float64."""
+    elements, strings as text, and columns of int8 as float64. FITS has no float16."""
     wanted = np.ma.getdata(np.asanyarray(wanted))
     if found is None:
         return wanted.size == 0
@@ -79,6 +80,8 @@ def same(found, wanted):
         found = np.char.decode(found, "ascii")
     if wanted.dtype.kind == "b" and found.dtype.kind == "u":
         wanted = wanted.astype("u1")
+    if wanted.dtype.newbyteorder("=") == "f2":
+        return found.dtype == ">f4" and np.array_equal(found.view(">u4"), wanted.astype(">f4").view(">u4"))
     if wanted.dtype == "i1" and found.dtype == "f8":
         found = found.astype("i1")
     kinds = {found.dtype.kind, wanted.dtype.kind}

@@ -7,7 +7,6 @@
 
 mod column;
 mod header;
-mod rows;
 mod table;
 
 use std::sync::Arc;
@@ -18,12 +17,12 @@ use super::datatype::Datatype;
 use super::fits::BLOCK_LEN;
 use super::outline::PlaceId;
 use super::paths::Paths;
+use super::rows::{Conversion, RowField, RowPart, Rows};
 use crate::error::{Error, Place, Result, corrupt, unsupported};
 use crate::source::{Joined, Memory, Source, len_u64};
 
-use column::{Column, Columns, MAX_COLUMNS, can_be, pixel};
+use column::{Column, Columns, MAX_COLUMNS, WIDENED, can_be, pixel};
 use header::{HeaderText, printable_ascii};
-use rows::{RowField, RowPart, Rows};
 
 /// What is shown as a FITS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,11 +114,7 @@ impl FitsFile {
             })
         };
         let parts = self.parts.iter().map(part).collect::<Result<_>>()?;
-        let rows = Rows::new(parts, self.width, self.count)?;
-        let data: Arc<dyn Source> = match rows.unchanged() {
-            Some(source) if source.len() == rows.len() => Arc::clone(source),
-            _ => Arc::new(rows),
-        };
+        let data = Rows::new(parts, self.width, self.count)?.into_source();
         let header = Arc::new(Memory::new(self.header.clone()));
         let used = len_u64(self.header.len()).saturating_add(data.len());
         let padding = usize::try_from(self.len.saturating_sub(used)).unwrap_or(0);
@@ -222,10 +217,13 @@ impl Snapshot {
             header.unit("BUNIT", unit);
         }
         header.text("EXTNAME", &printable_ascii(&name));
+        if let Conversion::Widen(_) = change {
+            header.comment(WIDENED);
+        }
         if let Some(note) = array.note() {
             header.comment(&note);
         }
-        let width = change.sizes().0;
+        let (record, width) = change.sizes();
         let field = RowField {
             from: 0,
             to: 0,
@@ -234,7 +232,7 @@ impl Snapshot {
         };
         let part = RowPart {
             records: i,
-            record: width,
+            record,
             fields: vec![field],
         };
         FitsFile::new(header.finish(), vec![part], (width, count), Vec::new())
@@ -376,6 +374,20 @@ mod tests {
         assert!(has(&cards, "NAXIS   =                    1"));
         assert!(has(&cards, "NAXIS1  =                    1"));
         assert_eq!(data.len(), 2880);
+    }
+
+    /// Images of float16 had no files.
+    #[test]
+    fn float16_is_stored_as_float32() {
+        let body = array("x", "float16", "[2, 3]").replace("ndarray-1.0.0", "ndarray-1.1.0");
+        let (cards, data) = made(&snapshot(&body), Subject::Array(0));
+        assert!(has(&cards, "BITPIX  =                  -32"));
+        assert!(has(&cards, "COMMENT float16 in the tree, here float32"));
+        // 0x0100 is 2^-16, 0x0b0a is (1 + 778 / 1024) 2^-13
+        assert_eq!(data[..4], 2_f32.powi(-16).to_be_bytes());
+        let last = (1.0 + 778.0 / 1024.0) * 2_f32.powi(-13);
+        assert_eq!(data[20..24], last.to_be_bytes());
+        assert_eq!(data[24..], [0; 2856]);
     }
 
     #[test]
@@ -534,12 +546,7 @@ mod tests {
     fn what_fits_cannot_hold_is_refused() {
         for (datatype, why) in [
             ("complex64", "no images of complex numbers"),
-            ("float16", "no numbers of type float16"),
             ("[ascii, 2]", "not of strings"),
-            (
-                "[{name: h, datatype: float16}]",
-                "no numbers of type float16",
-            ),
         ] {
             let body = array("x", datatype, "[2]").replace("ndarray-1.0.0", "ndarray-1.1.0");
             let error = snapshot(&body).fits_file(Subject::Array(0)).unwrap_err();
