@@ -45,6 +45,7 @@ def make(file):
     tree["record"] = np.array(
         [(i, i / 2, b"ab", "xy", i % 2, 3 + 4j, [[1, 2], [3, i]], i) for i in range(5000)],
         dtype=[("a", "<u2"), ("b", ">f8"), ("s", "S5"), ("u", "<U4"), ("t", "?"), ("c", "<c8"), ("m", "<i4", (2, 2)), ("half", "f2")])
+    tree["ones"] = np.array([([1], [b"a"])] * 3, dtype=[("a", "u2", (1,)), ("b", "S1", (1,))])
     tree["rows"] = np.zeros((3, 4), dtype=[("x", "<i8"), ("y", [("z", "<f4"), ("w", "i1")])])
     tree["table"] = Table({"x": np.arange(4, dtype="u4"), "name": ["a", "bb", "ccc", "d"], "y": np.arange(8.0).reshape(4, 2)})
     tree["table"]["y"].unit = "km"

@@ -143,7 +143,9 @@ impl Column {
         if let Some(null) = self.null {
             header.null(&format!("TNULL{n}"), null, self.zero.is_some());
         }
-        if self.shape.len() > 1 && repeat > 0 {
+        // a cell of one element without a shape is a single number
+        let is_list_of_one = letter != 'A' && self.shape == [1];
+        if (self.shape.len() > 1 && repeat > 0) || is_list_of_one {
             let axes: Vec<_> = self.shape.iter().rev().map(u64::to_string).collect();
             header.text(&format!("TDIM{n}"), &format!("({})", axes.join(",")));
         }
@@ -307,13 +309,14 @@ mod tests {
             member("name", number(Scalar::Uint16), &[]),
             member("in", inner.clone(), &[]),
             member("many", inner, &[2]),
+            member("one", number(Scalar::Uint8), &[1]),
         ]);
         let mut columns = Columns::default();
         assert_eq!(
             columns.add("", &datatype, &[], 0),
-            Some(24 + 6 + 40 + 2 + 8 + 16)
+            Some(24 + 6 + 40 + 2 + 8 + 16 + 1)
         );
-        assert_eq!(columns.width, 24 + 12 + 10 + 2 + 8);
+        assert_eq!(columns.width, 24 + 12 + 10 + 2 + 8 + 1);
         let omitted: Vec<_> = columns.omitted.iter().map(|(name, _)| &**name).collect();
         assert_eq!(omitted, ["many"]);
         assert_eq!(columns.notes, ["half: float16 in the tree, here float32"]);
@@ -334,6 +337,9 @@ mod tests {
             "COMMENT 32767 stands for no value (no TNULL4 beside an offset)",
             "TTYPE5  = 'in_x    '",
             "TFORM5  = '1D      '",
+            "TTYPE6  = 'one     '",
+            "TFORM6  = '1B      '",
+            "TDIM6   = '(1)     '",
         ];
         assert_eq!(cards(&columns), want);
         let fields: Vec<_> = columns
@@ -343,7 +349,7 @@ mod tests {
             .collect();
         assert_eq!(
             fields,
-            [(0, 0), (24, 24), (30, 36), (70, 46), (72, 48)]
+            [(0, 0), (24, 24), (30, 36), (70, 46), (72, 48), (96, 56)]
         );
     }
 
