@@ -324,7 +324,9 @@ mod tests {
     }
 
     #[test]
-    fn float16_are_float32() {
+    fn letters_are_truth_values_and_float16_are_float32() {
+        let bytes = b"TFt\0\x01".to_vec();
+        assert_eq!(image(bytes, Conversion::Letter), [1, 0, 0, 0, 0]);
         for order in [ByteOrder::Big, ByteOrder::Little] {
             let (change, bits) = (Conversion::Widen(order), [0x3c00_u16, 0xc000]);
             let bytes = bits.map(|bits| match order {

@@ -35,6 +35,8 @@ pub(in crate::asdf) enum Conversion {
     },
     /// A truth value: `T` or `F`.
     Truth,
+    /// A `T`, or another letter: a truth value.
+    Letter,
     /// A float16: a big-endian float32.
     Widen(ByteOrder),
     /// A UCS-4 character: one byte of ASCII.
@@ -46,7 +48,7 @@ impl Conversion {
     pub(in crate::asdf) fn sizes(self) -> (u64, u64) {
         match self {
             Self::Number { size, .. } => (size.into(), size.into()),
-            Self::Truth => (1, 1),
+            Self::Truth | Self::Letter => (1, 1),
             Self::Widen(_) => (2, 4),
             Self::Narrow(_) => (4, 1),
         }
@@ -77,6 +79,7 @@ impl Conversion {
                 _ => each_in_place::<1>(bytes, flipped(flip)),
             },
             Self::Truth => each_in_place(bytes, letter),
+            Self::Letter => each_in_place(bytes, truth),
             Self::Widen(_) | Self::Narrow(_) => {}
         }
     }
@@ -96,6 +99,7 @@ impl Conversion {
                 _ => cells.each(flipped::<1>(flip)),
             },
             Self::Truth => cells.each(letter),
+            Self::Letter => cells.each(truth),
             Self::Widen(ByteOrder::Big) => cells.each(|half| widened(u16::from_be_bytes(half))),
             Self::Widen(ByteOrder::Little) => cells.each(|half| widened(u16::from_le_bytes(half))),
             Self::Narrow(order) => {
@@ -132,6 +136,11 @@ fn flipped<const N: usize>(flip: bool) -> impl Fn([u8; N]) -> [u8; N] {
 /// The letter of a truth value.
 fn letter([byte]: [u8; 1]) -> [u8; 1] {
     [if byte == 0 { b'F' } else { b'T' }]
+}
+
+/// The truth value of a letter. As astropy has it, what is neither `T` nor `F` is false.
+fn truth([letter]: [u8; 1]) -> [u8; 1] {
+    [u8::from(letter == b'T')]
 }
 
 /// A float16 (IEEE 754-2008 binary16) as a big-endian float32. The bits of a NaN are kept, as by NumPy.
