@@ -112,6 +112,12 @@ def columns(value):
 
 
 def differences(hdus, value, left_out):
+    if len(hdus) == 3:
+        for part in ("re", "im"):
+            wanted = np.atleast_1d(getattr(np.asanyarray(value), {"re": "real", "im": "imag"}[part]))
+            if not same(hdus[part].data, wanted):
+                yield f"{part}: {hdus[part].data!r} instead of {wanted!r}"
+        return
     if len(hdus) == 1:
         data = hdus[0].data
         if not same(data, np.atleast_1d(np.asanyarray(value))):

@@ -235,7 +235,7 @@ pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Conversion, 
     (change, flip.then_some(zero))
 }
 
-/// What becomes of the elements of an image, its BITPIX and BZERO; or why it is no image.
+/// What becomes of the elements of an image, or of the parts of complex ones, its BITPIX and BZERO; or why it is no image.
 pub(super) fn pixel(datatype: &Datatype) -> Result<(Conversion, i8, Option<i128>), &'static str> {
     let Datatype::Scalar(scalar, order) = datatype else {
         return Err("FITS images are of numbers, not of strings");
@@ -243,7 +243,8 @@ pub(super) fn pixel(datatype: &Datatype) -> Result<(Conversion, i8, Option<i128>
     let bits = i8::try_from(u16::from(scalar.size()).saturating_mul(8)).unwrap_or(i8::MAX);
     match scalar {
         Scalar::Float16 => Ok((Conversion::Widen(*order), -32, None)),
-        Scalar::Complex64 | Scalar::Complex128 => Err("FITS has no images of complex numbers"),
+        Scalar::Complex64 => Ok((plain(4, *order), -32, None)),
+        Scalar::Complex128 => Ok((plain(8, *order), -64, None)),
         Scalar::Float32 | Scalar::Float64 => {
             Ok((plain(scalar.size(), *order), bits.saturating_neg(), None))
         }
