@@ -47,6 +47,7 @@ pub mod picture;
 mod reading;
 mod redeclare;
 mod reference;
+mod rows;
 pub mod rules;
 pub mod scalar;
 #[doc(hidden)]

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, Weak};
 
+use super::Snapshot;
 use super::datatype::{ByteOrder, Datatype};
 use super::gather::Strided;
 use super::inline::Elements;
@@ -15,7 +16,6 @@ use super::outline::PlaceId;
 use super::paths::Paths;
 use super::strided::View;
 use super::tree::Node;
-use super::{Snapshot, fits};
 use crate::error::{Error, Place, Result, corrupt, lock};
 use crate::source::{Joined, Memory, Source, Window, len_u64};
 
@@ -28,8 +28,15 @@ pub enum Origin {
     Inline,
     /// In the first block of another ASDF file.
     External(String),
-    /// In another unit of the FITS file around this one; with the reference in the tree.
-    Fits(String, fits::UnitElements),
+    /// In another unit of the FITS file around this one.
+    Fits {
+        /// The reference in the tree.
+        reference: String,
+        /// Index of the unit.
+        unit: usize,
+        /// What the unit has otherwise than the tree declares it, if there is something.
+        difference: Option<String>,
+    },
     /// Not known, because the declaration is broken.
     #[default]
     Unknown,
@@ -422,7 +429,7 @@ impl Snapshot {
         Ok(Some(match array.origin() {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
-            Origin::Fits(_, elements) => self.fits_elements(*elements)?,
+            Origin::Fits { unit, .. } => self.fits_elements(*unit)?,
             Origin::Inline | Origin::Unknown => return Ok(None),
         }))
     }
@@ -512,9 +519,9 @@ impl Snapshot {
     }
 
     /// Opens the elements of a unit of the FITS file around this one.
-    fn fits_elements(&self, elements: fits::UnitElements) -> Result<Arc<dyn Source>> {
+    fn fits_elements(&self, unit: usize) -> Result<Arc<dyn Source>> {
         let outside = || corrupt("not in a FITS file");
         let fits = self.fits.as_ref().ok_or_else(outside)?;
-        fits.open_elements(elements)
+        fits.open_elements(unit)
     }
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use super::Snapshot;
 use super::array::{Array, Form, Link, Origin};
-use super::datatype::Datatype;
+use super::datatype::{ByteOrder, Datatype};
 use super::decl::{Declared, Inline, Storage, StoredArray};
-use super::fits::UnitElements;
 use super::inline;
 use super::outline::{Outline, PlaceId, What};
 use super::paths::Paths;
@@ -42,17 +41,6 @@ impl Blocks<'_> {
         let resized = self.resized.filter(|(resized, _)| *resized == n);
         let len = resized.map(|(_, len)| len);
         Ok(len.or_else(|| self.of.block_len(n)).unwrap_or(0))
-    }
-
-    /// Elements of that type in the FITS file around this one.
-    fn fits_elements(&self, reference: &str, datatype: &Datatype) -> Result<UnitElements> {
-        self.of.fits().map_or_else(
-            || {
-                let why = format!("fits:{reference} wanted, but this is no FITS file");
-                Err(unsupported(why))
-            },
-            |fits| fits.elements(reference, datatype),
-        )
     }
 }
 
@@ -190,12 +178,7 @@ fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: Blocks<'_>) -> Res
             form.origin = Origin::External(uri.clone());
             None
         }
-        Storage::Fits(name) => {
-            form.origin = Origin::External(format!("fits:{name}"));
-            let elements = blocks.fits_elements(name, &stored.datatype)?;
-            form.origin = Origin::Fits(name.clone(), elements);
-            Some(elements.len)
-        }
+        Storage::Fits(reference) => return fill_from_unit(form, stored, reference, blocks),
     };
     let size = stored
         .datatype
@@ -211,15 +194,60 @@ fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: Blocks<'_>) -> Res
         stored.offset,
         block_len.unwrap_or(u64::MAX),
     )?;
-    if let (Origin::Fits(..), Some(len)) = (&form.origin, block_len)
-        && view.extent() != (0..len)
-    {
-        let reached = view.extent().end;
-        let why = format!("the array reaches over {reached} bytes, but the FITS unit has {len}");
-        return Err(corrupt(why));
-    }
     form.fortran = view.is_fortran_dense() && !view.is_dense();
     form.len = view.len();
+    Ok(())
+}
+
+/// Fills in what another unit of the FITS file around this one has. As by astropy and stdatamodels, a unit is taken whole, with the
+/// types that its own header gives it.
+fn fill_from_unit(
+    form: &mut Form,
+    stored: &StoredArray,
+    reference: &str,
+    blocks: Blocks<'_>,
+) -> Result<()> {
+    form.origin = Origin::External(format!("fits:{reference}"));
+    let told = |why: &str| unsupported(format!("fits:{reference}: {why}"));
+    let fits = blocks.of.fits();
+    let fits = fits.ok_or_else(|| told("wanted, but this is no FITS file"))?;
+    let (unit, held) = fits.referred(reference)?;
+    let as_declared = (stored.shape.iter())
+        .zip(&held.shape)
+        .all(|(declared, own)| declared.is_none_or(|len| len == *own));
+    if !as_declared || stored.shape.len() != held.shape.len() {
+        let own = &held.shape;
+        return Err(told(&format!(
+            "the unit has the shape {own:?}, the tree declares another"
+        )));
+    }
+    let is_table = |datatype: &Datatype| matches!(datatype, Datatype::Struct(_));
+    if is_table(&held.datatype) != is_table(&stored.datatype) {
+        return Err(told("either the unit or what the tree declares is a table"));
+    }
+    let declared = View::new(
+        stored.datatype.size().unwrap_or(u64::MAX),
+        &held.shape,
+        stored.strides.as_deref(),
+        stored.offset,
+        u64::MAX,
+    )?;
+    if stored.offset > 0 || !declared.is_dense() {
+        return Err(told(
+            "a part of a unit, by offset or strides; units are shown whole",
+        ));
+    }
+    let size = held.datatype.size().unwrap_or(u64::MAX);
+    form.len = View::new(size, &held.shape, None, 0, u64::MAX)?.len();
+    form.origin = Origin::Fits {
+        reference: reference.to_owned(),
+        unit,
+        difference: held.difference(&stored.datatype),
+    };
+    form.strides = None;
+    form.byteorder = Some(ByteOrder::Big);
+    form.datatype = Some(held.datatype.clone());
+    form.shape = Some(held.shape.clone());
     Ok(())
 }
 

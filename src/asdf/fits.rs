@@ -2,19 +2,21 @@
 //!
 //! ASDF Standard, appendix A "Embedding ASDF in FITS"; FITS Standard 4.0, sections 3 and 4; beyond
 //! them, what asdf 2 and JWST's pipeline really write. A unit is a header in blocks of 2880 bytes, 36 cards of 80 bytes each, and data rounded up to such blocks.
-//! FITS data are big-endian. Nothing is computed from them: what is not an array's elements as they are stored, but for the
-//! sign bit of unsigned integers, is not shown as an array. Knows nothing of the tree.
+//! What the data of a unit are, its own header tells. Knows nothing of the tree.
 
 mod card;
+mod held;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use self::card::Cards;
-use super::datatype::{ByteOrder, Datatype, Scalar};
+use self::held::Held;
+use super::datatype::Datatype;
 use super::layout::Extent;
+use super::rows::{RowPart, Rows};
 use super::text::read_up_to;
 use crate::error::{Error, Place, Result, corrupt, unsupported};
-use crate::source::{Short, Source, Window, checked_end};
+use crate::source::{Short, Source, Window};
 
 /// Bytes of a FITS block.
 pub(super) const BLOCK_LEN: u64 = 2880;
@@ -24,6 +26,8 @@ const HDU_LIMIT: usize = 10_000;
 const SIGNATURE: &[u8] = b"SIMPLE  =";
 /// The name of the unit that holds the ASDF file.
 const ASDF: &str = "ASDF";
+/// The name of the first unit.
+const PRIMARY: &str = "PRIMARY";
 
 /// A header and data unit.
 #[derive(Debug, Clone)]
@@ -38,12 +42,8 @@ pub struct Hdu {
     pub data: Extent,
     /// Bytes of the array or of the table's rows.
     pub main_len: u64,
-    /// Whether its data are an array, as all primary data; else rows of fields, or something else.
-    is_image: bool,
-    bitpix: i64,
-    scale: f64,
-    zero: f64,
-    compressed: bool,
+    /// What its data are, or why they can't be shown as an array, once that was asked for.
+    held: OnceLock<Result<Arc<Held>>>,
 }
 
 /// The units of a FITS file.
@@ -52,17 +52,6 @@ pub struct Fits {
     hdus: Vec<Hdu>,
     /// What is not as it should be, but harms nothing else.
     pub problems: Vec<Error>,
-}
-
-/// Elements of an array of the tree, in a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct UnitElements {
-    /// Index of the unit.
-    pub hdu: usize,
-    /// Bytes of each element whose highest bit is stored the other way round, as FITS has unsigned integers; 0 for none.
-    pub flipped: u64,
-    /// Bytes of all.
-    pub len: u64,
 }
 
 impl Fits {
@@ -190,58 +179,69 @@ impl Fits {
             .ok_or_else(|| corrupt(format!("no FITS unit {n}")))
     }
 
-    /// Index of the unit of that name and version.
+    /// Index of the unit of that name and version. The first one is also called `PRIMARY`, whatever its name.
     fn find(&self, name: &str, version: i64) -> Option<usize> {
-        self.hdus
-            .iter()
-            .position(|hdu| hdu.version == version && hdu.name.eq_ignore_ascii_case(name))
+        let name = name.trim();
+        let mut units = self.hdus.iter().enumerate();
+        let found = units.find(|(n, hdu)| {
+            let is_called = |other: &str| name.eq_ignore_ascii_case(other);
+            let is_named = is_called(hdu.name.trim()) || (*n == 0 && is_called(PRIMARY));
+            hdu.version == version && is_named
+        });
+        found.map(|(n, _)| n)
     }
 
-    /// The elements that a reference of the tree leads to: `NAME,VERSION` or an index, what follows `fits:`.
+    /// The unit that a reference of the tree leads to, and what its data are. The reference is `NAME,VERSION` or an index: what
+    /// follows `fits:`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if there is no such unit; [`Error::Unsupported`] if what it stores are not elements of that type.
-    pub fn elements(&self, reference: &str, datatype: &Datatype) -> Result<UnitElements> {
-        let missing = || {
-            let why = format!("fits:{reference} wanted, but there is no such unit");
-            corrupt(why)
-        };
+    /// [`Error::Corrupt`] if there is no such unit; [`Error::Unsupported`] if it can't be shown as an array.
+    pub(super) fn referred(&self, reference: &str) -> Result<(usize, Arc<Held>)> {
         // a name may hold commas
         let n = match reference.rsplit_once(',') {
             Some((name, version)) => version
                 .trim()
                 .parse()
                 .ok()
-                .and_then(|version| self.find(name.trim_end(), version)),
+                .and_then(|version| self.find(name, version)),
             None => reference.trim().parse().ok(),
         };
-        let hdu = n.ok_or_else(missing)?;
-        let found = self.hdus.get(hdu).ok_or_else(missing)?;
-        let told = |why| unsupported(format!("fits:{reference}: {why}"));
-        if !is_big_endian(datatype) {
-            return Err(told("little-endian, but data in FITS are big-endian"));
-        }
-        Ok(UnitElements {
-            hdu,
-            flipped: found.flipped(datatype).map_err(told)?,
-            len: found.main_len,
-        })
+        let n = n.filter(|n| *n < self.hdus.len()).ok_or_else(|| {
+            let why = format!("fits:{reference} wanted, but there is no such unit");
+            corrupt(why)
+        })?;
+        Ok((n, self.held(n)?))
     }
 
-    /// The bytes of elements.
+    /// What the data of unit `n` are.
+    fn held(&self, n: usize) -> Result<Arc<Held>> {
+        let hdu = self.hdu(n)?;
+        if let Some(held) = hdu.held.get() {
+            return held.clone();
+        }
+        let header = Cards::read(&*self.bytes, hdu.header.start)?;
+        let (cards, _) = header.ok_or_else(|| corrupt(format!("FITS unit {n} is gone")))?;
+        let held = Held::of(&cards).map(Arc::new);
+        let held = held.map_err(|why| unsupported(format!("{why}; its bytes are in hdus/")));
+        hdu.held.get_or_init(|| held).clone()
+    }
+
+    /// The elements of unit `n`, one behind the other.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the file was cut short before them.
-    pub fn open_elements(&self, elements: UnitElements) -> Result<Arc<dyn Source>> {
-        let main: Arc<dyn Source> =
-            Arc::new(Window::new(self.data(elements.hdu)?, 0, elements.len)?);
-        Ok(match elements.flipped {
-            0 => main,
-            itemsize => Arc::new(Flipped {
-                inner: main,
-                itemsize,
-            }),
-        })
+    /// [`Error::Unsupported`] if it can't be shown as an array; [`Error::Corrupt`] if the file was cut short before it.
+    pub(super) fn open_elements(&self, n: usize) -> Result<Arc<dyn Source>> {
+        let held = self.held(n)?;
+        let width = Datatype::size(&held.datatype);
+        let (width, count) = width.zip(held.count()).ok_or_else(too_large)?;
+        let stored = held.record.checked_mul(count).ok_or_else(too_large)?;
+        let records: Arc<dyn Source> = Arc::new(Window::new(self.data(n)?, 0, stored)?);
+        let part = RowPart {
+            records,
+            record: held.record,
+            fields: held.fields.clone(),
+        };
+        Ok(Rows::new(vec![part], width, count)?.into_source())
     }
 }
 
@@ -273,12 +273,10 @@ impl Hdu {
             data_len(&cards, bitpix, primary).ok_or_else(|| broken("no valid NAXIS or size"))?;
         let end = header_end.checked_add(data_len);
         let end = end.ok_or_else(|| broken("data beyond 2^64"))?;
-        let extended = extension.map(str::trim_end);
-        let is_image = matches!(extended, None | Some("IMAGE" | "IUEIMAGE"));
         let name = cards
             .text("EXTNAME")
             .or(extension.filter(|name| *name == ASDF));
-        let name = name.unwrap_or(if primary { "PRIMARY" } else { "" });
+        let name = name.unwrap_or(if primary { PRIMARY } else { "" });
         Ok(Some(Self {
             name: name.to_owned(),
             version: cards.integer("EXTVER").unwrap_or(1),
@@ -291,39 +289,8 @@ impl Hdu {
                 end,
             },
             main_len,
-            is_image,
-            bitpix,
-            scale: cards.float("BSCALE").unwrap_or(1.0),
-            zero: cards.float("BZERO").unwrap_or(0.0),
-            compressed: cards.is_true("ZIMAGE"),
+            held: OnceLock::new(),
         }))
-    }
-
-    /// Bytes of each element whose highest bit is to be turned to get elements of that type, 0 if they are stored as they
-    /// are; or why they are not stored.
-    fn flipped(&self, datatype: &Datatype) -> Result<u64, &'static str> {
-        if self.compressed {
-            return Err("a compressed image; its bytes are in hdus/");
-        }
-        #[expect(clippy::float_cmp, reason = "exactly these numbers are meant")]
-        let (unscaled, zero) = (self.scale == 1.0, |value| self.zero == value);
-        if !self.is_image || (unscaled && zero(0.0)) {
-            return Ok(0);
-        }
-        let Datatype::Scalar(scalar, _) = datatype else {
-            return Err("a scaled image, declared as something else than numbers");
-        };
-        let offset_by_sign = match (self.bitpix, scalar) {
-            (8, Scalar::Int8) => zero(-128.0),
-            (16, Scalar::Uint16) => zero(f64::from(1_u32 << 15)),
-            (32, Scalar::Uint32) => zero(f64::from(1_u32 << 31)),
-            (64, Scalar::Uint64) => zero(f64::from(1_u32 << 31) * f64::from(1_u32 << 31) * 2.0),
-            _ => false,
-        };
-        if unscaled && offset_by_sign {
-            return Ok(u64::from(scalar.size()));
-        }
-        Err("a scaled image (BSCALE, BZERO): its elements are not stored; its bytes are in hdus/")
     }
 }
 
@@ -343,56 +310,17 @@ fn data_len(cards: &Cards, bitpix: i64, primary: bool) -> Option<(u64, u64)> {
     let groups = primary && first == 0 && cards.is_true("GROUPS");
     let first = if groups { 1 } else { first };
     let array = counts.try_fold(first, |product, count| product.checked_mul(count?))?;
-    let count = |name, default| match cards.integer(name) {
-        Some(value) => u64::try_from(value).ok(),
-        None => Some(default),
-    };
     let each = bitpix.unsigned_abs().checked_div(8)?;
-    let each = each.checked_mul(count("GCOUNT", 1)?)?;
-    let extra = count("PCOUNT", 0)?;
+    let each = each.checked_mul(cards.count("GCOUNT", 1)?)?;
+    let extra = cards.count("PCOUNT", 0)?;
     Some((
         each.checked_mul(array)?,
         each.checked_mul(array.checked_add(extra)?)?,
     ))
 }
 
-/// Whether numbers of more than one byte are all big-endian.
-fn is_big_endian(datatype: &Datatype) -> bool {
-    match datatype {
-        Datatype::Scalar(scalar, order) => *order == ByteOrder::Big || scalar.size() == 1,
-        Datatype::Ascii(_) => true,
-        Datatype::Ucs4(_, order) => *order == ByteOrder::Big,
-        Datatype::Struct(fields) => fields.iter().all(|field| is_big_endian(&field.datatype)),
-    }
-}
-
-/// Elements with the highest bit of each turned: FITS stores an unsigned integer as the signed one that is 2^(bits-1) less.
-struct Flipped {
-    inner: Arc<dyn Source>,
-    itemsize: u64,
-}
-
-impl Source for Flipped {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        const SIGN: u8 = 0x80;
-        checked_end(offset, buf.len(), self.len())?;
-        self.inner.read_exact_at(buf, offset)?;
-        let inside = offset.checked_rem(self.itemsize).unwrap_or(0);
-        let first = match inside {
-            0 => 0,
-            inside => self.itemsize.saturating_sub(inside),
-        };
-        let first = usize::try_from(first).unwrap_or(usize::MAX);
-        let step = usize::try_from(self.itemsize).unwrap_or(usize::MAX);
-        for byte in buf.iter_mut().skip(first).step_by(step.max(1)) {
-            *byte ^= SIGN;
-        }
-        Ok(())
-    }
+fn too_large() -> Error {
+    corrupt("a FITS unit of 2^64 bytes or more")
 }
 
 #[cfg(test)]

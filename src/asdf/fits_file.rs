@@ -1,13 +1,13 @@
 //! Arrays and tables as FITS files: what `fits/` of a mount shows.
 //!
 //! An array of numbers is the primary image of its file, with the axes in FITS' order, fastest first, so that the elements lie as in
-//! C order. A structured array and a table (`core/table`, or one of astropy) is a binary table behind an empty primary unit. Numbers are
+//! C order; complex numbers are two images behind an empty primary unit. A structured array and a table (`core/table`, or one of astropy) is a binary table behind an empty primary unit. Numbers are
 //! stored as FITS Standard 4.0 has them: big-endian, unsigned ones with an offset. The length of a file follows from the tree, and
 //! elements are converted when they are read; nothing is kept.
 
 mod column;
 mod header;
-mod rows;
+mod image;
 mod table;
 
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::datatype::Datatype;
 use super::fits::BLOCK_LEN;
 use super::outline::PlaceId;
 use super::paths::Paths;
+use super::rows::{RowField, RowPart, Rows};
 use crate::error::{Error, Place, Result, corrupt, unsupported};
 use crate::source::{Joined, Memory, Source, len_u64};
 
-use column::{Column, Columns, MAX_COLUMNS, can_be, pixel};
+use column::{Column, Columns, MAX_COLUMNS};
 use header::{HeaderText, printable_ascii};
-use rows::{RowField, RowPart, Rows};
 
 /// What is shown as a FITS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,35 +37,60 @@ pub enum Subject {
 /// A FITS file that can be made of arrays.
 #[derive(Debug)]
 pub struct FitsFile {
+    units: Vec<Unit>,
+    len: u64,
+    omitted: Vec<(String, String)>,
+}
+
+/// A header and data unit of such a file.
+#[derive(Debug)]
+struct Unit {
+    /// Its header, behind that of an empty primary unit if the file begins with one.
     header: Vec<u8>,
     /// The arrays that it is made of, by index.
     parts: Vec<RowPart<usize>>,
     /// Bytes of a row or element, and how many there are.
     width: u64,
     count: u64,
-    len: u64,
-    omitted: Vec<(String, String)>,
+}
+
+impl Unit {
+    /// Bytes of its header and data, in whole blocks.
+    fn len(&self) -> Option<u64> {
+        let data = self.width.checked_mul(self.count)?;
+        let data = data.checked_next_multiple_of(BLOCK_LEN)?;
+        data.checked_add(len_u64(self.header.len()))
+    }
+
+    /// Its bytes.
+    fn open(&self, elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>) -> Result<Arc<dyn Source>> {
+        let part = |part: &RowPart<usize>| {
+            Ok(RowPart {
+                records: elements(part.records)?,
+                record: part.record,
+                fields: part.fields.clone(),
+            })
+        };
+        let parts = self.parts.iter().map(part).collect::<Result<_>>()?;
+        let data = Rows::new(parts, self.width, self.count)?.into_source();
+        let header = Arc::new(Memory::new(self.header.clone()));
+        let used = len_u64(self.header.len()).saturating_add(data.len());
+        let padding = self.len().unwrap_or(0).saturating_sub(used);
+        let padding = vec![0; usize::try_from(padding).unwrap_or(0)];
+        let data = Arc::new(Joined::new(data, Arc::new(Memory::new(padding)))?);
+        Ok(Arc::new(Joined::new(header, data)?))
+    }
 }
 
 impl FitsFile {
-    /// The file of so many rows of that many bytes.
-    fn new(
-        header: Vec<u8>,
-        parts: Vec<RowPart<usize>>,
-        (width, count): (u64, u64),
-        omitted: Vec<(String, String)>,
-    ) -> Result<Self> {
-        let len = width
-            .checked_mul(count)
-            .and_then(|data| data.checked_next_multiple_of(BLOCK_LEN))
-            .and_then(|data| data.checked_add(len_u64(header.len())))
-            .filter(|len| i64::try_from(*len).is_ok());
+    /// The file of these units.
+    fn new(units: Vec<Unit>, omitted: Vec<(String, String)>) -> Result<Self> {
+        let mut lens = units.iter().map(Unit::len);
+        let len = lens.try_fold(0_u64, |sum, len| sum.checked_add(len?));
+        let len = len.filter(|len| i64::try_from(*len).is_ok());
         Ok(Self {
             len: len.ok_or_else(|| unsupported("a FITS file of 2^63 bytes or more"))?,
-            header,
-            parts,
-            width,
-            count,
+            units,
             omitted,
         })
     }
@@ -82,15 +107,17 @@ impl FitsFile {
         self.len == 0
     }
 
-    /// Its header or headers.
+    /// The headers that the file begins with. What it is made of decides them.
     #[must_use]
     pub fn header(&self) -> &[u8] {
-        &self.header
+        let first = self.units.first();
+        first.map_or(&[], |unit| &unit.header)
     }
 
     /// The arrays that it is made of, by index.
     pub fn arrays(&self) -> impl Iterator<Item = usize> {
-        self.parts.iter().map(|part| part.records)
+        let parts = self.units.iter().flat_map(|unit| &unit.parts);
+        parts.map(|part| part.records)
     }
 
     /// The columns that FITS can't hold, each with the reason.
@@ -107,25 +134,11 @@ impl FitsFile {
         &self,
         elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
     ) -> Result<Arc<dyn Source>> {
-        let part = |part: &RowPart<usize>| {
-            Ok(RowPart {
-                records: elements(part.records)?,
-                record: part.record,
-                fields: part.fields.clone(),
-            })
-        };
-        let parts = self.parts.iter().map(part).collect::<Result<_>>()?;
-        let rows = Rows::new(parts, self.width, self.count)?;
-        let data: Arc<dyn Source> = match rows.unchanged() {
-            Some(source) if source.len() == rows.len() => Arc::clone(source),
-            _ => Arc::new(rows),
-        };
-        let header = Arc::new(Memory::new(self.header.clone()));
-        let used = len_u64(self.header.len()).saturating_add(data.len());
-        let padding = usize::try_from(self.len.saturating_sub(used)).unwrap_or(0);
-        let padding = Arc::new(Memory::new(vec![0; padding]));
-        let data = Arc::new(Joined::new(data, padding)?);
-        Ok(Arc::new(Joined::new(header, data)?))
+        let mut units = self.units.iter().map(|unit| unit.open(elements));
+        let first = units.next().ok_or_else(no_longer)??;
+        units.try_fold(first, |all, unit| -> Result<Arc<dyn Source>> {
+            Ok(Arc::new(Joined::new(all, unit?)?))
+        })
     }
 }
 
@@ -180,8 +193,7 @@ impl Snapshot {
         made.map_err(|error| error.at(Place::Array(at)))
     }
 
-    /// The file of array `i`: a binary table if it is structured, else a primary image (FITS 4.0, sections 7.3 and 4.4.1.1). The
-    /// axes are in reverse order; a single number has one axis of length 1.
+    /// The file of array `i`: a binary table if it is structured, else one of images.
     fn file_of_array(&self, i: usize, array: &Array) -> Result<FitsFile> {
         let datatype = array.datatype().ok_or_else(no_longer)?;
         let shape = array.shape().ok_or_else(no_longer)?;
@@ -200,44 +212,7 @@ impl Snapshot {
             };
             return table_file(columns, vec![part], count, &name, Vec::new());
         }
-        let (change, bits, zero) = pixel(datatype).map_err(unsupported)?;
-        let mut header = HeaderText::default();
-        header.value("SIMPLE", 'T');
-        header.value("BITPIX", bits);
-        let axes = if shape.is_empty() { &[1][..] } else { shape };
-        header.value("NAXIS", axes.len());
-        for (n, len) in (1..).zip(axes.iter().rev()) {
-            header.value(&format!("NAXIS{n}"), len);
-        }
-        header.value("EXTEND", 'T');
-        if let Some(zero) = zero {
-            header.value("BSCALE", 1);
-            header.value("BZERO", zero);
-        }
-        let null = self.masked(i).filter(|null| can_be(*null, bits, zero));
-        if let Some(null) = null {
-            header.null("BLANK", null, zero.is_some());
-        }
-        if let Some(unit) = array.unit() {
-            header.unit("BUNIT", unit);
-        }
-        header.text("EXTNAME", &printable_ascii(&name));
-        if let Some(note) = array.note() {
-            header.comment(&note);
-        }
-        let width = change.sizes().0;
-        let field = RowField {
-            from: 0,
-            to: 0,
-            count: 1,
-            change,
-        };
-        let part = RowPart {
-            records: i,
-            record: width,
-            fields: vec![field],
-        };
-        FitsFile::new(header.finish(), vec![part], (width, count), Vec::new())
+        self.image_file(i, array, datatype, (shape, count))
     }
 
     /// The number that stands for no value in an array of integers, if the tree gives one.
@@ -276,11 +251,6 @@ fn table_file(
         let why = why.map_or_else(|| "no columns".to_owned(), |(_, why)| why);
         return Err(unsupported(why));
     }
-    let mut primary = HeaderText::default();
-    primary.value("SIMPLE", 'T');
-    primary.value("BITPIX", 8);
-    primary.value("NAXIS", 0);
-    primary.value("EXTEND", 'T');
     let mut header = HeaderText::default();
     header.text("XTENSION", "BINTABLE");
     header.value("BITPIX", 8);
@@ -300,8 +270,23 @@ fn table_file(
     for (name, why) in omitted.iter().take(MAX_COLUMNS) {
         header.comment(&printable_ascii(&format!("left out: {name}: {why}")));
     }
-    let header = [primary.finish(), header.finish()].concat();
-    FitsFile::new(header, parts, (columns.width, count), omitted)
+    let unit = Unit {
+        header: [empty_primary().finish(), header.finish()].concat(),
+        parts,
+        width: columns.width,
+        count,
+    };
+    FitsFile::new(vec![unit], omitted)
+}
+
+/// The header of a primary unit without data.
+fn empty_primary() -> HeaderText {
+    let mut primary = HeaderText::default();
+    primary.value("SIMPLE", 'T');
+    primary.value("BITPIX", 8);
+    primary.value("NAXIS", 0);
+    primary.value("EXTEND", 'T');
+    primary
 }
 
 fn no_longer() -> Error {
@@ -375,6 +360,41 @@ mod tests {
         let (cards, data) = made(&snapshot(&array("x", "uint8", "[]")), Subject::Array(0));
         assert!(has(&cards, "NAXIS   =                    1"));
         assert!(has(&cards, "NAXIS1  =                    1"));
+        assert_eq!(data.len(), 2880);
+    }
+
+    /// Images of float16 had no files.
+    #[test]
+    fn float16_is_stored_as_float32() {
+        let body = array("x", "float16", "[2, 3]").replace("ndarray-1.0.0", "ndarray-1.1.0");
+        let (cards, data) = made(&snapshot(&body), Subject::Array(0));
+        assert!(has(&cards, "BITPIX  =                  -32"));
+        assert!(has(&cards, "COMMENT float16 in the tree, here float32"));
+        // 0x0100 is 2^-16, 0x0b0a is (1 + 778 / 1024) 2^-13
+        assert_eq!(data[..4], 2_f32.powi(-16).to_be_bytes());
+        let last = (1.0 + 778.0 / 1024.0) * 2_f32.powi(-13);
+        assert_eq!(data[20..24], last.to_be_bytes());
+        assert_eq!(data[24..], [0; 2856]);
+    }
+
+    /// Images of complex numbers had no files.
+    #[test]
+    fn complex_numbers_are_two_images() {
+        let body = array("x", "complex64", "[2, 3]");
+        let (cards, data) = made(&snapshot(&body), Subject::Array(0));
+        assert!(has(&cards, "NAXIS   =                    0"));
+        assert!(has(&cards, "EXTNAME = 'x       '"));
+        assert!(has(&cards, "EXTNAME = 're      '"));
+        assert_eq!(data[..8], [3, 2, 1, 0, 11, 10, 9, 8]);
+        let (padding, rest) = data[24..].split_at(2880 - 24);
+        assert!(padding.iter().all(|byte| *byte == 0));
+        let (header, data) = rest.split_at(2880);
+        assert!(
+            header
+                .windows(20)
+                .any(|card| card == b"EXTNAME = 'im      '")
+        );
+        assert_eq!(data[..8], [7, 6, 5, 4, 15, 14, 13, 12]);
         assert_eq!(data.len(), 2880);
     }
 
@@ -532,18 +552,8 @@ mod tests {
 
     #[test]
     fn what_fits_cannot_hold_is_refused() {
-        for (datatype, why) in [
-            ("complex64", "no images of complex numbers"),
-            ("float16", "no numbers of type float16"),
-            ("[ascii, 2]", "not of strings"),
-            (
-                "[{name: h, datatype: float16}]",
-                "no numbers of type float16",
-            ),
-        ] {
-            let body = array("x", datatype, "[2]").replace("ndarray-1.0.0", "ndarray-1.1.0");
-            let error = snapshot(&body).fits_file(Subject::Array(0)).unwrap_err();
-            assert!(error.to_string().contains(why), "{error}");
-        }
+        let body = array("x", "[ascii, 2]", "[2]");
+        let error = snapshot(&body).fits_file(Subject::Array(0)).unwrap_err();
+        assert!(error.to_string().contains("not of strings"), "{error}");
     }
 }

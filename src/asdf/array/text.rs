@@ -54,14 +54,17 @@ impl Array {
             Origin::Block(n) => n.to_string(),
             Origin::Inline => "inline".to_owned(),
             Origin::External(uri) => uri.clone(),
-            Origin::Fits(reference, _) => format!("fits:{reference}"),
+            Origin::Fits { reference, .. } => format!("fits:{reference}"),
             Origin::Unknown => "-".to_owned(),
         }
     }
 
-    /// What a reader of its files must know of elements that are written in the tree, if there is something.
+    /// What a reader of its files must know of elements that are written in the tree, or that are not what it declares.
     #[must_use]
     pub fn note(&self) -> Option<String> {
+        if let Origin::Fits { difference, .. } = self.origin() {
+            return difference.clone();
+        }
         let Detail::Inline(elements, _) = self.detail.as_deref()? else {
             return None;
         };

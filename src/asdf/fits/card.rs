@@ -1,9 +1,10 @@
 //! The cards of a FITS header: keywords and their values.
 //!
-//! FITS Standard 4.0, section 4. A card is 80 characters: a keyword of eight, `= `, a value, and a comment behind a slash. Only
-//! the keywords that tell what a unit is and how long are kept. Of equal keywords the first counts.
+//! FITS Standard 4.0, section 4. A card is 80 characters: a keyword of eight, `= `, a value, and a comment behind a slash; a text may
+//! go on in cards `CONTINUE`. Only the keywords that tell what a unit is and how long are kept. Of equal keywords the first counts.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::BLOCK_LEN;
 use crate::asdf::text::read_up_to;
@@ -16,11 +17,15 @@ const CARD_LEN: usize = 80;
 const KEYWORD_LEN: usize = 8;
 /// The most blocks of a header: some 100,000 cards.
 const HEADER_LIMIT: usize = 2800;
-/// The keywords that are kept, beside `NAXISn`.
-const KEPT: [&str; 12] = [
+/// The keywords that are kept.
+const KEPT: [&str; 14] = [
     "SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "GROUPS", "EXTNAME", "EXTVER",
-    "BSCALE", "BZERO", "ZIMAGE",
+    "BSCALE", "BZERO", "BLANK", "ZIMAGE", "TFIELDS",
 ];
+/// The keywords that are kept with a number behind them: of axes and of columns.
+const NUMBERED: [&str; 6] = ["NAXIS", "TFORM", "TTYPE", "TDIM", "TSCAL", "TZERO"];
+/// What a text ends in that goes on in the next card.
+const GOES_ON: char = '&';
 
 /// A value, as it is written.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +38,11 @@ enum CardValue {
 
 /// Keywords with their values.
 #[derive(Debug, Default)]
-pub(super) struct Cards(HashMap<String, CardValue>);
+pub(super) struct Cards {
+    values: HashMap<String, CardValue>,
+    /// The keyword of the card before, if its text goes on.
+    unfinished: Option<String>,
+}
 
 impl Cards {
     /// Reads the header at `at`; gives where its last block ends. `None` if no header begins there.
@@ -62,32 +71,50 @@ impl Cards {
         Err(Error::corrupt(Place::Byte(at), why))
     }
 
-    /// Keeps the value of a card whose keyword is one of [`KEPT`] or `NAXISn`, unless an earlier card has it. Cards without `= `
+    /// Keeps the value of a card whose keyword is one of [`KEPT`] or [`NUMBERED`], unless an earlier card has it. Cards without `= `
     /// have no value.
     fn add(&mut self, card: &[u8]) {
+        let unfinished = self.unfinished.take();
         let Some((keyword, rest)) = card.split_at_checked(KEYWORD_LEN) else {
             return;
         };
-        let keyword = keyword.trim_ascii_end();
-        let Some(value) = rest.strip_prefix(b"= ") else {
+        let Ok(keyword) = std::str::from_utf8(keyword.trim_ascii_end()) else {
             return;
         };
-        let Ok(keyword) = std::str::from_utf8(keyword) else {
+        if keyword == "CONTINUE" {
+            self.go_on(unfinished, rest);
             return;
+        }
+        let numbered = |name: &&str| {
+            let n = keyword.strip_prefix(name);
+            n.is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
         };
-        let axis = keyword
-            .strip_prefix("NAXIS")
-            .is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()));
-        if (axis || KEPT.contains(&keyword))
-            && let Some(value) = CardValue::parse(value)
+        let is_kept = KEPT.contains(&keyword) || NUMBERED.iter().any(numbered);
+        let value = rest.strip_prefix(b"= ").filter(|_| is_kept);
+        if let Some(value) = value.and_then(CardValue::parse)
+            && let Entry::Vacant(vacant) = self.values.entry(keyword.to_owned())
         {
-            self.0.entry(keyword.to_owned()).or_insert(value);
+            let goes_on = matches!(&value, CardValue::Text(text) if text.ends_with(GOES_ON));
+            vacant.insert(value);
+            self.unfinished = goes_on.then(|| keyword.to_owned());
+        }
+    }
+
+    /// Appends what a card `CONTINUE` has to the text of the card before it.
+    fn go_on(&mut self, unfinished: Option<String>, rest: &[u8]) {
+        if let Some(keyword) = unfinished
+            && let Some(CardValue::Text(text)) = self.values.get_mut(&keyword)
+            && let Some(CardValue::Text(more)) = CardValue::parse(rest)
+        {
+            text.pop();
+            text.push_str(&more);
+            self.unfinished = text.ends_with(GOES_ON).then_some(keyword);
         }
     }
 
     /// The value of a keyword that is a text.
     pub(super) fn text(&self, keyword: &str) -> Option<&str> {
-        match self.0.get(keyword)? {
+        match self.values.get(keyword)? {
             CardValue::Text(text) => Some(text),
             CardValue::Word(_) => None,
         }
@@ -95,7 +122,7 @@ impl Cards {
 
     /// The value of a keyword that is no text.
     fn word(&self, keyword: &str) -> Option<&str> {
-        match self.0.get(keyword)? {
+        match self.values.get(keyword)? {
             CardValue::Word(word) => Some(word),
             CardValue::Text(_) => None,
         }
@@ -106,9 +133,26 @@ impl Cards {
         self.word(keyword)?.parse().ok()
     }
 
-    /// The value of a keyword that is a number. Fortran's `D` exponents are known.
-    pub(super) fn float(&self, keyword: &str) -> Option<f64> {
-        self.word(keyword)?.replace(['D', 'd'], "E").parse().ok()
+    /// The value of a keyword that is a count, or `default` without such a card; `None` if it is no count.
+    pub(super) fn count(&self, keyword: &str, default: u64) -> Option<u64> {
+        match self.values.get(keyword) {
+            None => Some(default),
+            Some(_) => u64::try_from(self.integer(keyword)?).ok(),
+        }
+    }
+
+    /// The value of a keyword that is a number, or `default` without such a card; `None` if it is no number. Fortran's `D` exponents
+    /// are known.
+    pub(super) fn float(&self, keyword: &str, default: f64) -> Option<f64> {
+        match self.values.get(keyword) {
+            None => Some(default),
+            Some(_) => self.word(keyword)?.replace(['D', 'd'], "E").parse().ok(),
+        }
+    }
+
+    /// Whether there is such a card.
+    pub(super) fn has(&self, keyword: &str) -> bool {
+        self.values.contains_key(keyword)
     }
 
     /// Whether a keyword has the value T.

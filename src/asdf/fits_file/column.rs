@@ -3,13 +3,16 @@
 use std::collections::HashSet;
 
 use super::header::{HeaderText, printable_ascii};
-use super::rows::{Conversion, RowField};
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
+use crate::asdf::rows::{Conversion, RowField};
 
 /// How many columns FITS has keywords for.
 pub(super) const MAX_COLUMNS: usize = 999;
 /// Longest name of a column; a number may follow it in the card.
 const MAX_NAME: usize = 60;
+
+/// What a reader of float32 must know that were float16.
+pub(super) const WIDENED: &str = "float16 in the tree, here float32";
 
 /// A column.
 #[derive(Debug)]
@@ -101,6 +104,9 @@ impl Columns {
             shape.push(elements);
         }
         let name = self.free_name(name);
+        if let Conversion::Widen(_) = change {
+            self.notes.push(format!("{name}: {WIDENED}"));
+        }
         self.list.push(Column {
             name,
             form: (letter, repeat),
@@ -137,7 +143,9 @@ impl Column {
         if let Some(null) = self.null {
             header.null(&format!("TNULL{n}"), null, self.zero.is_some());
         }
-        if self.shape.len() > 1 && repeat > 0 {
+        // a cell of one element without a shape is a single number
+        let is_list_of_one = letter != 'A' && self.shape == [1];
+        if (self.shape.len() > 1 && repeat > 0) || is_list_of_one {
             let axes: Vec<_> = self.shape.iter().rev().map(u64::to_string).collect();
             header.text(&format!("TDIM{n}"), &format!("({})", axes.join(",")));
         }
@@ -179,7 +187,7 @@ fn cell(datatype: &Datatype) -> Result<(char, u64, Conversion, Option<i128>), &'
         Datatype::Ucs4(len, order) => ('A', *len, Conversion::Narrow(*order), None),
         Datatype::Struct(_) => return Err("FITS has no columns of arrays of structures"),
         Datatype::Scalar(scalar, order) => match scalar {
-            Scalar::Float16 => return Err("FITS has no numbers of type float16"),
+            Scalar::Float16 => ('E', 1, Conversion::Widen(*order), None),
             Scalar::Bool8 => ('L', 1, Conversion::Truth, None),
             Scalar::Complex64 => ('C', 1, plain(4, *order), None),
             Scalar::Complex128 => ('M', 1, plain(8, *order), None),
@@ -227,15 +235,16 @@ pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Conversion, 
     (change, flip.then_some(zero))
 }
 
-/// What becomes of the elements of an image, its BITPIX and BZERO; or why it is no image.
+/// What becomes of the elements of an image, or of the parts of complex ones, its BITPIX and BZERO; or why it is no image.
 pub(super) fn pixel(datatype: &Datatype) -> Result<(Conversion, i8, Option<i128>), &'static str> {
     let Datatype::Scalar(scalar, order) = datatype else {
         return Err("FITS images are of numbers, not of strings");
     };
     let bits = i8::try_from(u16::from(scalar.size()).saturating_mul(8)).unwrap_or(i8::MAX);
     match scalar {
-        Scalar::Float16 => Err("FITS has no numbers of type float16"),
-        Scalar::Complex64 | Scalar::Complex128 => Err("FITS has no images of complex numbers"),
+        Scalar::Float16 => Ok((Conversion::Widen(*order), -32, None)),
+        Scalar::Complex64 => Ok((plain(4, *order), -32, None)),
+        Scalar::Complex128 => Ok((plain(8, *order), -64, None)),
         Scalar::Float32 | Scalar::Float64 => {
             Ok((plain(scalar.size(), *order), bits.saturating_neg(), None))
         }
@@ -296,35 +305,42 @@ mod tests {
         let inner = Datatype::Struct(vec![member("x", number(Scalar::Float64), &[])]);
         let datatype = Datatype::Struct(vec![
             member("flux", number(Scalar::Float32), &[2, 3]),
-            member("half", number(Scalar::Float16), &[]),
+            member("half", number(Scalar::Float16), &[3]),
             member("Name", Datatype::Ucs4(5, ORDER), &[2]),
             member("name", number(Scalar::Uint16), &[]),
             member("in", inner.clone(), &[]),
             member("many", inner, &[2]),
+            member("one", number(Scalar::Uint8), &[1]),
         ]);
         let mut columns = Columns::default();
         assert_eq!(
             columns.add("", &datatype, &[], 0),
-            Some(24 + 2 + 40 + 2 + 8 + 16)
+            Some(24 + 6 + 40 + 2 + 8 + 16 + 1)
         );
-        assert_eq!(columns.width, 24 + 10 + 2 + 8);
+        assert_eq!(columns.width, 24 + 12 + 10 + 2 + 8 + 1);
         let omitted: Vec<_> = columns.omitted.iter().map(|(name, _)| &**name).collect();
-        assert_eq!(omitted, ["half", "many"]);
-        columns.list[2].set_null(32767);
+        assert_eq!(omitted, ["many"]);
+        assert_eq!(columns.notes, ["half: float16 in the tree, here float32"]);
+        columns.list[3].set_null(32767);
         let want = [
             "TTYPE1  = 'flux    '",
             "TFORM1  = '6E      '",
             "TDIM1   = '(3,2)   '",
-            "TTYPE2  = 'Name    '",
-            "TFORM2  = '10A     '",
-            "TDIM2   = '(5,2)   '",
-            "TTYPE3  = 'name_2  '",
-            "TFORM3  = '1I      '",
-            "TSCAL3  =                    1",
-            "TZERO3  =                32768",
-            "COMMENT 32767 stands for no value (no TNULL3 beside an offset)",
-            "TTYPE4  = 'in_x    '",
-            "TFORM4  = '1D      '",
+            "TTYPE2  = 'half    '",
+            "TFORM2  = '3E      '",
+            "TTYPE3  = 'Name    '",
+            "TFORM3  = '10A     '",
+            "TDIM3   = '(5,2)   '",
+            "TTYPE4  = 'name_2  '",
+            "TFORM4  = '1I      '",
+            "TSCAL4  =                    1",
+            "TZERO4  =                32768",
+            "COMMENT 32767 stands for no value (no TNULL4 beside an offset)",
+            "TTYPE5  = 'in_x    '",
+            "TFORM5  = '1D      '",
+            "TTYPE6  = 'one     '",
+            "TFORM6  = '1B      '",
+            "TDIM6   = '(1)     '",
         ];
         assert_eq!(cards(&columns), want);
         let fields: Vec<_> = columns
@@ -332,7 +348,10 @@ mod tests {
             .iter()
             .map(|c| (c.field.from, c.field.to))
             .collect();
-        assert_eq!(fields, [(0, 0), (26, 24), (66, 34), (68, 36)]);
+        assert_eq!(
+            fields,
+            [(0, 0), (24, 24), (30, 36), (70, 46), (72, 48), (96, 56)]
+        );
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use log::warn;
 
 use super::column::Columns;
-use super::rows::RowPart;
 use super::{FitsFile, cells, no_longer, table_file, unsupported};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::{MAX_LABEL, MAX_QUANTITY, is_table, is_tagged};
 use crate::asdf::outline::pointer::reference;
 use crate::asdf::outline::{PlaceId, What};
 use crate::asdf::paths::Paths;
+use crate::asdf::rows::RowPart;
 use crate::asdf::tree::{Node, NodeKind};
 use crate::error::Result;
 

@@ -170,15 +170,21 @@ fn unsigned_integers_have_their_sign_bit_turned() {
 fn what_is_not_stored_is_listed_with_the_reason() {
     for (more, datatype, shape, reason) in [
         (&["BSCALE  = 0.5"][..], "float32", "[3]", "scaled"),
-        (&["BZERO   = 32768"], "int16", "[6]", "scaled"),
+        (&["BZERO   = 32769"], "uint16", "[6]", "scaled"),
+        (&["BZERO   = 'a'"], "int16", "[6]", "scaled"),
+        (&["BLANK   = 7"], "int16", "[6]", "BLANK"),
+        (&["GCOUNT  = 2"], "int16", "[6]", "groups"),
         (
             &["ZIMAGE  =                    T"],
             "int16",
             "[6]",
             "compressed",
         ),
-        (&[], "int16", "[5]", "10 bytes"),
-        (&[], "int16", "[7]", "14"),
+        (&[], "int16", "[5]", "the shape [6]"),
+        (&[], "int16", "[2, 3]", "the shape [6]"),
+        (&[], "[[ascii, 2]]", "[6]", "is a table"),
+        (&[], "int16", "[6], offset: 2", "a part of a unit"),
+        (&[], "int16", "[6], strides: [4]", "a part of a unit"),
         (&["EXTVER  = 7"], "int16", "[6]", "no such unit"),
     ] {
         let tree = format!("a:\n{}", array("fits:SCI,1", datatype, shape));
@@ -191,6 +197,297 @@ fn what_is_not_stored_is_listed_with_the_reason() {
         let problem = snapshot.arrays()[0].problem().unwrap().to_string();
         assert!(problem.contains(reason), "{problem}");
     }
+}
+
+/// A binary table of these rows: a form and further cards for each column.
+fn table(columns: &[(&str, &[&str])], rows: &[&[u8]], more: &[&str]) -> Vec<u8> {
+    let mut cards = vec![
+        "XTENSION= 'BINTABLE'".to_owned(),
+        "BITPIX  = 8".to_owned(),
+        "NAXIS   = 2".to_owned(),
+        format!("NAXIS1  = {}", rows.first().map_or(0, |row| row.len())),
+        format!("NAXIS2  = {}", rows.len()),
+        "PCOUNT  = 0".to_owned(),
+        "GCOUNT  = 1".to_owned(),
+        format!("TFIELDS = {}", columns.len()),
+        "EXTNAME = 'T'".to_owned(),
+    ];
+    for (n, (form, more)) in (1..).zip(columns) {
+        cards.push(format!("TTYPE{n:<3}= 'C{n}'"));
+        cards.push(format!("TFORM{n:<3}= '{form}'"));
+        cards.extend(more.iter().map(|card| card.replace('#', &n.to_string())));
+    }
+    let cards = cards.iter().map(String::as_str).chain(more.iter().copied());
+    unit(&cards.collect::<Vec<_>>(), &rows.concat())
+}
+
+/// The first array over a table unit, and its elements.
+fn over(table: &[u8], datatype: &str, shape: &str) -> (Snapshot, Result<Vec<u8>>) {
+    let tree = format!("a:\n{}", array("fits:T,1", datatype, shape));
+    let snapshot = open(&[&primary(), table, &asdf(&tree, &[])].concat()).unwrap();
+    let bytes = snapshot.array_bin(0);
+    let bytes = bytes.and_then(|source| read_all(&*source, 1 << 20));
+    (snapshot, bytes)
+}
+
+/// The bytes of a table of three columns, the second of that form, which has to be shown with that type and shape of cells.
+fn column(column: (&str, &[&str]), stored: &[u8], (datatype, shape): (&str, &[u64])) -> Vec<u8> {
+    // columns beside it show that it neither begins too early nor ends too late
+    let row = [b"x", stored, b"yz"].concat();
+    let unit = table(&[("1B", &[]), column, ("1I", &[])], &[&row, &row], &[]);
+    let declared = "[uint8, uint8, int16]";
+    let (snapshot, bytes) = over(&unit, declared, "['*']");
+    let found = &snapshot.arrays()[0];
+    let Some(Datatype::Struct(fields)) = found.datatype() else {
+        panic!("no columns");
+    };
+    let field = &fields[1];
+    assert_eq!(
+        (field.datatype.to_string().as_str(), &*field.shape),
+        (datatype, shape)
+    );
+    assert_eq!(field.name.as_deref(), Some("C2"));
+    assert_eq!(found.shape(), Some(&[2][..]));
+    assert!(
+        found
+            .note()
+            .unwrap()
+            .starts_with("column C1: uint8 in FITS")
+    );
+    bytes.unwrap()
+}
+
+/// Numbers with an offset had other values than astropy gives, and letters stood for truth values.
+#[test]
+fn columns_are_what_astropy_gives() {
+    for (form, more, stored, datatype, shape, want) in [
+        (
+            "1I",
+            &["TZERO#  = 32768"][..],
+            &b"\x80\0"[..],
+            "uint16",
+            &[][..],
+            &b"\0\0"[..],
+        ),
+        (
+            "J",
+            &["TZERO#  = 2147483648.0"],
+            b"\0\0\0\x01",
+            "uint32",
+            &[],
+            b"\x80\0\0\x01",
+        ),
+        (
+            "1K",
+            &["TZERO#  = 9223372036854775808", "TSCAL#  = 1"],
+            b"\0\0\0\0\0\0\0\x01",
+            "uint64",
+            &[],
+            b"\x80\0\0\0\0\0\0\x01",
+        ),
+        (
+            "2B",
+            &["TZERO#  = -128"],
+            b"\0\xff",
+            "int8",
+            &[2],
+            b"\x80\x7f",
+        ),
+        ("2b", &[], b"\0\xff", "uint8", &[2], b"\0\xff"),
+    ] {
+        let bytes = column((form, more), stored, (datatype, shape));
+        assert_eq!(bytes, [b"x", want, b"yz"].concat().repeat(2), "{form}");
+    }
+}
+
+#[test]
+fn cells_have_the_shape_and_type_that_astropy_gives() {
+    for (form, more, stored, datatype, shape, want) in [
+        (
+            "3L",
+            &["TZERO#  = 7"][..],
+            &b"TF\0"[..],
+            "bool8",
+            &[3][..],
+            &b"\x01\0\0"[..],
+        ),
+        (
+            "6I",
+            &["TDIM#   = '(3, 2)'"],
+            b"abcdefghijkl",
+            "int16",
+            &[2, 3],
+            b"abcdefghijkl",
+        ),
+        (
+            "3I",
+            &["TDIM#   = '(1,2)'"],
+            b"abcdef",
+            "int16",
+            &[2, 1],
+            b"abcd",
+        ),
+        ("2I", &["TDIM#   = '(3)'"], b"abcd", "int16", &[2], b"abcd"),
+        ("1I", &["TDIM#   = '(1)'"], b"ab", "int16", &[1], b"ab"),
+        ("4A", &[], b"ab  ", "[ascii,4]", &[], b"ab  "),
+        (
+            "5A",
+            &["TDIM#   = '(2,2)'"],
+            b"abcde",
+            "[ascii,2]",
+            &[2],
+            b"abcd",
+        ),
+        ("1C", &[], b"abcdefgh", "complex64", &[], b"abcdefgh"),
+        ("1M", &[], &[1; 16], "complex128", &[], &[1; 16]),
+        ("0E", &[], b"", "float32", &[0], b""),
+    ] {
+        let bytes = column((form, more), stored, (datatype, shape));
+        assert_eq!(bytes, [b"x", want, b"yz"].concat().repeat(2), "{form}");
+    }
+}
+
+#[test]
+fn columns_that_arrays_cannot_hold_are_a_reason() {
+    let row: &[u8] = &[0; 8];
+    for (form, more, reason) in [
+        ("8X", &[][..], "column C1: bits (8X)"),
+        (
+            "1PE(3)",
+            &[],
+            "column C1: cells of various lengths (1PE(3))",
+        ),
+        ("1QD", &[], "various lengths"),
+        ("4I", &["TSCAL#  = 0.1"], "column C1: scaled"),
+        ("4I", &["TZERO#  = -32768"], "scaled"),
+        ("1K", &["TZERO#  = 5"], "scaled"),
+        ("1D", &["TZERO#  = 1"], "scaled"),
+        ("1C", &["TSCAL#  = 2"], "scaled"),
+        ("8Z", &[], "no valid TFORM (8Z)"),
+        ("", &[], "no valid TFORM"),
+        ("7B", &[], "rows of 8 bytes, but columns of 7"),
+        ("18446744073709551615D", &[], "2^64"),
+        ("18446744073709551616D", &[], "no valid TFORM"),
+    ] {
+        let (_, bytes) = over(&table(&[(form, more)], &[row], &[]), "[uint8]", "[1]");
+        let why = bytes.unwrap_err().to_string();
+        assert!(why.contains(reason), "{why}");
+    }
+    for (kind, reason) in [
+        (
+            &["ZIMAGE  = T"][..],
+            "a compressed image; its bytes are in hdus/",
+        ),
+        (&["BITPIX  = 16"], "the unit has the shape [1]"),
+    ] {
+        let (_, bytes) = over(&table(&[("8B", &[])], &[row], kind), "[uint8]", "[2]");
+        let why = bytes.unwrap_err().to_string();
+        assert!(why.contains(reason), "{why}");
+    }
+    let text = String::from_utf8(table(&[("8B", &[])], &[row], &[])).unwrap();
+    let ascii = text.replace("'BINTABLE'", "'TABLE   '");
+    let (_, bytes) = over(ascii.as_bytes(), "[uint8]", "[1]");
+    let why = bytes.unwrap_err().to_string();
+    assert!(why.contains("an extension of the kind TABLE"), "{why}");
+}
+
+#[test]
+fn a_table_is_what_its_header_says_whatever_the_tree_declares() {
+    let unit = table(&[("1B", &[]), ("1I", &["TZERO#  = 32768"])], &[b"abc"], &[]);
+    for (declared, note) in [
+        (
+            "[{name: C1, datatype: uint8}, {name: C2, datatype: uint16}]",
+            None,
+        ),
+        (
+            "[{name: C1, datatype: uint8}, {name: C2, datatype: int16}]",
+            Some("column C2: uint16 in FITS, the tree declares another name, type or shape"),
+        ),
+        (
+            "[{name: c1, datatype: uint8}, {name: c2, datatype: uint16}]",
+            Some("column C1: uint8 in FITS, the tree declares another name, type or shape"),
+        ),
+        (
+            "[{name: C2, datatype: uint16}]",
+            Some("2 columns in FITS, the tree declares 1"),
+        ),
+    ] {
+        let (snapshot, bytes) = over(&unit, declared, "[1]");
+        let found = &snapshot.arrays()[0];
+        assert_eq!(found.note().as_deref(), note);
+        assert_eq!(found.datatype_text().unwrap(), "[C1:uint8,C2:uint16]");
+        assert_eq!(bytes.unwrap(), b"a\xe2c");
+    }
+    let (_, bytes) = over(&unit, "uint8", "[1]");
+    assert!(bytes.unwrap_err().to_string().contains("is a table"));
+}
+
+#[test]
+fn references_find_units_as_astropy_does() {
+    let tree = [
+        "a:\n",
+        &array("fits:T,-2", "uint8", "[1]"),
+        &array("fits:T,1", "uint8", "[1]"),
+        &array("fits:PRIMARY,1", "uint8", "[1]"),
+        &array("fits: own ,1", "uint8", "[1]"),
+        &array("fits:0", "int8", "[1]"),
+        &array("fits:4", "uint8", "[1]"),
+        &array("fits:99", "uint8", "[1]"),
+    ]
+    .concat();
+    let first = unit(
+        &[
+            "SIMPLE  = T",
+            "BITPIX  = 8",
+            "NAXIS   = 1",
+            "NAXIS1  = 1",
+            "EXTNAME = ' OWN'",
+        ],
+        b"p",
+    );
+    let bytes = [
+        first,
+        image("T", &["EXTVER  = -2"], 8, &[1], b"a"),
+        image("T", &[], 8, &[1], b"b"),
+        image("T", &[], 8, &[1], b"c"),
+        image("empty", &[], 8, &[], b""),
+        asdf(&tree, &[]),
+    ];
+    let snapshot = open(&bytes.concat()).unwrap();
+    for (i, want) in [b"a", b"b", b"p", b"p", b"p"].iter().enumerate() {
+        let found = snapshot.array_bin(i).unwrap();
+        assert_eq!(read_all(&*found, 100).unwrap(), *want, "{i}");
+    }
+    let note = snapshot.arrays()[4].note();
+    assert_eq!(
+        note.unwrap(),
+        "uint8 in FITS, the tree declares another type"
+    );
+    let why = [5, 6].map(|i| snapshot.arrays()[i].problem().unwrap().to_string());
+    assert!(
+        why[0].contains("no data") && why[1].contains("no such unit"),
+        "{why:?}"
+    );
+}
+
+#[test]
+fn long_texts_go_on_in_the_next_card() {
+    let unit = table(
+        &[("1B", &[])],
+        &[b"a"],
+        &[
+            "TTYPE2  = 'x&'",
+            "CONTINUE  'y&' / z",
+            "CONTINUE  'z'",
+            "CONTINUE  'no'",
+        ],
+    );
+    let unit = String::from_utf8(unit)
+        .unwrap()
+        .replace("TTYPE1  = 'C1'", "TTYPE3  = 'C1'");
+    let unit = unit.replace("TTYPE2", "TTYPE1");
+    let (snapshot, _) = over(unit.as_bytes(), "[uint8]", "[1]");
+    assert_eq!(snapshot.arrays()[0].datatype_text().unwrap(), "[xyz:uint8]");
 }
 
 #[test]
@@ -277,7 +574,12 @@ proptest! {
     fn whatever_the_bytes_are_nothing_reaches_outside(
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8), cut in any::<prop::sample::Index>(),
     ) {
-        let mut bytes = [primary(), image("SCI", &[], 16, &[6], &[0; 12]), asdf("a: 1\n", &[])].concat();
+        let mut bytes = [
+            primary(),
+            image("SCI", &[], 16, &[6], &[0; 12]),
+            table(&[("2I", &["TDIM#   = '(2,1)'", "TZERO#  = 32768"]), ("3A", &[]), ("1L", &[])], &[&[7; 8][..]; 9], &[]),
+            asdf("a: 1\n", &[]),
+        ].concat();
         for (at, value) in &flips {
             let at = at.index(bytes.len() - 9) + 9;
             bytes[at] = *value;
@@ -286,6 +588,9 @@ proptest! {
         if let Ok(found) = fits(&bytes) {
             for n in 0..found.hdus().len() {
                 prop_assert!(found.header(n).is_ok());
+                if let Ok(elements) = found.open_elements(n) {
+                    let _ = read_all(&*elements, 1 << 16);
+                }
                 if let Ok(data) = found.data(n) {
                     let _ = read_all(&*data, 1 << 16);
                 }

@@ -1,210 +1,23 @@
-//! Rows of a FITS table, or elements of a FITS image, made of the elements of arrays when they are read.
+//! Rows of a table, or elements of an image, made of the elements of other arrays when they are read.
 //!
-//! A row is put together from one record of each part; a part is an array, its record an element or a row of it. Numbers become
-//! big-endian, and unsigned ones signed by an offset of half their range (FITS Standard 4.0, sections 4.4.2.5 and 7.3.2). An image is
-//! a table whose rows are single elements.
+//! A row is put together from one record of each part; a part is an array, its record an element or a row of it. What becomes of the
+//! elements is `conversion`'s. An image is a table whose rows are single elements.
+
+mod conversion;
 
 use std::sync::Arc;
 
-use crate::asdf::datatype::ByteOrder;
-use crate::asdf::tile::{in_memory, misplaced};
-use crate::error::{Error, Result, unsupported};
+use self::conversion::Cells;
+use super::tile::{in_memory, misplaced};
+use crate::error::Result;
 use crate::source::{PooledBuf, Source, checked_end, len_u64};
+
+pub(super) use self::conversion::Conversion;
 
 /// Bytes of rows, or of the records of a part, that are converted at a time: they stay in the processor's second cache.
 const BATCH: u64 = 256 << 10;
 /// Bytes of rows that are put together at a time: they stay in the processor's first cache, and some records beside them.
 const TILE: usize = 16 << 10;
-/// The sign bit of a number, in its first byte when that is the most significant one.
-const SIGN: u8 = 0x80;
-/// Bytes of a UCS-4 character.
-const CHARACTER: usize = 4;
-
-/// What an element becomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Conversion {
-    /// A number of that many bytes: big-endian, with its sign bit turned over if it was unsigned (or, of one byte, signed).
-    Number {
-        /// Bytes.
-        size: u8,
-        /// Its bytes are turned round.
-        swap: bool,
-        /// Its sign bit is turned over.
-        flip: bool,
-    },
-    /// A truth value: `T` or `F`.
-    Truth,
-    /// A UCS-4 character: one byte of ASCII.
-    Narrow(ByteOrder),
-}
-
-impl Conversion {
-    /// Bytes of the element before and after.
-    pub(super) fn sizes(self) -> (u64, u64) {
-        match self {
-            Self::Number { size, .. } => (size.into(), size.into()),
-            Self::Truth => (1, 1),
-            Self::Narrow(_) => (4, 1),
-        }
-    }
-
-    /// Whether the bytes stay as they are.
-    fn is_nothing(self) -> bool {
-        matches!(
-            self,
-            Self::Number {
-                swap: false,
-                flip: false,
-                ..
-            }
-        )
-    }
-
-    /// Converts numbers and truth values where they are.
-    fn in_place(self, bytes: &mut [u8]) {
-        match self {
-            Self::Number { size, swap, flip } => match (size, swap) {
-                (2, true) => each_in_place::<2>(bytes, turned(flip)),
-                (4, true) => each_in_place::<4>(bytes, turned(flip)),
-                (8, true) => each_in_place::<8>(bytes, turned(flip)),
-                (2, _) => each_in_place::<2>(bytes, flipped(flip)),
-                (4, _) => each_in_place::<4>(bytes, flipped(flip)),
-                (8, _) => each_in_place::<8>(bytes, flipped(flip)),
-                _ => each_in_place::<1>(bytes, flipped(flip)),
-            },
-            Self::Truth => each_in_place(bytes, letter),
-            Self::Narrow(_) => {}
-        }
-    }
-
-    /// Converts the elements of cells on their way from one buffer to the other.
-    fn convert(self, cells: Cells<'_>) -> Result<()> {
-        match self {
-            _ if self.is_nothing() && cells.count > 1 => cells.copy(self.sizes().0)?,
-            // a loop of its own for each size and change: a call for each element would take longer than the element
-            Self::Number { size, swap, flip } => match (size, swap) {
-                (2, true) => cells.each::<2>(turned(flip)),
-                (4, true) => cells.each::<4>(turned(flip)),
-                (8, true) => cells.each::<8>(turned(flip)),
-                (2, _) => cells.each::<2>(flipped(flip)),
-                (4, _) => cells.each::<4>(flipped(flip)),
-                (8, _) => cells.each::<8>(flipped(flip)),
-                _ => cells.each::<1>(flipped(flip)),
-            },
-            Self::Truth => cells.each(letter),
-            Self::Narrow(order) => {
-                let count = cells.count;
-                for (from, to) in cells.pairs() {
-                    narrow(order, from, to.get_mut(..count).ok_or_else(misplaced)?)?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Turns the bytes of a number round, and then its sign bit over if that is wanted.
-fn turned<const N: usize>(flip: bool) -> impl Fn([u8; N]) -> [u8; N] {
-    let flipped = flipped(flip);
-    move |mut number| {
-        number.reverse();
-        flipped(number)
-    }
-}
-
-/// Turns the sign bit of a big-endian number over, if that is wanted.
-fn flipped<const N: usize>(flip: bool) -> impl Fn([u8; N]) -> [u8; N] {
-    let mask = if flip { SIGN } else { 0 };
-    move |mut number| {
-        if let Some(first) = number.first_mut() {
-            *first ^= mask;
-        }
-        number
-    }
-}
-
-/// The letter of a truth value.
-fn letter([byte]: [u8; 1]) -> [u8; 1] {
-    [if byte == 0 { b'F' } else { b'T' }]
-}
-
-/// Changes each element where it is.
-fn each_in_place<const N: usize>(bytes: &mut [u8], change: impl Fn([u8; N]) -> [u8; N]) {
-    for element in bytes.as_chunks_mut().0 {
-        *element = change(*element);
-    }
-}
-
-/// The cells of a field in consecutive records and rows.
-struct Cells<'a> {
-    /// Records, from the first element of the first cell on.
-    from: &'a [u8],
-    /// Bytes from one cell to the next there.
-    record: usize,
-    /// Rows, from the place of the first cell on.
-    to: &'a mut [u8],
-    /// Bytes from one cell to the next there.
-    row: usize,
-    /// Elements of a cell.
-    count: usize,
-}
-
-impl<'a> Cells<'a> {
-    /// What begins with each cell, and what begins with its place.
-    fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a mut [u8])> {
-        let from = self.from.chunks(self.record.max(1));
-        from.zip(self.to.chunks_mut(self.row.max(1)))
-    }
-
-    /// Changes each element on its way.
-    fn each<const N: usize>(self, change: impl Fn([u8; N]) -> [u8; N]) {
-        let count = self.count;
-        if count == 1 {
-            for (from, to) in self.pairs() {
-                if let (Some(from), Some(to)) = (from.first_chunk(), to.first_chunk_mut()) {
-                    *to = change(*from);
-                }
-            }
-            return;
-        }
-        for (from, to) in self.pairs() {
-            let elements = from.as_chunks().0.iter().zip(to.as_chunks_mut().0);
-            for (from, to) in elements.take(count) {
-                *to = change(*from);
-            }
-        }
-    }
-
-    /// Copies cells of elements of this size.
-    fn copy(self, size: u64) -> Result<()> {
-        let len = in_memory(size)?.saturating_mul(self.count);
-        for (from, to) in self.pairs() {
-            let (from, to) = (from.get(..len), to.get_mut(..len));
-            let (from, to) = from.zip(to).ok_or_else(misplaced)?;
-            to.copy_from_slice(from);
-        }
-        Ok(())
-    }
-}
-
-/// Writes UCS-4 characters as bytes of ASCII.
-fn narrow(order: ByteOrder, from: &[u8], to: &mut [u8]) -> Result<()> {
-    let (characters, _) = from.as_chunks::<CHARACTER>();
-    for (character, to) in characters.iter().zip(to) {
-        let code = match order {
-            ByteOrder::Big => u32::from_be_bytes(*character),
-            ByteOrder::Little => u32::from_le_bytes(*character),
-        };
-        let ascii = u8::try_from(code).ok().filter(u8::is_ascii);
-        *to = ascii.ok_or_else(|| not_ascii(code))?;
-    }
-    Ok(())
-}
-
-fn not_ascii(code: u32) -> Error {
-    let why = format!("the character U+{code:04X} is not ASCII, and FITS has no other strings");
-    unsupported(why)
-}
 
 /// Elements of one kind, one behind the other in a record and in a row.
 #[derive(Debug, Clone, Copy)]
@@ -292,13 +105,19 @@ impl Rows {
         Ok(Self { parts, width, len })
     }
 
-    /// The one array whose bytes these are, if nothing becomes of them.
-    pub(super) fn unchanged(&self) -> Option<&Arc<dyn Source>> {
-        let [part] = self.parts.as_slice() else {
-            return None;
-        };
+    /// The rows as bytes: those of the one array that has them, if nothing becomes of them.
+    pub(super) fn into_source(self) -> Arc<dyn Source> {
         let same = |field: &RowField| field.from == field.to && field.change.is_nothing();
-        (part.record == self.width && part.fields.iter().all(same)).then_some(&part.records)
+        match self.parts.as_slice() {
+            [part]
+                if part.record == self.width
+                    && part.fields.iter().all(same)
+                    && part.records.len() == self.len =>
+            {
+                Arc::clone(&part.records)
+            }
+            _ => Arc::new(self),
+        }
     }
 
     /// Bytes of the records that one row is made of, those of all parts together.
@@ -440,7 +259,9 @@ impl Source for Rows {
 
 #[cfg(test)]
 mod tests {
+    use super::conversion::SIGN;
     use super::*;
+    use crate::asdf::datatype::ByteOrder;
     use crate::source::{Memory, read_all};
     use proptest::prelude::*;
 
@@ -500,6 +321,23 @@ mod tests {
         let text = ['a', 'é'].map(|c| u32::from(c).to_le_bytes()).concat();
         let why = of(text).unwrap_err().to_string();
         assert!(why.contains("U+00E9 is not ASCII"), "{why}");
+    }
+
+    #[test]
+    fn letters_are_truth_values_and_float16_are_float32() {
+        let bytes = b"TFt\0\x01".to_vec();
+        assert_eq!(image(bytes, Conversion::Letter), [1, 0, 0, 0, 0]);
+        for order in [ByteOrder::Big, ByteOrder::Little] {
+            let (change, bits) = (Conversion::Widen(order), [0x3c00_u16, 0xc000]);
+            let bytes = bits.map(|bits| match order {
+                ByteOrder::Big => bits.to_be_bytes(),
+                ByteOrder::Little => bits.to_le_bytes(),
+            });
+            let want = [1.0_f32, -2.0].map(f32::to_be_bytes);
+            let parts = vec![part(bytes.concat(), 2, &[field(0, 0, 1, change)])];
+            let rows = Rows::new(parts, 4, 2).unwrap();
+            assert_eq!(read_all(&rows, 10).unwrap(), want.concat());
+        }
     }
 
     #[test]
