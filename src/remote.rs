@@ -25,9 +25,11 @@
 //! ([`Cache`]). So a server that does not answer keeps no other file from being read. A request ends at the latest when nothing has come for
 //! [`RemoteOptions::timeout`]: the waiting threads have its error then. They look four times a second whether the mount has ended.
 
+mod checked;
 mod client;
 mod credentials;
 mod disk;
+mod environment;
 mod error;
 mod failure;
 mod flight;
@@ -37,7 +39,9 @@ mod location;
 mod object;
 mod open;
 mod parts;
+mod patience;
 mod pieces;
+mod proxy;
 mod redirect;
 #[cfg(test)]
 mod tests;
@@ -74,7 +78,7 @@ const HELPERS: usize = disk::WAITING + 16;
 /// How objects that lie far away are read.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// The longest wait for the next 64 KiB, attempts that fail included.
+    /// The longest wait for the next 64 KiB, attempts that fail included; or [`RemoteOptions::FOR_EVER`].
     pub timeout: Duration,
     /// Whether requests to buckets are signed with the user's credentials; else they are anonymous.
     pub sign: bool,
@@ -82,6 +86,11 @@ pub struct RemoteOptions {
     pub max_download: u64,
     /// The directory where pieces of objects are kept for the next mount, and how many bytes in all.
     pub disk: Option<(PathBuf, u64)>,
+}
+
+impl RemoteOptions {
+    /// The timeout with which a server is waited for until it answers, however long that takes.
+    pub const FOR_EVER: Duration = Duration::MAX;
 }
 
 impl Default for RemoteOptions {
@@ -182,20 +191,14 @@ impl Remote {
     pub fn list(&self, prefix: &Location) -> Result<ObjectListing, RemoteError> {
         let (inner, place) = (Arc::clone(&self.0), prefix.clone());
         let work = async move {
-            let (
-                Address::Bucket { key, .. },
-                StoredObject {
-                    pages: Some(pages),
-                    guesses,
-                    ..
-                },
-            ) = (place.kind(), inner.clients.find(&place).await?)
+            let (Address::Bucket { key, .. }, stored @ StoredObject { pages: Some(_), .. }) =
+                (place.kind(), inner.clients.find(&place).await?)
             else {
                 return Err(RemoteError::NoListing {
                     url: place.to_string(),
                 });
             };
-            listing::list(&place, &*pages, key, guesses, inner.options.timeout).await
+            listing::list(&place, &stored, key, inner.options.timeout).await
         };
         self.0.wait(prefix, work)
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Instant, SystemTime};
 
 use log::warn;
@@ -13,9 +13,10 @@ use log::warn;
 use super::listing::{Listable, Listed};
 use super::renewed::Renewed;
 use crate::error::{Error, Result};
-use crate::remote::{Identity, Location, Remote};
+use crate::remote::{Identity, Location, Object, Remote};
 use crate::save::{FarFile, FilePath, OpenFile};
 use crate::source::Stat;
+use crate::vfs::locked;
 
 /// A server is asked again after so many times the time that its last answer took.
 const PAUSE: u32 = 2;
@@ -33,6 +34,7 @@ pub fn file(remote: &Remote, at: Location, name: &Path) -> FilePath {
             remote: remote.clone(),
             at,
             known: Renewed::new(PAUSE),
+            opened: Mutex::default(),
         }),
     )
 }
@@ -51,6 +53,17 @@ struct RemoteFile {
     remote: Remote,
     at: Location,
     known: Renewed<Said>,
+    /// Held for moments.
+    opened: Mutex<LastOpened>,
+}
+
+/// What was opened last of a file.
+#[derive(Default)]
+struct LastOpened {
+    object: Weak<Object>,
+    /// How many of those that were opened can no longer be read, because a server has once answered with another state. The file is another
+    /// one then, even if the server has the same state again: so it is opened anew.
+    lost: u64,
 }
 
 /// What a server has said of a file.
@@ -75,8 +88,26 @@ impl fmt::Debug for RemoteFile {
     }
 }
 
+impl RemoteFile {
+    /// The number of states that were lost. If what was opened last is among them, what is known of it is too old.
+    fn lost(&self) -> u64 {
+        let mut opened = locked(&self.opened);
+        if opened
+            .object
+            .upgrade()
+            .is_some_and(|object| object.changed())
+        {
+            opened.object = Weak::new();
+            opened.lost = opened.lost.saturating_add(1);
+            self.known.forget();
+        }
+        opened.lost
+    }
+}
+
 impl FarFile for RemoteFile {
     fn stat(&self) -> io::Result<Stat> {
+        let lost = self.lost();
         let found = self.known.get(|last| {
             let before = last.and_then(|said| said.stat.ok());
             let found = self.remote.probe(&self.at).map_err(Error::from);
@@ -85,7 +116,7 @@ impl FarFile for RemoteFile {
                 size: before
                     .filter(|_| !identity.says_size())
                     .map_or(identity.size(), |before| before.size),
-                ..stat_of(&identity)
+                ..stat_of(&identity, lost)
             });
             let stat = stat.inspect_err(|error| warn!("{error}"));
             let is_gone = |error: &Error| error.to_system().kind() == io::ErrorKind::NotFound;
@@ -106,8 +137,10 @@ impl FarFile for RemoteFile {
         if let Some(failure) = self.known.fresh().and_then(|said| said.failure) {
             return Err(failure);
         }
+        let lost = self.lost();
         let begun = Instant::now();
         let object = self.remote.open(&self.at)?;
+        locked(&self.opened).object = Arc::downgrade(&object);
         let identity = object.identity();
         if !identity.is_sure() {
             warn!(
@@ -115,7 +148,7 @@ impl FarFile for RemoteFile {
                 self.at
             );
         }
-        let stat = stat_of(identity);
+        let stat = stat_of(identity, lost);
         self.known.learn(begun, Ok(stat).into());
         Ok(OpenFile {
             local: None,
@@ -168,8 +201,12 @@ impl Listable for Prefix {
     }
 }
 
-fn stat_of(identity: &Identity) -> Stat {
-    stat(identity.number(), identity.size(), identity.modified())
+fn stat_of(identity: &Identity, lost: u64) -> Stat {
+    stat(
+        (identity.number(), lost),
+        identity.size(),
+        identity.modified(),
+    )
 }
 
 /// The attributes of a file that is known by `id` and these, and owned by the user who mounts it.
@@ -244,6 +281,7 @@ mod tests {
             remote: Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap(),
             at: at.unwrap().unwrap(),
             known: Renewed::new(PAUSE),
+            opened: Mutex::default(),
         };
         let opened = file.open().unwrap().stat;
         assert_eq!(opened.size, 9);
@@ -263,5 +301,49 @@ mod tests {
         file.known.expire();
         let gone = file.stat().unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+
+    /// A file was lost until the unmount, though its server had the same state as ever.
+    #[test]
+    fn a_state_that_was_lost_and_is_there_again_is_another_file() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let tag = Arc::new(AtomicU16::new(1));
+        let now = Arc::clone(&tag);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let mut asked = [0; 4096];
+                let len = stream.read(&mut asked).unwrap();
+                let asked = String::from_utf8_lossy(&asked[..len]).to_ascii_lowercase();
+                let range = asked.split("range: bytes=").nth(1).unwrap();
+                let (first, last) = range.lines().next().unwrap().split_once('-').unwrap();
+                let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+                let last = last.min(999_999);
+                let tag = now.load(Ordering::Relaxed);
+                let answer = format!(
+                    "HTTP/1.1 206 x\r\nETag: \"{tag}\"\r\nContent-Range: bytes {first}-{last}/1000000\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    last + 1 - first
+                );
+                let _ = stream.write_all(answer.as_bytes());
+                let _ = stream.write_all(&vec![b'x'; last + 1 - first]);
+            }
+        });
+        let at = Location::parse(&format!("http://127.0.0.1:{port}/a.asdf"));
+        let file = RemoteFile {
+            remote: Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap(),
+            at: at.unwrap().unwrap(),
+            known: Renewed::new(PAUSE),
+            opened: Mutex::default(),
+        };
+        let opened = file.open().unwrap();
+        assert!(file.stat().unwrap().is_untouched_since(&opened.stat));
+        tag.store(2, Ordering::Relaxed);
+        assert!(opened.bytes.read_exact_at(&mut [0], 500_000).is_err());
+        tag.store(1, Ordering::Relaxed);
+        let found = file.stat().unwrap();
+        assert!(!found.has_bytes_of(&opened.stat));
+        let again = file.open().unwrap();
+        assert!(again.stat.is_untouched_since(&found));
+        again.bytes.read_exact_at(&mut [0], 500_000).unwrap();
     }
 }

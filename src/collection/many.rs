@@ -362,9 +362,14 @@ impl Many {
         }
     }
 
-    /// Closes idle members whose files are gone, so that their space on the disk becomes free.
+    /// Closes idle members whose files are gone, so that their space on the disk becomes free. What lies far away takes none, and
+    /// `asdf-mount -u` must not wait for a server.
     pub(super) fn close_missing(&self) {
         for item in self.members.items() {
+            let file = self.way(item).map(|way| self.contents.file(way));
+            if matches!(file, Ok(Ok(file)) if file.is_far()) {
+                continue;
+            }
             match self.look_at(item) {
                 Ok(_) => self.members.note_there(item),
                 Err(Error::NotFound) => self.note_gone(item),

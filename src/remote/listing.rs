@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
+use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::path::Path;
-use tokio::time::timeout_at;
 
+use super::client::StoredObject;
 use super::error::RemoteError;
-use super::failure::{AttemptFailure, Patience};
+use super::failure::{AttemptFailure, Trouble};
 use super::location::Location;
+use super::patience::Patience;
 
 /// The most objects that are listed.
 const LISTED: usize = 1 << 20;
@@ -52,9 +53,8 @@ pub struct ObjectEntry {
 /// All objects whose keys begin with `prefix`, in the order of the server. A page that can't be had is asked for again.
 pub(super) async fn list(
     at: &Location,
-    pages: &dyn PaginatedListStore,
+    stored: &StoredObject,
     prefix: &str,
-    guesses: bool,
     timeout: Duration,
 ) -> Result<ObjectListing, RemoteError> {
     let mut listing = ObjectListing::default();
@@ -68,10 +68,10 @@ pub(super) async fn list(
     };
     loop {
         let left_out = LeftOut::default();
-        let page = match page(pages, prefix, token.clone(), &left_out, &patience).await {
+        let page = match page(stored, prefix, token.clone(), &left_out, &patience).await {
             Ok(page) => page,
             Err(failure) => {
-                patience.wait_after(&failure, at, guesses).await?;
+                patience.wait_after(&failure, at, stored).await?;
                 continue;
             }
         };
@@ -106,20 +106,26 @@ pub(super) async fn list(
 
 /// One page.
 async fn page(
-    pages: &dyn PaginatedListStore,
+    stored: &StoredObject,
     prefix: &str,
     page_token: Option<String>,
     left_out: &LeftOut,
     patience: &Patience,
 ) -> Result<PaginatedListResult, AttemptFailure> {
+    let pages = stored.pages.as_ref();
+    let pages = pages.ok_or_else(|| {
+        AttemptFailure::Failed(Trouble::Senseless, "nothing can be listed there".to_owned())
+    })?;
     let mut options = PaginatedListOptions {
         page_token,
         ..PaginatedListOptions::default()
     };
     options.extensions.insert(left_out.clone());
     let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
-    let page = timeout_at(patience.until(), pages.list_paginated(prefix, options)).await;
-    Ok(page.map_err(|_| AttemptFailure::Stalled)??)
+    let ask = || pages.list_paginated(prefix, options.clone());
+    let page = patience.answer(ask).await?;
+    stored.note_answer();
+    Ok(page)
 }
 
 impl ObjectListing {

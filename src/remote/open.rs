@@ -1,19 +1,20 @@
 //! The first answer of an object: what it is, and its first bytes.
 
-use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Context;
 
 use object_store::{GetOptions, GetRange, GetResult};
-use tokio::time::timeout_at;
 
+use super::checked::PartHead;
 use super::client::StoredObject;
 use super::error::RemoteError;
-use super::failure::{AttemptFailure, Patience};
+use super::failure::AttemptFailure;
 use super::identity::Identity;
 use super::location::Location;
 use super::object::Object;
 use super::parts::PiecedObject;
+use super::patience::Patience;
 use super::pieces::PIECE;
 use super::{Inner, ObjectBytes};
 use crate::source::{Spool, SpoolFile, at_most, len_u64};
@@ -33,7 +34,9 @@ pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object, Re
     };
     let parts = PiecedObject::new(inner, at, stored, identity);
     let end = parts.cut.all().end;
-    for (piece, bytes) in (0..).zip(first.chunks(at_most(PIECE, usize::MAX))) {
+    let full = |(piece, bytes): &(u64, &[u8])| bytes.len() == parts.cut.piece_len(*piece);
+    let first = (0..).zip(first.chunks(at_most(PIECE, usize::MAX)));
+    for (piece, bytes) in first.filter(full) {
         let mut buffer = inner.cache.fetched(parts.key, bytes.len());
         buffer.copy_from_slice(bytes);
         parts.arrive(piece, buffer, false);
@@ -56,8 +59,7 @@ pub(super) async fn probe(inner: &Arc<Inner>, at: &Location) -> Result<Identity,
         FirstAnswer::Whole(len) => {
             let patience = Patience::new(inner.options.timeout);
             let whole = whole(&stored, &patience).await;
-            let told =
-                |failure: AttemptFailure| failure.told(at, stored.guesses, inner.options.timeout);
+            let told = |failure: AttemptFailure| failure.told(at, &stored, inner.options.timeout);
             let identity = Identity::of(&whole.map_err(told)?.meta);
             let size = identity.size();
             Ok(identity.with_size(size, len))
@@ -93,7 +95,7 @@ async fn first(
             };
             return Ok(FirstAnswer::Whole(len));
         }
-        patience.wait_after(&failure, at, stored.guesses).await?;
+        patience.wait_after(&failure, at, stored).await?;
     }
 }
 
@@ -107,24 +109,26 @@ async fn attempt(
         range: Some(GetRange::Bounded(range)),
         ..GetOptions::default()
     };
-    let answer = stored.store.get_opts(&stored.path, options);
-    let answer = timeout_at(patience.until(), answer).await;
-    let answer = answer.map_err(|_| AttemptFailure::Stalled)??;
+    let ask = || stored.store.get_opts(&stored.path, options.clone());
+    let answer = patience.answer(ask).await?;
+    stored.note_answer();
     let identity = Identity::of(&answer.meta);
-    // the store has checked that it is the range that was asked for, which has a few pieces
-    let len = answer.range.end.saturating_sub(answer.range.start);
-    let len = len.min(HEAD * PIECE);
-    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let head = PartHead::of(&answer)?;
+    // the range that was asked for begins at zero and has a few pieces
+    let len = at_most(head.end, at_most(HEAD * PIECE, usize::MAX));
     let mut out = Vec::new();
     let mut body = answer.into_stream();
-    while out.len() < len {
-        let bytes = poll_fn(|context| body.as_mut().poll_next(context));
-        let bytes = timeout_at(patience.until(), bytes).await;
-        let bytes = bytes
-            .map_err(|_| AttemptFailure::Stalled)?
-            .ok_or(AttemptFailure::Cut)??;
-        let wanted = bytes.len().min(len.saturating_sub(out.len()));
-        out.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
+    while out.len() < len || !head.is_counted {
+        let poll = |context: &mut Context<'_>| body.as_mut().poll_next(context);
+        let bytes = match patience.bytes(poll).await? {
+            Some(bytes) => bytes,
+            None if out.len() < len => return Err(AttemptFailure::Cut),
+            None => break,
+        };
+        if bytes.len() > len.saturating_sub(out.len()) {
+            return Err(AttemptFailure::surplus());
+        }
+        out.extend_from_slice(&bytes);
     }
     Ok((identity, out))
 }
@@ -150,7 +154,7 @@ async fn download(
             }
             Err(failure) => failure,
         };
-        patience.wait_after(&failure, at, stored.guesses).await?;
+        patience.wait_after(&failure, at, stored).await?;
     }
 }
 
@@ -179,12 +183,11 @@ async fn fetch(
     let mut body = answer.into_stream();
     let (mut len, mut renewed) = (0_u64, 0_u64);
     loop {
-        let bytes = poll_fn(|context| body.as_mut().poll_next(context));
-        let bytes = match timeout_at(patience.until(), bytes).await {
-            Err(_) => return Ok(Err(AttemptFailure::Stalled)),
-            Ok(Some(Err(error))) => return Ok(Err(error.into())),
+        let poll = |context: &mut Context<'_>| body.as_mut().poll_next(context);
+        let bytes = match patience.bytes(poll).await {
+            Err(failure) => return Ok(Err(failure)),
             Ok(None) => break,
-            Ok(Some(Ok(bytes))) => bytes,
+            Ok(Some(bytes)) => bytes,
         };
         let end = len.saturating_add(len_u64(bytes.len()));
         if end > limit {
@@ -211,7 +214,6 @@ async fn fetch(
 
 /// The answer to a request for all of the file.
 async fn whole(stored: &StoredObject, patience: &Patience) -> Result<GetResult, AttemptFailure> {
-    let answer = stored.store.get_opts(&stored.path, GetOptions::default());
-    let answer = timeout_at(patience.until(), answer).await;
-    Ok(answer.map_err(|_| AttemptFailure::Stalled)??)
+    let ask = || stored.store.get_opts(&stored.path, GetOptions::default());
+    patience.answer(ask).await
 }

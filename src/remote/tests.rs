@@ -1,5 +1,6 @@
 //! Objects of the stub, each with what real servers do wrong.
 
+mod answers;
 mod buckets;
 mod changed;
 mod disk;
