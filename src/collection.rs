@@ -99,7 +99,7 @@ use crate::vfs::{
 pub use contents::{Contents, Match};
 pub use handle::Handle;
 pub use item::{EPOCHS, Inode, Item};
-pub use listing::{Listable, Listed, Listing};
+pub use listing::{Listable, Listed, ListedKind, ListedSource, Listing};
 pub use report::NAME as REPORT;
 pub use wire::{KernelChange, Wire};
 

@@ -34,6 +34,7 @@ mod error;
 mod failure;
 mod flight;
 mod identity;
+mod kept;
 mod listing;
 mod location;
 mod object;
@@ -60,6 +61,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::codec::Cache;
 use client::{Clients, StoredObject};
 use disk::PieceStore;
+use kept::KeptStates;
 use location::Address;
 use object::ObjectBytes;
 
@@ -113,6 +115,7 @@ struct Inner {
     cache: Arc<Cache>,
     clients: Clients,
     disk: Option<Arc<PieceStore>>,
+    kept: KeptStates,
     handle: Handle,
     /// Bytes that are under way and that no reader has asked for.
     ahead: Arc<AtomicU64>,
@@ -157,6 +160,7 @@ impl Remote {
             clients: Clients::new(&options, variables),
             options,
             disk,
+            kept: KeptStates::new(cache),
             cache: Arc::clone(cache),
             handle: runtime.handle().clone(),
             ahead: Arc::default(),
@@ -169,22 +173,40 @@ impl Remote {
     /// # Errors
     /// [`RemoteError`], after at most about the [timeout](RemoteOptions::timeout); longer, if the file has to be downloaded.
     pub fn open(&self, at: &Location) -> Result<Arc<Object>, RemoteError> {
-        let (inner, place) = (Arc::clone(&self.0), at.clone());
-        let work = async move { open::open(&inner, &place).await };
-        self.0.wait(at, work).map(Arc::new)
+        self.open_known(at, None)
     }
 
-    /// What an object is now, to compare with what it was.
+    /// As [`Remote::open`], of an object that is in the `known` state now, as its server or a listing says. If its first bytes are here, or on
+    /// disk, no request is made.
     ///
     /// # Errors
     /// As [`Remote::open`].
-    pub fn probe(&self, at: &Location) -> Result<Identity, RemoteError> {
+    pub fn open_known(
+        &self,
+        at: &Location,
+        known: Option<Identity>,
+    ) -> Result<Arc<Object>, RemoteError> {
         let (inner, place) = (Arc::clone(&self.0), at.clone());
-        let work = async move { open::probe(&inner, &place).await };
+        let work = async move { open::open(&inner, &place, known).await };
+        self.0.wait(at, work).map(Arc::new)
+    }
+
+    /// What an object is now, to compare with the `known` state: if it is in that, the server need not send any byte. With
+    /// it, whether the server sends parts of it.
+    ///
+    /// # Errors
+    /// As [`Remote::open`].
+    pub fn probe(
+        &self,
+        at: &Location,
+        known: Option<Identity>,
+    ) -> Result<(Identity, bool), RemoteError> {
+        let (inner, place) = (Arc::clone(&self.0), at.clone());
+        let work = async move { open::probe(&inner, &place, known).await };
         self.0.wait(at, work)
     }
 
-    /// All objects below a prefix, in folders of folders too.
+    /// The objects and folders below a prefix, one level deep.
     ///
     /// # Errors
     /// [`RemoteError::NoListing`] where that can't be asked, [`RemoteError`] as [`Remote::open`].

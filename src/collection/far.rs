@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use log::warn;
 
-use super::listing::{Listable, Listed};
+use super::listing::{Listable, Listed, ListedKind, ListedSource};
 use super::renewed::Renewed;
 use crate::error::{Error, Result};
 use crate::remote::{Identity, Location, Object, Remote};
@@ -28,15 +28,7 @@ const FILE: u32 = 0o100_444;
 /// The file at a URL, which messages call `name`.
 #[must_use]
 pub fn file(remote: &Remote, at: Location, name: &Path) -> FilePath {
-    FilePath::far(
-        name.to_owned(),
-        Arc::new(RemoteFile {
-            remote: remote.clone(),
-            at,
-            known: Renewed::new(PAUSE),
-            opened: Mutex::default(),
-        }),
-    )
+    FilePath::far(name.to_owned(), Arc::new(RemoteFile::new(remote, at)))
 }
 
 /// What lies below a URL that ends in a slash.
@@ -71,15 +63,10 @@ struct LastOpened {
 struct Said {
     /// The last that it said, also if it can't be asked now. If it has never said anything, or said that there is no such file, the error.
     stat: Result<Stat>,
+    /// The state that it said, if it sends parts of files.
+    identity: Option<Identity>,
     /// Why it could not be asked last. As to ask a server that does not answer takes long, the file is not opened for some time then.
     failure: Option<Error>,
-}
-
-impl From<Result<Stat>> for Said {
-    fn from(stat: Result<Stat>) -> Self {
-        let failure = stat.as_ref().err().cloned();
-        Self { stat, failure }
-    }
 }
 
 impl fmt::Debug for RemoteFile {
@@ -89,6 +76,15 @@ impl fmt::Debug for RemoteFile {
 }
 
 impl RemoteFile {
+    fn new(remote: &Remote, at: Location) -> Self {
+        Self {
+            remote: remote.clone(),
+            at,
+            known: Renewed::new(PAUSE),
+            opened: Mutex::default(),
+        }
+    }
+
     /// The number of states that were lost. If what was opened last is among them, what is known of it is too old.
     fn lost(&self) -> u64 {
         let mut opened = locked(&self.opened);
@@ -109,37 +105,45 @@ impl FarFile for RemoteFile {
     fn stat(&self) -> io::Result<Stat> {
         let lost = self.lost();
         let found = self.known.get(|last| {
-            let before = last.and_then(|said| said.stat.ok());
-            let found = self.remote.probe(&self.at).map_err(Error::from);
-            let stat = found.map(|identity| Stat {
+            let before = last
+                .as_ref()
+                .and_then(|said| said.stat.as_ref().ok().copied());
+            let known = last.and_then(|said| said.identity);
+            let found = self.remote.probe(&self.at, known).map_err(Error::from);
+            let failure = found.as_ref().err().cloned();
+            let failure = failure.inspect(|error| warn!("{error}"));
+            let stat = found.as_ref().map(|(identity, _)| Stat {
                 // it was counted when the file was opened
                 size: before
                     .filter(|_| !identity.says_size())
                     .map_or(identity.size(), |before| before.size),
-                ..stat_of(&identity, lost)
+                ..stat_of(identity, lost)
             });
-            let stat = stat.inspect_err(|error| warn!("{error}"));
             let is_gone = |error: &Error| error.to_system().kind() == io::ErrorKind::NotFound;
-            let said = Said::from(stat);
-            match (&said.failure, before) {
-                // any other error says nothing of the file
-                (Some(error), Some(before)) if !is_gone(error) => Said {
-                    stat: Ok(before),
-                    ..said
+            Said {
+                stat: match (stat, before) {
+                    // any other error says nothing of the file
+                    (Err(error), Some(before)) if !is_gone(error) => Ok(before),
+                    (stat, _) => stat.map_err(Clone::clone),
                 },
-                _ => said,
+                identity: found
+                    .ok()
+                    .and_then(|(identity, in_parts)| in_parts.then_some(identity)),
+                failure,
             }
         });
         found.stat.map_err(|error| error.to_system())
     }
 
     fn open(&self) -> Result<OpenFile> {
-        if let Some(failure) = self.known.fresh().and_then(|said| said.failure) {
+        let said = self.known.fresh();
+        if let Some(failure) = said.as_ref().and_then(|said| said.failure.clone()) {
             return Err(failure);
         }
         let lost = self.lost();
         let begun = Instant::now();
-        let object = self.remote.open(&self.at)?;
+        let known = said.and_then(|said| said.identity);
+        let object = self.remote.open_known(&self.at, known)?;
         locked(&self.opened).object = Arc::downgrade(&object);
         let identity = object.identity();
         if !identity.is_sure() {
@@ -149,7 +153,12 @@ impl FarFile for RemoteFile {
             );
         }
         let stat = stat_of(identity, lost);
-        self.known.learn(begun, Ok(stat).into());
+        let said = Said {
+            stat: Ok(stat),
+            identity: Some(identity.clone()).filter(|_| object.is_in_parts()),
+            failure: None,
+        };
+        self.known.learn(begun, said);
         Ok(OpenFile {
             local: None,
             bytes: object,
@@ -179,25 +188,43 @@ impl Listable for Prefix {
         self.at.to_string().into()
     }
 
-    fn list(&self) -> Result<Vec<Listed>> {
-        let found = self.remote.list(&self.at)?;
-        let entries = found.entries.into_iter().map(|entry| Listed {
-            stat: Some(stat(
-                (&entry.name, &entry.etag),
-                entry.size,
-                Some(entry.modified),
-            )),
+    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+        let at = match folder {
+            "" => self.at.clone(),
+            folder => self.at.join(&format!("{folder}/"))?,
+        };
+        let found = self.remote.list(&at)?;
+        let files = found.entries.into_iter().map(|entry| Listed {
+            what: ListedKind::File(stat_of(&entry.identity, 0)),
             name: entry.name,
+            source: Some(Arc::new(entry.identity)),
         });
+        let no_file = |what| {
+            move |name| Listed {
+                name,
+                what,
+                source: None,
+            }
+        };
+        let folders = found.folders.into_iter().map(no_file(ListedKind::Folder));
         let unreadable = found.unreadable.into_iter();
-        let unreadable = unreadable.map(|name| Listed { name, stat: None });
-        Ok(entries.chain(unreadable).collect())
+        let unreadable = unreadable.map(no_file(ListedKind::Unreadable));
+        Ok(files.chain(folders).chain(unreadable).collect())
     }
 
-    fn file(&self, name: &str) -> Result<FilePath> {
+    fn file(&self, name: &str, source: Option<&ListedSource>) -> Result<FilePath> {
         let at = self.at.join(name)?;
         let name = at.to_string();
-        Ok(file(&self.remote, at, Path::new(&name)))
+        let file = RemoteFile::new(&self.remote, at);
+        if let Some(identity) = source.and_then(|source| source.downcast_ref::<Identity>()) {
+            let said = Said {
+                stat: Ok(stat_of(identity, 0)),
+                identity: Some(identity.clone()),
+                failure: None,
+            };
+            file.known.learn(Instant::now(), said);
+        }
+        Ok(FilePath::far(name.into(), Arc::new(file)))
     }
 }
 
@@ -277,12 +304,10 @@ mod tests {
             }
         });
         let at = Location::parse(&format!("http://127.0.0.1:{port}/a.asdf"));
-        let file = RemoteFile {
-            remote: Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap(),
-            at: at.unwrap().unwrap(),
-            known: Renewed::new(PAUSE),
-            opened: Mutex::default(),
-        };
+        let file = RemoteFile::new(
+            &Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap(),
+            at.unwrap().unwrap(),
+        );
         let opened = file.open().unwrap().stat;
         assert_eq!(opened.size, 9);
         for answers in [403, 200] {
@@ -329,12 +354,10 @@ mod tests {
             }
         });
         let at = Location::parse(&format!("http://127.0.0.1:{port}/a.asdf"));
-        let file = RemoteFile {
-            remote: Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap(),
-            at: at.unwrap().unwrap(),
-            known: Renewed::new(PAUSE),
-            opened: Mutex::default(),
-        };
+        let file = RemoteFile::new(
+            &Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap(),
+            at.unwrap().unwrap(),
+        );
         let opened = file.open().unwrap();
         assert!(file.stat().unwrap().is_untouched_since(&opened.stat));
         tag.store(2, Ordering::Relaxed);

@@ -141,8 +141,10 @@ impl Many {
                 let pause = begun.elapsed().saturating_mul(RETRY_PAUSE).max(RETRY);
                 let now = Instant::now();
                 let until = now.checked_add(pause).unwrap_or(now);
+                let why: Arc<str> = unopened.why.as_str().into();
+                self.members.note_problem(item, stat, Arc::clone(&why));
                 return Ok(Resolved::Unreadable {
-                    why: unopened.why.as_str().into(),
+                    why,
                     stat,
                     cause: unopened.outer_cause(),
                     until,

@@ -41,8 +41,8 @@ pub(super) fn check(name: &str, value: &str) -> Result<(), String> {
     ]) {
         return Ok(());
     }
-    if let Some(c) = value.chars().find(|c| !c.is_ascii_graphic() && *c != ' ') {
-        return Err(format!("{name} holds {c:?}, which no request can hold"));
+    if value.chars().any(|c| !c.is_ascii_graphic() && c != ' ') {
+        return Err(format!("{name} holds a character that no request can hold"));
     }
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if has(&["REGION"]) && !value.chars().all(is_name) {

@@ -67,6 +67,10 @@ impl From<object_store::Error> for AttemptFailure {
                 trouble = if is_said { Trouble::NoHost } else { trouble };
                 why = "no such host".to_owned();
             }
+            // that of a proxy
+            if next.is_none() && why.starts_with("unsupported scheme") {
+                trouble = Trouble::NoHost;
+            }
         }
         Self::Failed(trouble, why)
     }
@@ -74,13 +78,14 @@ impl From<object_store::Error> for AttemptFailure {
 
 /// What is wrong with the certificate of a server, if this error is of one.
 fn certificate_error(error: &(dyn std::error::Error + 'static)) -> Option<String> {
-    let inside = error.downcast_ref::<std::io::Error>();
-    let inside = inside.and_then(std::io::Error::get_ref);
-    let error = match inside {
-        Some(inside) => inside.downcast_ref::<rustls::Error>(),
-        None => error.downcast_ref::<rustls::Error>(),
-    };
-    let rustls::Error::InvalidCertificate(why) = error? else {
+    let mut error = error;
+    // an error of the system may hold others, which are not its sources
+    while let Some(inside) = error.downcast_ref::<std::io::Error>()
+        && let Some(inside) = inside.get_ref()
+    {
+        error = inside;
+    }
+    let rustls::Error::InvalidCertificate(why) = error.downcast_ref::<rustls::Error>()? else {
         return None;
     };
     Some(match why {
@@ -261,6 +266,7 @@ mod tests {
             (CertificateError::BadSignature, "BadSignature"),
         ] {
             let cause = std::io::Error::other(rustls::Error::InvalidCertificate(why));
+            let cause = std::io::Error::other(cause);
             let failure = failed(HttpErrorKind::Connect, cause);
             assert!(!failure.may_pass(false));
             let AttemptFailure::Failed(Trouble::Certificate, told) = failure else {

@@ -91,9 +91,10 @@ fn a_body_that_is_not_the_part_is_an_error_and_is_kept_nowhere() {
     for (what, wrong) in cases {
         let (read, ..) = read_with(wrong);
         let error = read.expect_err(what);
-        assert_eq!(
-            errno(&error),
-            Some(rustix::io::Errno::IO.raw_os_error()),
+        // that it ended too early may pass, and is tried again
+        let code = errno(&error).unwrap();
+        assert!(
+            code == 5 || code == 110 && what.starts_with("shorter"),
             "{what}: {error}"
         );
     }
@@ -144,6 +145,6 @@ fn a_part_where_all_was_asked_for_is_refused() {
         Some(_) => Answer::new(200, b"0123456789"),
         None => Answer::new(206, b"01234").with("Content-Range", "bytes 0-4/10"),
     });
-    let error = open(&hasty(), &stub).err().unwrap();
+    let error = open(&remote(), &stub).err().unwrap();
     assert!(error.to_string().contains("where all of it"), "{error}");
 }
