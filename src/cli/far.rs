@@ -195,8 +195,8 @@ pub(super) fn expanded(
     }
     // no bytes of files are kept in it
     let cache = Cache::new(0);
-    let named = options.clone();
-    let opener = UrlOpener::new(&named, &cache);
+    let given = options.clone();
+    let opener = UrlOpener::new(&given, &cache);
     let mut out = Vec::new();
     for path in paths {
         let Some(Sources::Many(Contents::Listing(listing), _)) = opener.prefix(path)? else {
@@ -205,7 +205,7 @@ pub(super) fn expanded(
         };
         let files = listing.all().map_err(|error| failed(path, &error))?;
         if files.is_empty() {
-            let names = &named.matching;
+            let names = &given.matching;
             let why = format!("no file below it is named {names}; -o match=GLOB finds others");
             return Err(Failure::of(Exit::File, path, &why));
         }

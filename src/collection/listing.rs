@@ -137,12 +137,18 @@ impl Listing {
         drop(known);
         level.get(|last| {
             let name = directory.to_str().unwrap_or_default();
+            let last = last.and_then(Result::ok);
             match self.bucket.list(name) {
-                Ok(listed) => Ok(self.told(directory, listed, last.and_then(Result::ok))),
+                Ok(listed) => Ok(self.told(directory, listed, last.as_deref())),
                 Err(error) => {
                     let place = self.name().join(directory);
-                    warn!("{}: shown as it was: {error}", place.display());
-                    last.and_then(Result::ok).ok_or(error)
+                    let shown = if last.is_some() {
+                        "shown as it was: "
+                    } else {
+                        ""
+                    };
+                    warn!("{}: {shown}{error}", place.display());
+                    last.ok_or(error)
                 }
             }
         })
@@ -153,10 +159,10 @@ impl Listing {
         &self,
         directory: &Path,
         listed: Vec<Listed>,
-        before: Option<Arc<ListedNames>>,
+        before: Option<&ListedNames>,
     ) -> Arc<ListedNames> {
         let names = ListedNames::of(listed, &self.names, self.directory);
-        let known = before.as_ref().map_or(&[][..], |before| &before.left_out);
+        let known = before.map_or(&[][..], |before| &before.left_out);
         if let Some(first) = names.left_out.first()
             && names.left_out != known
         {

@@ -226,14 +226,14 @@ impl Many {
                 Resolved::Directory | Resolved::Report => {}
             }
         }
-        let named = problems.into_iter();
-        let named = named.filter_map(|(item, why)| Some((self.items().path(item)?, why)));
-        let mut named: Vec<_> = named.collect();
-        named.sort();
-        for (path, why) in named.iter().take(MAX_LINES) {
+        let told = problems.into_iter();
+        let told = told.filter_map(|(item, why)| Some((self.items().path(item)?, why)));
+        let mut told: Vec<_> = told.collect();
+        told.sort();
+        for (path, why) in told.iter().take(MAX_LINES) {
             line("problem", &format_args!("{}: {why}", path.display()));
         }
-        if let Some(more) = named.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
+        if let Some(more) = told.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
             line(
                 "problem",
                 &format_args!("and {more} more files, see files.tsv"),

@@ -327,7 +327,7 @@ mod tests {
         // shorter than what was asked for
         assert_eq!(checked(good[0], "bytes=5-20"), Some((10, true)));
         let bad: [&[(HeaderName, &str)]; 9] = [
-            &[len.clone()],
+            std::slice::from_ref(&len),
             &[range.clone(), (CONTENT_LENGTH, "4")],
             &[range.clone(), (CONTENT_LENGTH, "6")],
             &[range.clone(), range.clone(), len.clone()],

@@ -65,7 +65,7 @@ impl From<object_store::Error> for AttemptFailure {
             if next.is_none() && why.starts_with("no record") {
                 let is_said = format!("{cause:?}").contains("NXDomain");
                 trouble = if is_said { Trouble::NoHost } else { trouble };
-                why = "no such host".to_owned();
+                "no such host".clone_into(&mut why);
             }
             // that of a proxy
             if next.is_none() && why.starts_with("unsupported scheme") {

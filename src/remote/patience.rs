@@ -103,7 +103,7 @@ impl Patience {
         let mut second = Box::pin(ask());
         let either = poll_fn(|context| match first.as_mut().poll(context) {
             Poll::Pending => second.as_mut().poll(context),
-            answer => answer,
+            answer @ Poll::Ready(_) => answer,
         });
         let answer = timeout_at(over, either).await;
         Ok(answer.map_err(|_| AttemptFailure::Stalled)??)

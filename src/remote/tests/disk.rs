@@ -43,8 +43,9 @@ fn pieces_are_kept_for_the_next_mount_and_never_of_another_state() {
         }
     };
     let first = mount();
-    // the end comes once more, in small pieces
-    assert_eq!(sent(&first), MIB + 4096);
+    // the end may come once more, in small pieces
+    let all = MIB..=MIB + 4096;
+    assert!(all.contains(&sent(&first)));
     wait_for(16 + 8);
     drop(first);
     assert!(
@@ -63,14 +64,16 @@ fn pieces_are_kept_for_the_next_mount_and_never_of_another_state() {
     let again = sent(&mount());
     assert!((192 << 10..=320 << 10).contains(&again), "{again}");
     "\"2\"".clone_into(&mut state.lock().unwrap());
-    assert_eq!(
-        sent(&mount()),
-        MIB + 4096,
+    assert!(
+        all.contains(&sent(&mount())),
         "of another state nothing is taken"
     );
     "W/\"3\"".clone_into(&mut state.lock().unwrap());
     for _ in 0..2 {
-        assert_eq!(sent(&mount()), MIB + 4096, "nothing is kept by a weak tag");
+        assert!(
+            all.contains(&sent(&mount())),
+            "nothing is kept by a weak tag"
+        );
     }
 }
 
