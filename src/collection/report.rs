@@ -212,11 +212,26 @@ impl Many {
                 &format_args!("{file}: in the mount only, gone at unmount"),
             );
         }
+        let told = self.problems(&all);
+        for (path, why) in told.iter().take(MAX_LINES) {
+            line("problem", &format_args!("{}: {why}", path.display()));
+        }
+        if let Some(more) = told.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
+            line(
+                "problem",
+                &format_args!("and {more} more files, see files.tsv"),
+            );
+        }
+        text.into_string()
+    }
+
+    /// What is wrong with members, by their paths: with those that are open now, and with closed ones when they were open last.
+    fn problems(&self, all: &[(Item, Resolved)]) -> Vec<(PathBuf, String)> {
         let mut problems: BTreeMap<Item, String> = BTreeMap::new();
         for (item, problem) in self.members.problems() {
             problems.insert(item, problem.to_string());
         }
-        for (item, opened) in &all {
+        for (item, opened) in all {
             match opened {
                 Resolved::Member(vfs) => match problem_of(vfs) {
                     Some(problem) => drop(problems.insert(*item, problem)),
@@ -230,16 +245,7 @@ impl Many {
         let told = told.filter_map(|(item, why)| Some((self.items().path(item)?, why)));
         let mut told: Vec<_> = told.collect();
         told.sort();
-        for (path, why) in told.iter().take(MAX_LINES) {
-            line("problem", &format_args!("{}: {why}", path.display()));
-        }
-        if let Some(more) = told.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
-            line(
-                "problem",
-                &format_args!("and {more} more files, see files.tsv"),
-            );
-        }
-        text.into_string()
+        told
     }
 
     /// `.asdf-mount/files.tsv`: one line a file, in the order of the paths. Opens none of them.

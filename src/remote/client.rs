@@ -169,8 +169,7 @@ impl Clients {
 
     /// Checks the file that the user has named for CA certificates: without it those of the system would be taken.
     fn check_certificates(&self, at: &Location) -> Result<(), RemoteError> {
-        let named = self.variables.get("SSL_CERT_FILE");
-        let Some(named) = named.filter(|named| !named.is_empty()) else {
+        let Some(named) = self.variable("SSL_CERT_FILE") else {
             return Ok(());
         };
         std::fs::metadata(named)
@@ -206,24 +205,7 @@ impl Clients {
                 Ok(StoredObject::bucket(builder.build()?, &origin, guesses))
             }
             Cloud::Google => {
-                let settings = self.settings("GOOGLE_", "Google")?;
-                let mut builder = GoogleCloudStorageBuilder::new();
-                let account = self
-                    .variables
-                    .get("SERVICE_ACCOUNT")
-                    .filter(|it| !it.is_empty());
-                if let Some(account) = account {
-                    builder = builder.with_service_account_path(account);
-                }
-                for (variable, value) in &settings {
-                    if let Ok(key) = variable.to_ascii_lowercase().parse() {
-                        builder = builder.with_config(key, *value);
-                    }
-                }
-                let builder = builder
-                    .with_bucket_name(name)
-                    .with_http_connector(connector)
-                    .with_retry(retries);
+                let builder = self.google(name)?.with_http_connector(connector);
                 let keys = [
                     GoogleConfigKey::BaseUrl,
                     // it may name another endpoint
@@ -231,32 +213,11 @@ impl Clients {
                     GoogleConfigKey::ApplicationCredentials,
                 ];
                 let origin = keys.map(|key| builder.get_config_value(&key));
-                let builder = if self.sign {
-                    builder
-                } else {
-                    builder.with_skip_signature(true)
-                };
-                Ok(StoredObject::bucket(builder.build()?, &origin, self.sign))
+                let store = builder.with_retry(retries).build()?;
+                Ok(StoredObject::bucket(store, &origin, self.sign))
             }
             Cloud::Azure => {
-                let settings = self.settings("AZURE_", "Azure")?;
-                let mut builder = MicrosoftAzureBuilder::new();
-                let msi = self
-                    .variables
-                    .get("MSI_ENDPOINT")
-                    .filter(|it| !it.is_empty());
-                if let Some(msi) = msi {
-                    builder = builder.with_msi_endpoint(msi);
-                }
-                for (variable, value) in &settings {
-                    if let Ok(key) = variable.to_ascii_lowercase().parse() {
-                        builder = builder.with_config(key, *value);
-                    }
-                }
-                let builder = builder
-                    .with_container_name(name)
-                    .with_http_connector(connector)
-                    .with_retry(retries);
+                let builder = self.azure(name)?.with_http_connector(connector);
                 let keys = [
                     AzureConfigKey::AccountName,
                     AzureConfigKey::Endpoint,
@@ -268,14 +229,50 @@ impl Clients {
                     let why = "the URL names no storage account; set AZURE_STORAGE_ACCOUNT_NAME";
                     return Err(not_made("Azure", why.to_owned()));
                 }
-                let builder = if self.sign {
-                    builder
-                } else {
-                    builder.with_skip_signature(true)
-                };
-                Ok(StoredObject::bucket(builder.build()?, &origin, self.sign))
+                let store = builder.with_retry(retries).build()?;
+                Ok(StoredObject::bucket(store, &origin, self.sign))
             }
         }
+    }
+
+    /// A bucket of Google with what the environment says.
+    fn google(&self, name: &str) -> object_store::Result<GoogleCloudStorageBuilder> {
+        let mut builder = GoogleCloudStorageBuilder::new().with_bucket_name(name);
+        if let Some(account) = self.variable("SERVICE_ACCOUNT") {
+            builder = builder.with_service_account_path(account);
+        }
+        for (variable, value) in self.settings("GOOGLE_", "Google")? {
+            if let Ok(key) = variable.to_ascii_lowercase().parse() {
+                builder = builder.with_config(key, value);
+            }
+        }
+        if !self.sign {
+            builder = builder.with_skip_signature(true);
+        }
+        Ok(builder)
+    }
+
+    /// A container of Azure with what the environment says.
+    fn azure(&self, name: &str) -> object_store::Result<MicrosoftAzureBuilder> {
+        let mut builder = MicrosoftAzureBuilder::new().with_container_name(name);
+        if let Some(endpoint) = self.variable("MSI_ENDPOINT") {
+            builder = builder.with_msi_endpoint(endpoint);
+        }
+        for (variable, value) in self.settings("AZURE_", "Azure")? {
+            if let Ok(key) = variable.to_ascii_lowercase().parse() {
+                builder = builder.with_config(key, value);
+            }
+        }
+        if !self.sign {
+            builder = builder.with_skip_signature(true);
+        }
+        Ok(builder)
+    }
+
+    /// A variable of the environment that is not empty.
+    fn variable(&self, name: &str) -> Option<&str> {
+        let value = self.variables.get(name).map(String::as_str);
+        value.filter(|value| !value.is_empty())
     }
 
     /// The settings in the environment whose names begin so.

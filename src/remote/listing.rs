@@ -152,14 +152,22 @@ impl ObjectListing {
     /// Adds what is in a page, and the keys that were left out of it.
     fn take(&mut self, page: ListResult, keys: &[String], prefix: &str) {
         // what does not begin with the prefix was not asked for
-        let entries = page.objects.into_iter().filter_map(|meta| {
+        for meta in page.objects {
             let (size, etag) = (meta.size, meta.e_tag.as_deref());
-            Some(ObjectEntry {
-                name: meta.location.as_ref().strip_prefix(prefix)?.to_owned(),
-                identity: Identity::listed(size, etag, meta.last_modified.into()),
-            })
-        });
-        self.entries.extend(entries);
+            match meta.location.as_ref().strip_prefix(prefix) {
+                // the server does not know of folders
+                Some(name) if let Some((folder, _)) = name.split_once(SLASH) => {
+                    if self.folders.last().is_none_or(|last| last != folder) {
+                        self.folders.push(folder.to_owned());
+                    }
+                }
+                Some(name) => self.entries.push(ObjectEntry {
+                    name: name.to_owned(),
+                    identity: Identity::listed(size, etag, meta.last_modified.into()),
+                }),
+                None => {}
+            }
+        }
         let folders = page.common_prefixes.iter().map(Path::as_ref);
         let folders = folders.filter_map(|folder| folder.strip_prefix(prefix));
         self.folders.extend(folders.map(str::to_owned));

@@ -43,7 +43,6 @@ fn pieces_are_kept_for_the_next_mount_and_never_of_another_state() {
         }
     };
     let first = mount();
-    // the end may come once more, in small pieces
     let all = MIB..=MIB + 4096;
     assert!(all.contains(&sent(&first)));
     wait_for(16 + 8);
