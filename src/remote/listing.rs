@@ -154,20 +154,20 @@ impl ObjectListing {
         // what does not begin with the prefix was not asked for
         for meta in page.objects {
             let (size, etag) = (meta.size, meta.e_tag.as_deref());
-            match meta.location.as_ref().strip_prefix(prefix) {
+            let Some(name) = meta.location.as_ref().strip_prefix(prefix) else {
+                continue;
+            };
+            if let Some((folder, _)) = name.split_once(SLASH) {
                 // the server does not know of folders
-                Some(name) if let Some((folder, _)) = name.split_once(SLASH) => {
-                    if self.folders.last().is_none_or(|last| last != folder) {
-                        self.folders.push(folder.to_owned());
-                    }
-                }
-                Some(name) => self.entries.push(ObjectEntry {
-                    name: name.to_owned(),
-                    identity: Identity::listed(size, etag, meta.last_modified.into()),
-                }),
-                None => {}
+                self.folders.push(folder.to_owned());
+                continue;
             }
+            self.entries.push(ObjectEntry {
+                name: name.to_owned(),
+                identity: Identity::listed(size, etag, meta.last_modified.into()),
+            });
         }
+        self.folders.dedup();
         let folders = page.common_prefixes.iter().map(Path::as_ref);
         let folders = folders.filter_map(|folder| folder.strip_prefix(prefix));
         self.folders.extend(folders.map(str::to_owned));
