@@ -2,8 +2,8 @@
 //!
 //! An [`Object`] is a [`Source`](crate::source::Source) as any other; nothing above knows that its bytes come from a server.
 //! It is read in pieces of 64 KiB, a header far from others in one of 512 bytes (`pieces`), which are kept in the [`Cache`] of decoded data, under its one budget. What is missing and lies together is asked
-//! for with one request, and a reader that goes on has ever larger ones ahead of it (`parts`). A request is made again from
-//! where it stopped, with growing pauses, as long as that may help (`flight`, `failure`).
+//! for with one request, and a reader that goes on has ever larger ones ahead of it (`parts`). They belong to the state of the object, and stay when
+//! it is closed (`kept`). A request is made again from where it stopped, with growing pauses, as long as that may help (`flight`, `failure`, `patience`).
 //!
 //! **Never a mixture.** The first answer pins the [`Identity`] of the object, each other one is compared with it, and `If-Match`
 //! asks the server to do so too, where the tag is a strong one. After a difference nothing of the object can be read.
@@ -20,6 +20,7 @@
 //! |---|---|---|
 //! | `PiecedObject::state` | the pieces of one object that are under way, its readers, whether it has changed | `Cache::ledger`, for a moment |
 //! | `Clients::web`, `Clients::buckets` | the clients that are known | nothing else |
+//! | `KeptStates::states` | the states of objects whose pieces stay | nothing else |
 //!
 //! A thread waits only on `PiecedObject::moved`, with none of these locks, and gives the run slot of its decoder back meanwhile
 //! ([`Cache`]). So a server that does not answer keeps no other file from being read. A request ends at the latest when nothing has come for

@@ -35,7 +35,7 @@ impl Drop for KeptState {
 /// The last state of each object that was opened, the least recently opened ones excepted.
 pub(super) struct KeptStates {
     cache: Arc<Cache>,
-    /// Held for moments; the lock of the cache is taken under it.
+    /// Held for moments.
     states: Mutex<LruCache<String, Arc<KeptState>>>,
 }
 
