@@ -2,8 +2,8 @@
 //!
 //! An [`Object`] is a [`Source`](crate::source::Source) as any other; nothing above knows that its bytes come from a server.
 //! It is read in pieces of 64 KiB, a header far from others in one of 512 bytes (`pieces`), which are kept in the [`Cache`] of decoded data, under its one budget. What is missing and lies together is asked
-//! for with one request, and a reader that goes on has ever larger ones ahead of it (`parts`). A request is made again from
-//! where it stopped, with growing pauses, as long as that may help (`flight`, `failure`).
+//! for with one request, and a reader that goes on has ever larger ones ahead of it (`parts`). They belong to the state of the object, and stay when
+//! it is closed (`kept`). A request is made again from where it stopped, with growing pauses, as long as that may help (`flight`, `failure`, `patience`).
 //!
 //! **Never a mixture.** The first answer pins the [`Identity`] of the object, each other one is compared with it, and `If-Match`
 //! asks the server to do so too, where the tag is a strong one. After a difference nothing of the object can be read.
@@ -20,24 +20,30 @@
 //! |---|---|---|
 //! | `PiecedObject::state` | the pieces of one object that are under way, its readers, whether it has changed | `Cache::ledger`, for a moment |
 //! | `Clients::web`, `Clients::buckets` | the clients that are known | nothing else |
+//! | `KeptStates::states` | the states of objects whose pieces stay | nothing else |
 //!
 //! A thread waits only on `PiecedObject::moved`, with none of these locks, and gives the run slot of its decoder back meanwhile
 //! ([`Cache`]). So a server that does not answer keeps no other file from being read. A request ends at the latest when nothing has come for
 //! [`RemoteOptions::timeout`]: the waiting threads have its error then. They look four times a second whether the mount has ended.
 
+mod checked;
 mod client;
 mod credentials;
 mod disk;
+mod environment;
 mod error;
 mod failure;
 mod flight;
 mod identity;
+mod kept;
 mod listing;
 mod location;
 mod object;
 mod open;
 mod parts;
+mod patience;
 mod pieces;
+mod proxy;
 mod redirect;
 #[cfg(test)]
 mod tests;
@@ -56,6 +62,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::codec::Cache;
 use client::{Clients, StoredObject};
 use disk::PieceStore;
+use kept::KeptStates;
 use location::Address;
 use object::ObjectBytes;
 
@@ -74,7 +81,7 @@ const HELPERS: usize = disk::WAITING + 16;
 /// How objects that lie far away are read.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// The longest wait for the next 64 KiB, attempts that fail included.
+    /// The longest wait for the next 64 KiB, attempts that fail included; or [`RemoteOptions::FOR_EVER`].
     pub timeout: Duration,
     /// Whether requests to buckets are signed with the user's credentials; else they are anonymous.
     pub sign: bool,
@@ -82,6 +89,11 @@ pub struct RemoteOptions {
     pub max_download: u64,
     /// The directory where pieces of objects are kept for the next mount, and how many bytes in all.
     pub disk: Option<(PathBuf, u64)>,
+}
+
+impl RemoteOptions {
+    /// The timeout with which a server is waited for until it answers, however long that takes.
+    pub const FOR_EVER: Duration = Duration::MAX;
 }
 
 impl Default for RemoteOptions {
@@ -104,6 +116,7 @@ struct Inner {
     cache: Arc<Cache>,
     clients: Clients,
     disk: Option<Arc<PieceStore>>,
+    kept: KeptStates,
     handle: Handle,
     /// Bytes that are under way and that no reader has asked for.
     ahead: Arc<AtomicU64>,
@@ -148,6 +161,7 @@ impl Remote {
             clients: Clients::new(&options, variables),
             options,
             disk,
+            kept: KeptStates::new(cache),
             cache: Arc::clone(cache),
             handle: runtime.handle().clone(),
             ahead: Arc::default(),
@@ -160,42 +174,54 @@ impl Remote {
     /// # Errors
     /// [`RemoteError`], after at most about the [timeout](RemoteOptions::timeout); longer, if the file has to be downloaded.
     pub fn open(&self, at: &Location) -> Result<Arc<Object>, RemoteError> {
-        let (inner, place) = (Arc::clone(&self.0), at.clone());
-        let work = async move { open::open(&inner, &place).await };
-        self.0.wait(at, work).map(Arc::new)
+        self.open_known(at, None)
     }
 
-    /// What an object is now, to compare with what it was.
+    /// As [`Remote::open`], of an object that is in the `known` state now, as its server or a listing says. If its first bytes are here, or on
+    /// disk, no request is made.
     ///
     /// # Errors
     /// As [`Remote::open`].
-    pub fn probe(&self, at: &Location) -> Result<Identity, RemoteError> {
+    pub fn open_known(
+        &self,
+        at: &Location,
+        known: Option<Identity>,
+    ) -> Result<Arc<Object>, RemoteError> {
         let (inner, place) = (Arc::clone(&self.0), at.clone());
-        let work = async move { open::probe(&inner, &place).await };
+        let work = async move { open::open(&inner, &place, known).await };
+        self.0.wait(at, work).map(Arc::new)
+    }
+
+    /// What an object is now, to compare with the `known` state: if it is in that, the server need not send any byte. With
+    /// it, whether the server sends parts of it.
+    ///
+    /// # Errors
+    /// As [`Remote::open`].
+    pub fn probe(
+        &self,
+        at: &Location,
+        known: Option<Identity>,
+    ) -> Result<(Identity, bool), RemoteError> {
+        let (inner, place) = (Arc::clone(&self.0), at.clone());
+        let work = async move { open::probe(&inner, &place, known).await };
         self.0.wait(at, work)
     }
 
-    /// All objects below a prefix, in folders of folders too.
+    /// The objects and folders below a prefix, one level deep.
     ///
     /// # Errors
     /// [`RemoteError::NoListing`] where that can't be asked, [`RemoteError`] as [`Remote::open`].
     pub fn list(&self, prefix: &Location) -> Result<ObjectListing, RemoteError> {
         let (inner, place) = (Arc::clone(&self.0), prefix.clone());
         let work = async move {
-            let (
-                Address::Bucket { key, .. },
-                StoredObject {
-                    pages: Some(pages),
-                    guesses,
-                    ..
-                },
-            ) = (place.kind(), inner.clients.find(&place).await?)
+            let (Address::Bucket { key, .. }, stored @ StoredObject { pages: Some(_), .. }) =
+                (place.kind(), inner.clients.find(&place).await?)
             else {
                 return Err(RemoteError::NoListing {
                     url: place.to_string(),
                 });
             };
-            listing::list(&place, &*pages, key, guesses, inner.options.timeout).await
+            listing::list(&place, &stored, key, inner.options.timeout).await
         };
         self.0.wait(prefix, work)
     }

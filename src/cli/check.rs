@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use super::exit::{Exit, Failure};
+use super::far::expanded;
 use super::files;
 use super::options::Options;
 use super::progress::Progress;
@@ -124,6 +125,7 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
         let why = format!("{}; leave out --repair", save::ONLY_READ);
         return Err(Failure::of(Exit::Usage, far, why));
     }
+    let (paths, options) = &expanded(paths, options)?;
     let files = files::all(paths, &options.matching);
     let check = Check {
         options,

@@ -73,6 +73,12 @@ impl Urls {
         Ok(name)
     }
 
+    /// Whether `path` is what a prefix of a bucket is called.
+    fn is_prefix(&self, path: &Path) -> bool {
+        let at = self.0.get(path);
+        at.is_some_and(|at| at.is_prefix() && at.can_list())
+    }
+
     /// Whether `path` is what a URL is called.
     pub(super) fn has(&self, path: &Path) -> bool {
         self.0.contains_key(path)
@@ -147,6 +153,14 @@ impl<'a> UrlOpener<'a> {
         Ok(Some(Sources::Many(contents, path.to_owned())))
     }
 
+    /// What `path` names, if it is a prefix.
+    fn prefix(&self, path: &Path) -> Result<Option<Sources>, Failure> {
+        if self.options.urls.is_prefix(path) {
+            return self.find(path, &self.options.urls);
+        }
+        Ok(None)
+    }
+
     /// The file that `path` names, by its URL or as a path of this machine.
     pub(super) fn file(&self, path: &Path) -> Result<Option<FilePath>, Failure> {
         match self.find(path, &self.options.urls)? {
@@ -168,6 +182,39 @@ impl<'a> UrlOpener<'a> {
         let remote = remote.map_err(|error| failed(path, &error))?;
         Ok(self.remote.get_or_init(|| remote))
     }
+}
+
+/// The paths, with the ASDF files below a prefix of a bucket in place of the prefix, and the options with the URLs of these.
+pub(super) fn expanded(
+    paths: &[PathBuf],
+    options: &Options,
+) -> Result<(Vec<PathBuf>, Options), Failure> {
+    let mut options = options.clone();
+    if !paths.iter().any(|path| options.urls.is_prefix(path)) {
+        return Ok((paths.to_vec(), options));
+    }
+    // no bytes of files are kept in it
+    let cache = Cache::new(0);
+    let given = options.clone();
+    let opener = UrlOpener::new(&given, &cache);
+    let mut out = Vec::new();
+    for path in paths {
+        let Some(Sources::Many(Contents::Listing(listing), _)) = opener.prefix(path)? else {
+            out.push(path.clone());
+            continue;
+        };
+        let files = listing.all().map_err(|error| failed(path, &error))?;
+        if files.is_empty() {
+            let names = &given.matching;
+            let why = format!("no file below it is named {names}; -o match=GLOB finds others");
+            return Err(Failure::of(Exit::File, path, &why));
+        }
+        for (_, file) in files {
+            let file = file.map_err(|error| failed(path, &error))?;
+            out.push(options.urls.take(file.whole())?);
+        }
+    }
+    Ok((out, options))
 }
 
 /// The failure to open what a URL names.

@@ -197,15 +197,24 @@ impl Contents {
             }
             Self::List(files) => {
                 let file = files.get(relative.as_os_str()).ok_or_else(no_such_file)?;
-                let stat = file.stat().map_err(absent)?;
+                let stat = match file.stat() {
+                    // what its server says is told in it
+                    Err(_) if file.is_far() => unanswered(),
+                    stat => stat.map_err(absent)?,
+                };
                 (stat, stat.is_regular())
             }
-            Self::Listing(listing) => {
-                let found = listing.look_at(relative);
-                (found.ok_or_else(no_such_file)?, true)
-            }
+            Self::Listing(listing) => (listing.look_at(relative)?, true),
         };
         is_shown.then_some(stat).ok_or_else(no_such_file)
+    }
+
+    /// Why the server of a file of a list does not tell its attributes, if it was asked and does not.
+    pub(super) fn failure(&self, relative: &Path) -> Option<io::Error> {
+        match self {
+            Self::List(files) => files.get(relative.as_os_str())?.stat().err(),
+            _ => None,
+        }
     }
 
     /// The directories and members in a directory, in any order. A member is known by its name and type alone.
@@ -296,6 +305,21 @@ impl Contents {
             }
             Self::Listing(_) => Ok(None),
         }
+    }
+}
+
+/// The attributes of a file whose server does not tell them. They are those of no other file.
+fn unanswered() -> Stat {
+    Stat {
+        id: (u64::MAX, u64::MAX),
+        size: 0,
+        mtime: (0, 0),
+        ctime: (0, 0),
+        links: 1,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        mode: 0o100_444,
+        left: Stat::ALL,
     }
 }
 

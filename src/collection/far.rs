@@ -5,17 +5,18 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Instant, SystemTime};
 
 use log::warn;
 
-use super::listing::{Listable, Listed};
+use super::listing::{Listable, Listed, ListedKind, ListedSource};
 use super::renewed::Renewed;
 use crate::error::{Error, Result};
-use crate::remote::{Identity, Location, Remote};
+use crate::remote::{Identity, Location, Object, Remote};
 use crate::save::{FarFile, FilePath, OpenFile};
 use crate::source::Stat;
+use crate::vfs::locked;
 
 /// A server is asked again after so many times the time that its last answer took.
 const PAUSE: u32 = 2;
@@ -27,14 +28,7 @@ const FILE: u32 = 0o100_444;
 /// The file at a URL, which messages call `name`.
 #[must_use]
 pub fn file(remote: &Remote, at: Location, name: &Path) -> FilePath {
-    FilePath::far(
-        name.to_owned(),
-        Arc::new(RemoteFile {
-            remote: remote.clone(),
-            at,
-            known: Renewed::new(PAUSE),
-        }),
-    )
+    FilePath::far(name.to_owned(), Arc::new(RemoteFile::new(remote, at)))
 }
 
 /// What lies below a URL that ends in a slash.
@@ -51,6 +45,17 @@ struct RemoteFile {
     remote: Remote,
     at: Location,
     known: Renewed<Said>,
+    /// Held for moments.
+    opened: Mutex<LastOpened>,
+}
+
+/// What was opened last of a file.
+#[derive(Default)]
+struct LastOpened {
+    object: Weak<Object>,
+    /// How many of those that were opened can no longer be read, because a server has once answered with another state. The file is another
+    /// one then, even if the server has the same state again: so it is opened anew.
+    lost: u64,
 }
 
 /// What a server has said of a file.
@@ -58,15 +63,10 @@ struct RemoteFile {
 struct Said {
     /// The last that it said, also if it can't be asked now. If it has never said anything, or said that there is no such file, the error.
     stat: Result<Stat>,
+    /// The state that it said, if it sends parts of files.
+    identity: Option<Identity>,
     /// Why it could not be asked last. As to ask a server that does not answer takes long, the file is not opened for some time then.
     failure: Option<Error>,
-}
-
-impl From<Result<Stat>> for Said {
-    fn from(stat: Result<Stat>) -> Self {
-        let failure = stat.as_ref().err().cloned();
-        Self { stat, failure }
-    }
 }
 
 impl fmt::Debug for RemoteFile {
@@ -75,39 +75,76 @@ impl fmt::Debug for RemoteFile {
     }
 }
 
+impl RemoteFile {
+    fn new(remote: &Remote, at: Location) -> Self {
+        Self {
+            remote: remote.clone(),
+            at,
+            known: Renewed::new(PAUSE),
+            opened: Mutex::default(),
+        }
+    }
+
+    /// The number of states that were lost. If what was opened last is among them, what is known of it is too old.
+    fn lost(&self) -> u64 {
+        let mut opened = locked(&self.opened);
+        if opened
+            .object
+            .upgrade()
+            .is_some_and(|object| object.changed())
+        {
+            opened.object = Weak::new();
+            opened.lost = opened.lost.saturating_add(1);
+            self.known.forget();
+        }
+        opened.lost
+    }
+}
+
 impl FarFile for RemoteFile {
     fn stat(&self) -> io::Result<Stat> {
+        let lost = self.lost();
         let found = self.known.get(|last| {
-            let before = last.and_then(|said| said.stat.ok());
-            let found = self.remote.probe(&self.at).map_err(Error::from);
-            let stat = found.map(|identity| Stat {
+            let before = last
+                .as_ref()
+                .and_then(|said| said.stat.as_ref().ok().copied());
+            let known = last.and_then(|said| said.identity);
+            let found = self.remote.probe(&self.at, known).map_err(Error::from);
+            let failure = found.as_ref().err().cloned();
+            let failure = failure.inspect(|error| warn!("{error}"));
+            let stat = found.as_ref().map(|(identity, _)| Stat {
                 // it was counted when the file was opened
                 size: before
                     .filter(|_| !identity.says_size())
                     .map_or(identity.size(), |before| before.size),
-                ..stat_of(&identity)
+                ..stat_of(identity, lost)
             });
-            let stat = stat.inspect_err(|error| warn!("{error}"));
             let is_gone = |error: &Error| error.to_system().kind() == io::ErrorKind::NotFound;
-            let said = Said::from(stat);
-            match (&said.failure, before) {
-                // any other error says nothing of the file
-                (Some(error), Some(before)) if !is_gone(error) => Said {
-                    stat: Ok(before),
-                    ..said
+            Said {
+                stat: match (stat, before) {
+                    // any other error says nothing of the file
+                    (Err(error), Some(before)) if !is_gone(error) => Ok(before),
+                    (stat, _) => stat.map_err(Clone::clone),
                 },
-                _ => said,
+                identity: found
+                    .ok()
+                    .and_then(|(identity, in_parts)| in_parts.then_some(identity)),
+                failure,
             }
         });
         found.stat.map_err(|error| error.to_system())
     }
 
     fn open(&self) -> Result<OpenFile> {
-        if let Some(failure) = self.known.fresh().and_then(|said| said.failure) {
+        let said = self.known.fresh();
+        if let Some(failure) = said.as_ref().and_then(|said| said.failure.clone()) {
             return Err(failure);
         }
+        let lost = self.lost();
         let begun = Instant::now();
-        let object = self.remote.open(&self.at)?;
+        let known = said.and_then(|said| said.identity);
+        let object = self.remote.open_known(&self.at, known)?;
+        locked(&self.opened).object = Arc::downgrade(&object);
         let identity = object.identity();
         if !identity.is_sure() {
             warn!(
@@ -115,8 +152,13 @@ impl FarFile for RemoteFile {
                 self.at
             );
         }
-        let stat = stat_of(identity);
-        self.known.learn(begun, Ok(stat).into());
+        let stat = stat_of(identity, lost);
+        let said = Said {
+            stat: Ok(stat),
+            identity: Some(identity.clone()).filter(|_| object.is_in_parts()),
+            failure: None,
+        };
+        self.known.learn(begun, said);
         Ok(OpenFile {
             local: None,
             bytes: object,
@@ -146,30 +188,52 @@ impl Listable for Prefix {
         self.at.to_string().into()
     }
 
-    fn list(&self) -> Result<Vec<Listed>> {
-        let found = self.remote.list(&self.at)?;
-        let entries = found.entries.into_iter().map(|entry| Listed {
-            stat: Some(stat(
-                (&entry.name, &entry.etag),
-                entry.size,
-                Some(entry.modified),
-            )),
+    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+        let at = match folder {
+            "" => self.at.clone(),
+            folder => self.at.join(&format!("{folder}/"))?,
+        };
+        let found = self.remote.list(&at)?;
+        let files = found.entries.into_iter().map(|entry| Listed {
+            what: ListedKind::File(stat_of(&entry.identity, 0)),
             name: entry.name,
+            source: Some(Arc::new(entry.identity)),
         });
+        let no_file = |what| {
+            move |name| Listed {
+                name,
+                what,
+                source: None,
+            }
+        };
+        let folders = found.folders.into_iter().map(no_file(ListedKind::Folder));
         let unreadable = found.unreadable.into_iter();
-        let unreadable = unreadable.map(|name| Listed { name, stat: None });
-        Ok(entries.chain(unreadable).collect())
+        let unreadable = unreadable.map(no_file(ListedKind::Unreadable));
+        Ok(files.chain(folders).chain(unreadable).collect())
     }
 
-    fn file(&self, name: &str) -> Result<FilePath> {
+    fn file(&self, name: &str, source: Option<&ListedSource>) -> Result<FilePath> {
         let at = self.at.join(name)?;
         let name = at.to_string();
-        Ok(file(&self.remote, at, Path::new(&name)))
+        let file = RemoteFile::new(&self.remote, at);
+        if let Some(identity) = source.and_then(|source| source.downcast_ref::<Identity>()) {
+            let said = Said {
+                stat: Ok(stat_of(identity, 0)),
+                identity: Some(identity.clone()),
+                failure: None,
+            };
+            file.known.learn(Instant::now(), said);
+        }
+        Ok(FilePath::far(name.into(), Arc::new(file)))
     }
 }
 
-fn stat_of(identity: &Identity) -> Stat {
-    stat(identity.number(), identity.size(), identity.modified())
+fn stat_of(identity: &Identity, lost: u64) -> Stat {
+    stat(
+        (identity.number(), lost),
+        identity.size(),
+        identity.modified(),
+    )
 }
 
 /// The attributes of a file that is known by `id` and these, and owned by the user who mounts it.
@@ -240,11 +304,10 @@ mod tests {
             }
         });
         let at = Location::parse(&format!("http://127.0.0.1:{port}/a.asdf"));
-        let file = RemoteFile {
-            remote: Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap(),
-            at: at.unwrap().unwrap(),
-            known: Renewed::new(PAUSE),
-        };
+        let file = RemoteFile::new(
+            &Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap(),
+            at.unwrap().unwrap(),
+        );
         let opened = file.open().unwrap().stat;
         assert_eq!(opened.size, 9);
         for answers in [403, 200] {
@@ -263,5 +326,47 @@ mod tests {
         file.known.expire();
         let gone = file.stat().unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+
+    /// A file was lost until the unmount, though its server had the same state as ever.
+    #[test]
+    fn a_state_that_was_lost_and_is_there_again_is_another_file() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let tag = Arc::new(AtomicU16::new(1));
+        let now = Arc::clone(&tag);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let mut asked = [0; 4096];
+                let len = stream.read(&mut asked).unwrap();
+                let asked = String::from_utf8_lossy(&asked[..len]).to_ascii_lowercase();
+                let range = asked.split("range: bytes=").nth(1).unwrap();
+                let (first, last) = range.lines().next().unwrap().split_once('-').unwrap();
+                let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+                let last = last.min(999_999);
+                let tag = now.load(Ordering::Relaxed);
+                let answer = format!(
+                    "HTTP/1.1 206 x\r\nETag: \"{tag}\"\r\nContent-Range: bytes {first}-{last}/1000000\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    last + 1 - first
+                );
+                let _ = stream.write_all(answer.as_bytes());
+                let _ = stream.write_all(&vec![b'x'; last + 1 - first]);
+            }
+        });
+        let at = Location::parse(&format!("http://127.0.0.1:{port}/a.asdf"));
+        let file = RemoteFile::new(
+            &Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap(),
+            at.unwrap().unwrap(),
+        );
+        let opened = file.open().unwrap();
+        assert!(file.stat().unwrap().is_untouched_since(&opened.stat));
+        tag.store(2, Ordering::Relaxed);
+        assert!(opened.bytes.read_exact_at(&mut [0], 500_000).is_err());
+        tag.store(1, Ordering::Relaxed);
+        let found = file.stat().unwrap();
+        assert!(!found.has_bytes_of(&opened.stat));
+        let again = file.open().unwrap();
+        assert!(again.stat.is_untouched_since(&found));
+        again.bytes.read_exact_at(&mut [0], 500_000).unwrap();
     }
 }

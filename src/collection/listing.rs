@@ -1,12 +1,13 @@
-//! The directories and files of a listing: what the keys of a bucket say, with a slash between the parts of a name.
+//! The directories and files of a listing: what the keys of a bucket say, with a slash between the parts of a name. Each directory is
+//! listed when it is first looked into.
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
 
 use log::warn;
 
@@ -16,22 +17,40 @@ use super::renewed::Renewed;
 use crate::error::{Result, printable};
 use crate::save::FilePath;
 use crate::source::Stat;
-use crate::vfs::check_name;
+use crate::vfs::{check_name, locked};
 
-/// A listing is asked for anew after so many times the time that it took.
+/// A directory is listed anew after so many times the time that it took.
 const PAUSE: u32 = 20;
 /// The device number of the directories, which are on no device of this machine.
 const DEVICE: u64 = u64::MAX;
 /// The mode of a directory: every user may look into it who may use the mount.
 const DIRECTORY: u32 = 0o040_555;
+/// The most directories whose names are remembered.
+const MAX_KNOWN: usize = 1 << 16;
 
-/// A file of a listing.
+/// What a listing tells those who open a file of it.
+pub type ListedSource = dyn Any + Send + Sync;
+
+/// A name in a listing.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// Its name below what is listed, with slashes.
+    /// Its name in the directory that is listed.
     pub name: String,
-    /// Its attributes, as far as the listing tells them; none of one that can't be read by its name.
-    pub stat: Option<Stat>,
+    /// What has that name.
+    pub what: ListedKind,
+    /// What is handed to [`Listable::file`].
+    pub source: Option<Arc<ListedSource>>,
+}
+
+/// What a name in a listing stands for.
+#[derive(Debug, Clone, Copy)]
+pub enum ListedKind {
+    /// A file with these attributes.
+    File(Stat),
+    /// A directory.
+    Folder,
+    /// Something that can't be read by its name.
+    Unreadable,
 }
 
 /// Something whose files can be listed.
@@ -39,40 +58,43 @@ pub trait Listable: fmt::Debug + Send + Sync {
     /// What it is called in messages.
     fn name(&self) -> PathBuf;
 
-    /// All files, at any depth.
+    /// The files and directories in a directory, whose name is empty if it is the root.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).
-    fn list(&self) -> Result<Vec<Listed>>;
+    fn list(&self, directory: &str) -> Result<Vec<Listed>>;
 
-    /// The file of a name that is listed.
+    /// The file of a name below the root, and what its listing has told of it.
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::error::Error::Unsupported) if there can be none of that name.
-    fn file(&self, name: &str) -> Result<FilePath>;
+    fn file(&self, name: &str, source: Option<&ListedSource>) -> Result<FilePath>;
 }
 
-/// The files of a bucket, as they were when it was listed last.
+/// The files of a bucket, each directory as it was when it was listed last.
 #[derive(Debug)]
 pub struct Listing {
     bucket: Box<dyn Listable>,
     names: Match,
     /// The attributes of each directory.
     directory: Stat,
-    known: Renewed<Arc<ListedNames>>,
+    /// The directories that were listed. Held for moments.
+    known: Mutex<HashMap<PathBuf, Arc<Renewed<Level>>>>,
 }
 
-/// What is in a bucket.
+/// What is in a directory, or why it was never listed.
+type Level = Result<Arc<ListedNames>>;
+
+/// The names in a directory.
 #[derive(Debug, Default)]
 struct ListedNames {
-    /// The attributes of each directory and file, by the directory that it is in and its name. The root is the empty path.
-    shown: HashMap<PathBuf, BTreeMap<String, Stat>>,
+    shown: BTreeMap<String, (Stat, Option<Arc<ListedSource>>)>,
     /// Names of files that can't be shown.
     left_out: Vec<String>,
 }
 
 impl Listing {
-    /// The files of `bucket` whose names match.
+    /// The files of `bucket` whose names match. Its root is listed.
     ///
     /// # Errors
     /// Of listing it.
@@ -93,12 +115,9 @@ impl Listing {
                 mode: DIRECTORY,
                 left: Stat::ALL,
             },
-            known: Renewed::new(PAUSE),
+            known: Mutex::default(),
         };
-        let begun = Instant::now();
-        let listed = listing.bucket.list()?;
-        let names = listing.told(listed, None);
-        listing.known.learn(begun, names);
+        listing.names(Path::new(""))?;
         Ok(listing)
     }
 
@@ -107,19 +126,41 @@ impl Listing {
         self.bucket.name()
     }
 
-    /// The names as they are now, or were some seconds ago. While the bucket can't be listed, the names that it had.
-    fn names(&self) -> Arc<ListedNames> {
-        self.known.get(|last| match self.bucket.list() {
-            Ok(listed) => self.told(listed, last.as_deref()),
-            Err(error) => {
-                warn!("{}: shown as it was: {error}", self.name().display());
-                last.unwrap_or_default()
+    /// The names in a directory as they are now, or were some seconds ago. While it can't be listed, the names that it had.
+    fn names(&self, directory: &Path) -> Level {
+        let mut known = locked(&self.known);
+        if known.len() >= MAX_KNOWN && !known.contains_key(directory) {
+            known.clear();
+        }
+        let level = known.entry(directory.to_owned());
+        let level = Arc::clone(level.or_insert_with(|| Arc::new(Renewed::new(PAUSE))));
+        drop(known);
+        level.get(|last| {
+            let name = directory.to_str().unwrap_or_default();
+            let last = last.and_then(Result::ok);
+            match self.bucket.list(name) {
+                Ok(listed) => Ok(self.told(directory, listed, last.as_deref())),
+                Err(error) => {
+                    let place = self.name().join(directory);
+                    let shown = if last.is_some() {
+                        "shown as it was: "
+                    } else {
+                        ""
+                    };
+                    warn!("{}: {shown}{error}", place.display());
+                    last.ok_or(error)
+                }
             }
         })
     }
 
     /// The names of these files. Says in the log which are left out, if others were left out of the names before.
-    fn told(&self, listed: Vec<Listed>, before: Option<&ListedNames>) -> Arc<ListedNames> {
+    fn told(
+        &self,
+        directory: &Path,
+        listed: Vec<Listed>,
+        before: Option<&ListedNames>,
+    ) -> Arc<ListedNames> {
         let names = ListedNames::of(listed, &self.names, self.directory);
         let known = before.map_or(&[][..], |before| &before.left_out);
         if let Some(first) = names.left_out.first()
@@ -127,7 +168,7 @@ impl Listing {
         {
             warn!(
                 "{}: {} files are left out, because no file can be called so: {} …",
-                self.name().display(),
+                self.name().join(directory).display(),
                 names.left_out.len(),
                 printable(first)
             );
@@ -135,26 +176,55 @@ impl Listing {
         Arc::new(names)
     }
 
-    /// The names of files that can't be shown, because no file of a directory can have them.
+    /// The names of files that can't be shown, of the directories that were listed.
     pub(super) fn left_out(&self) -> Vec<String> {
-        self.names().left_out.clone()
+        let known: Vec<_> = {
+            let known = locked(&self.known);
+            let levels = known.iter();
+            let levels = levels.map(|(directory, level)| (directory.clone(), Arc::clone(level)));
+            levels.collect()
+        };
+        let mut out: Vec<String> = Vec::new();
+        for (directory, level) in known {
+            let Some(Ok(names)) = level.last() else {
+                continue;
+            };
+            let way = match directory.to_str() {
+                Some("") | None => String::new(),
+                Some(way) => format!("{way}/"),
+            };
+            out.extend(names.left_out.iter().map(|name| format!("{way}{name}")));
+        }
+        out.sort();
+        out
+    }
+
+    /// The attributes of a directory or a file, and what its listing has told of it. The root is there without being listed.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`]; of listing the directory that it is in.
+    fn find(&self, relative: &Path) -> io::Result<(Stat, Option<Arc<ListedSource>>)> {
+        let (Some(directory), Some(name)) = (relative.parent(), relative.file_name()) else {
+            return Ok((self.directory, None));
+        };
+        let names = self.names(directory).map_err(|error| error.to_system())?;
+        let found = name.to_str().and_then(|name| names.shown.get(name));
+        found.cloned().ok_or(io::ErrorKind::NotFound.into())
     }
 
     /// The attributes of a directory or a file.
-    pub(super) fn look_at(&self, relative: &Path) -> Option<Stat> {
-        let names = self.names();
-        match relative.file_name() {
-            Some(_) => names.find(relative),
-            None => Some(self.directory),
-        }
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`]; of listing the directory that it is in.
+    pub(super) fn look_at(&self, relative: &Path) -> io::Result<Stat> {
+        self.find(relative).map(|(stat, _)| stat)
     }
 
     /// What is in a directory.
     pub(super) fn entries(&self, relative: &Path) -> io::Result<DirEntries> {
-        let names = self.names();
-        let entries = names.entries(relative).ok_or(io::ErrorKind::NotFound)?;
+        let names = self.names(relative).map_err(|error| error.to_system())?;
         let mut out = DirEntries::default();
-        for (name, stat) in entries {
+        for (name, (stat, _)) in &names.shown {
             out.push(OsStr::new(name), ItemKind::of(stat));
         }
         Ok(out)
@@ -163,64 +233,84 @@ impl Listing {
     /// The file at a path, whether it is there or not.
     pub(super) fn file(&self, relative: &Path) -> io::Result<FilePath> {
         let name = relative.to_str().ok_or(io::ErrorKind::NotFound)?;
-        self.bucket.file(name).map_err(|error| error.to_system())
+        let source = self.find(relative).ok().and_then(|(_, source)| source);
+        let file = self.bucket.file(name, source.as_deref());
+        file.map_err(|error| error.to_system())
+    }
+
+    /// All files below the root, by their names below it, sorted; and the directories that could not be listed.
+    ///
+    /// # Errors
+    /// Of listing the root.
+    pub fn all(&self) -> Result<Vec<(String, Result<FilePath>)>> {
+        self.names(Path::new(""))?;
+        let mut out = Vec::new();
+        let mut directories = vec![PathBuf::new()];
+        while let Some(directory) = directories.pop() {
+            let names = match self.names(&directory) {
+                Ok(names) => names,
+                Err(error) => {
+                    out.push((directory.display().to_string(), Err(error)));
+                    continue;
+                }
+            };
+            for (name, (stat, source)) in &names.shown {
+                let path = directory.join(name);
+                if stat.is_directory() {
+                    directories.push(path);
+                    continue;
+                }
+                let way = path.to_string_lossy().into_owned();
+                let file = self.bucket.file(&way, source.as_deref());
+                out.push((way, file));
+            }
+        }
+        out.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(out)
     }
 }
 
 impl ListedNames {
-    /// The files whose names match, and the directories that lead to them, which have the attributes of `directory`. A file is left out
-    /// if a part of its name is empty, `.`, `..` or longer than 255 bytes, or if it lies below a file that has bytes.
+    /// The files whose names match, and the directories, which have the attributes of `directory`. What can't be the name of a file is left
+    /// out. Of a file and a directory of one name the file is shown, unless it has no bytes: then it marks a folder.
     fn of(files: Vec<Listed>, matching: &Match, directory: Stat) -> Self {
         let mut names = Self::default();
-        names.shown.insert(PathBuf::new(), BTreeMap::new());
-        for Listed { name, stat } in files {
-            let parts: Vec<&str> = name.split('/').collect();
-            let Some((last, above)) = parts.split_last() else {
-                continue;
+        for Listed { name, what, source } in files {
+            let special = matches!(name.as_str(), "" | "." | "..") || name.contains(['\0', '/']);
+            let is_sound = !special && check_name(OsStr::new(&name)).is_ok();
+            let stat = match what {
+                ListedKind::File(stat) if is_sound => Some(stat),
+                ListedKind::Folder if is_sound => Some(directory),
+                _ => None,
             };
-            let sound = |part: &&str| {
-                let special = matches!(*part, "" | "." | "..") || part.contains('\0');
-                !special && check_name(OsStr::new(part)).is_ok()
-            };
-            let stat = stat.filter(|_| parts.iter().all(sound));
-            if !matching.has(OsStr::new(last)) {
+            let last = name.rsplit('/').next().unwrap_or_default();
+            if !matches!(what, ListedKind::Folder) && !matching.has(OsStr::new(last)) {
                 continue;
             }
-            if !stat.is_some_and(|stat| names.insert((above, directory), (last, stat))) {
+            let Some(stat) = stat else {
                 names.left_out.push(name);
+                continue;
+            };
+            match names.shown.get(&name).map(|(stat, _)| *stat) {
+                Some(other) if other.is_directory() == stat.is_directory() => {}
+                Some(other) => {
+                    let (file, is_file) = if stat.is_directory() {
+                        (other, true)
+                    } else {
+                        (stat, false)
+                    };
+                    // what is there stays, unless the other one goes before it
+                    if (file.size > 0) != is_file {
+                        names.shown.insert(name.clone(), (stat, source));
+                    }
+                    if file.size > 0 {
+                        names.left_out.push(format!("{name}/"));
+                    }
+                }
+                None => drop(names.shown.insert(name, (stat, source))),
             }
         }
         names
-    }
-
-    /// Takes in a file, and the directories above it. Whether it did: not if one of these is a file with bytes.
-    fn insert(&mut self, (above, directory): (&[&str], Stat), (last, file): (&str, Stat)) -> bool {
-        let mut way = PathBuf::new();
-        for part in above {
-            let entries = self.shown.entry(way.clone()).or_default();
-            // a file of no bytes marks a folder
-            let is_file = |known: &Stat| !known.is_directory() && known.size > 0;
-            if entries.get(*part).is_some_and(is_file) {
-                return false;
-            }
-            entries.insert((*part).to_owned(), directory);
-            way.push(part);
-        }
-        // a directory of that name came first, if there is one
-        let entries = self.shown.entry(way).or_default();
-        let found = entries.entry(last.to_owned()).or_insert(file);
-        !found.is_directory() || file.size == 0
-    }
-
-    /// The attributes of the directory or file at a path below the root, if there is one.
-    fn find(&self, relative: &Path) -> Option<Stat> {
-        let (directory, name) = (relative.parent()?, relative.file_name()?);
-        self.shown.get(directory)?.get(name.to_str()?).copied()
-    }
-
-    /// The names in a directory, with their attributes.
-    fn entries(&self, relative: &Path) -> Option<&BTreeMap<String, Stat>> {
-        self.shown.get(relative)
     }
 }
 
@@ -245,147 +335,123 @@ mod tests {
     }
 
     fn listed(name: &str, size: u64) -> Listed {
+        let what = match name.strip_suffix('/') {
+            Some(_) => ListedKind::Folder,
+            None => ListedKind::File(stat(size)),
+        };
         Listed {
-            name: name.to_owned(),
-            stat: Some(stat(size)),
+            name: name.strip_suffix('/').unwrap_or(name).to_owned(),
+            what,
+            source: None,
         }
     }
 
-    fn directory() -> Stat {
-        Stat {
+    /// The names that are shown of these, a directory with a slash, and those that are left out.
+    fn names_of(files: &[(&str, u64)]) -> (Vec<String>, Vec<String>) {
+        let files = files.iter().map(|(name, size)| listed(name, *size));
+        let directory = Stat {
             mode: DIRECTORY,
             ..stat(0)
-        }
-    }
-
-    fn names_of(files: impl IntoIterator<Item = Listed>) -> ListedNames {
-        let files = files.into_iter().collect();
-        ListedNames::of(files, &Match::default(), directory())
-    }
-
-    fn seen(names: &ListedNames, directory: &str) -> Option<Vec<(String, ItemKind)>> {
-        let entries = names.entries(Path::new(directory))?.iter();
-        Some(
-            entries
-                .map(|(name, stat)| (name.to_owned(), ItemKind::of(stat)))
-                .collect(),
-        )
+        };
+        let names = ListedNames::of(files.collect(), &Match::default(), directory);
+        let shown = names.shown.iter().map(|(name, (stat, _))| {
+            let end = if stat.is_directory() { "/" } else { "" };
+            format!("{name}{end}")
+        });
+        (shown.collect(), names.left_out)
     }
 
     #[test]
-    fn slashes_in_keys_make_directories() {
-        let files = ["b.asdf", "x/y/a.asdf", "x/c.asdf", "x/n.txt", "e/n.txt"];
-        let names = names_of(files.map(|name| listed(name, 3)));
-        let entry = |name: &str, kind| (name.to_owned(), kind);
-        let want = [
-            entry("b.asdf", ItemKind::Member),
-            entry("x", ItemKind::Directory),
-        ];
-        assert_eq!(seen(&names, "").unwrap(), want);
-        let want = [
-            entry("c.asdf", ItemKind::Member),
-            entry("y", ItemKind::Directory),
-        ];
-        assert_eq!(seen(&names, "x").unwrap(), want);
-        assert_eq!(names.find(Path::new("x/y/a.asdf")), Some(stat(3)));
-        assert_eq!(names.find(Path::new("x/y")), Some(directory()));
-        for absent in ["e", "x/n.txt", "x/y/a.asdf/b"] {
-            assert_eq!(names.find(Path::new(absent)), None, "{absent}");
-        }
-        assert_eq!(seen(&names, "b.asdf"), None);
-    }
-
-    #[test]
-    fn keys_that_no_file_can_have_for_a_name_are_left_out() {
+    fn names_that_no_file_can_have_are_left_out_and_others_do_not_count() {
         let long = format!("{}.asdf", "n".repeat(255));
         let files = [
-            "a//b.asdf",
-            "./b.asdf",
-            "../b.asdf",
-            "c/",
-            "",
-            "a\0.asdf",
-            &long,
+            ("b.asdf", 3),
+            ("x/", 0),
+            ("n.txt", 3),
+            ("a\0.asdf", 3),
+            (&long, 3),
         ];
-        let names = names_of(files.map(|name| listed(name, 3)));
-        assert_eq!(seen(&names, ""), Some(Vec::new()));
-        // what does not match is no loss
-        let want = ["a//b.asdf", "./b.asdf", "../b.asdf", "a\0.asdf", &long];
-        assert_eq!(names.left_out, want);
-        let unreadable = ["x//a.asdf", "x//note.txt"].map(|name| Listed {
-            name: name.to_owned(),
-            stat: None,
-        });
-        let names = names_of(unreadable);
-        assert_eq!(names.left_out, ["x//a.asdf"]);
+        let (shown, left_out) = names_of(&files);
+        assert_eq!(shown, ["b.asdf", "x/"]);
+        assert_eq!(left_out, ["a\0.asdf", &long]);
     }
 
     #[test]
-    fn of_a_file_and_a_directory_of_one_name_the_first_is_shown() {
-        for files in [["a.asdf", "a.asdf/b.asdf"], ["a.asdf/b.asdf", "a.asdf"]] {
-            let names = names_of(files.map(|name| listed(name, 3)));
-            let shown = seen(&names, "").unwrap();
-            let kind = if files[0] == "a.asdf" {
-                ItemKind::Member
-            } else {
-                ItemKind::Directory
-            };
-            assert_eq!(shown, [("a.asdf".to_owned(), kind)]);
-            assert_eq!(names.left_out, files[1..]);
-        }
-    }
-
-    /// The mark of a folder hid what is in it.
-    #[test]
-    fn a_file_of_no_bytes_gives_way_to_the_directory_of_its_name() {
+    fn of_a_file_and_a_directory_of_one_name_the_file_is_shown_unless_it_is_empty() {
         for files in [
-            [("a.asdf", 0), ("a.asdf/b.asdf", 3)],
-            [("a.asdf/b.asdf", 3), ("a.asdf", 0)],
+            [("a.asdf", 3), ("a.asdf/", 0)],
+            [("a.asdf/", 0), ("a.asdf", 3)],
         ] {
-            let names = names_of(files.map(|(name, size)| listed(name, size)));
-            let want = [("a.asdf".to_owned(), ItemKind::Directory)];
-            assert_eq!(seen(&names, "").unwrap(), want);
-            let want = [("b.asdf".to_owned(), ItemKind::Member)];
-            assert_eq!(seen(&names, "a.asdf").unwrap(), want);
+            let (shown, left_out) = names_of(&files);
+            assert_eq!(
+                (shown, left_out),
+                (vec!["a.asdf".to_owned()], vec!["a.asdf/".to_owned()])
+            );
+        }
+        for files in [
+            [("a.asdf", 0), ("a.asdf/", 0)],
+            [("a.asdf/", 0), ("a.asdf", 0)],
+        ] {
+            assert_eq!(names_of(&files), (vec!["a.asdf/".to_owned()], Vec::new()));
         }
     }
 
     /// A bucket that can be listed a number of times.
     #[derive(Debug)]
-    struct Failing(AtomicUsize);
+    struct Failing(Arc<AtomicUsize>);
 
     impl Listable for Failing {
         fn name(&self) -> PathBuf {
             "s3://b/".into()
         }
 
-        fn list(&self) -> Result<Vec<Listed>> {
+        fn list(&self, directory: &str) -> Result<Vec<Listed>> {
             let left = self
                 .0
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                     left.checked_sub(1)
                 });
-            left.map(|left| vec![listed("a.asdf", u64::try_from(left).unwrap())])
-                .map_err(|_| Error::io("s3://b/", io::ErrorKind::TimedOut.into()))
+            let left = left.map_err(|_| Error::io("s3://b/", io::ErrorKind::TimedOut.into()))?;
+            let name = match directory {
+                "" => "x/".to_owned(),
+                directory => format!("{}.asdf", directory.len()),
+            };
+            Ok(vec![
+                listed(&name, left as u64),
+                listed("a.asdf", left as u64),
+            ])
         }
 
-        fn file(&self, name: &str) -> Result<FilePath> {
+        fn file(&self, name: &str, _: Option<&ListedSource>) -> Result<FilePath> {
             Ok(name.into())
         }
     }
 
+    /// A bucket of a million objects was listed to its end before it was mounted.
     #[test]
-    fn a_bucket_that_cannot_be_listed_any_more_is_shown_as_it_was() {
-        let failing = |times| Box::new(Failing(AtomicUsize::new(times)));
-        assert!(Listing::new(failing(0), Match::default()).is_err());
-        let listing = Listing::new(failing(2), Match::default()).unwrap();
-        let size = || Some(listing.look_at(Path::new("a.asdf"))?.size);
-        let root = listing.look_at(Path::new("")).unwrap();
-        assert_eq!(ItemKind::of(&root), ItemKind::Directory);
-        assert_eq!(size(), Some(2), "listed when it was made");
-        listing.known.expire();
-        assert_eq!(size(), Some(1), "listed again");
-        listing.known.expire();
-        assert_eq!(size(), Some(1), "as it was");
+    fn a_directory_is_listed_when_it_is_looked_into_and_then_shown_as_it_was() {
+        let left = |times| Arc::new(AtomicUsize::new(times));
+        let new = |left: &Arc<AtomicUsize>| {
+            Listing::new(Box::new(Failing(Arc::clone(left))), Match::default())
+        };
+        assert!(new(&left(0)).is_err());
+        let left = left(3);
+        let listing = new(&left).unwrap();
+        let size = |path: &str| Some(listing.look_at(Path::new(path)).ok()?.size);
+        assert_eq!(
+            ItemKind::of(&listing.look_at(Path::new("")).unwrap()),
+            ItemKind::Directory
+        );
+        assert_eq!(size("a.asdf"), Some(3), "listed when it was made");
+        assert_eq!(left.load(Ordering::Relaxed), 2);
+        assert_eq!(size("x/1.asdf"), Some(2), "listed when it was looked into");
+        let expire = |path: &str| locked(&listing.known)[Path::new(path)].expire();
+        expire("");
+        assert_eq!(size("a.asdf"), Some(1), "listed again");
+        expire("");
+        assert_eq!(size("a.asdf"), Some(1), "as it was");
+        assert_eq!(size("y/1.asdf"), None);
+        let error = listing.look_at(Path::new("y/1.asdf")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

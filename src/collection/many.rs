@@ -28,6 +28,13 @@ const RETRY: Duration = Duration::from_secs(1);
 /// and after so many times the time that the attempt took: a server that does not answer must not be waited for at each use.
 const RETRY_PAUSE: u32 = 2;
 
+/// When a file that could not be read is tried again, if the attempt has begun then.
+fn retry_after(begun: Instant) -> Instant {
+    let pause = begun.elapsed().saturating_mul(RETRY_PAUSE).max(RETRY);
+    let now = Instant::now();
+    now.checked_add(pause).unwrap_or(now)
+}
+
 /// Many files.
 pub struct Many {
     /// The directory, list or bucket whose files are shown.
@@ -132,11 +139,11 @@ impl Many {
             Err(unopened) => {
                 // perhaps because it is gone
                 self.look_at(item)?;
-                let pause = begun.elapsed().saturating_mul(RETRY_PAUSE).max(RETRY);
-                let now = Instant::now();
-                let until = now.checked_add(pause).unwrap_or(now);
+                let until = retry_after(begun);
+                let why: Arc<str> = unopened.why.as_str().into();
+                self.members.note_problem(item, stat, Arc::clone(&why));
                 return Ok(Resolved::Unreadable {
-                    why: unopened.why.as_str().into(),
+                    why,
                     stat,
                     cause: unopened.outer_cause(),
                     until,
@@ -362,9 +369,14 @@ impl Many {
         }
     }
 
-    /// Closes idle members whose files are gone, so that their space on the disk becomes free.
+    /// Closes idle members whose files are gone, so that their space on the disk becomes free. What lies far away takes none, and
+    /// `asdf-mount -u` must not wait for a server.
     pub(super) fn close_missing(&self) {
         for item in self.members.items() {
+            let file = self.way(item).map(|way| self.contents.file(way));
+            if matches!(file, Ok(Ok(file)) if file.is_far()) {
+                continue;
+            }
             match self.look_at(item) {
                 Ok(_) => self.members.note_there(item),
                 Err(Error::NotFound) => self.note_gone(item),

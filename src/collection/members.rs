@@ -19,6 +19,9 @@ const TREE_PER_TEXT: u64 = 8;
 /// The most that names and lengths of closed members may take, in bytes as estimated. Of further members only the root is known.
 const MAX_NAMES: usize = 24 << 20;
 
+/// The most members of which it is remembered what is wrong with them.
+const MAX_PROBLEMS: usize = 1 << 16;
+
 /// A file may be gone for so long before another one takes its name: some programs remove a file before they replace it.
 const REPLACED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -66,6 +69,9 @@ pub(super) struct Past {
     pub(super) listed: HashSet<Node>,
 }
 
+/// What is wrong with a member, and the attributes that its file had then.
+pub(super) type Problem = (Stat, Arc<str>);
+
 /// The open members.
 pub(super) struct Members {
     /// So many are open at once, unless more are in use.
@@ -81,6 +87,8 @@ struct MemberTable {
     names_weight: usize,
     /// Each open `tree.yaml` of members that are closed.
     trees: HashMap<Item, Vec<Arc<ClosedTree>>>,
+    /// What is wrong with members that are closed, or could not be opened, and the attributes that their files had then.
+    problems: HashMap<Item, Problem>,
     /// What members that are closed have left.
     remains: HashMap<Item, Remains>,
     /// When the files of members that have left something were first found to be gone, if they have not been found there since.
@@ -176,6 +184,10 @@ impl MemberTable {
                 self.names_weight = more;
             }
             past.closed = closed.map(Arc::new);
+            match problem_of(vfs) {
+                Some(why) => note(&mut self.problems, item, (vfs.stat(), why.into())),
+                None => drop(self.problems.remove(&item)),
+            }
             let remains = vfs.leave().map(|remains| (item, remains));
             self.remains.extend(remains);
         }
@@ -425,11 +437,48 @@ impl Members {
         open.chain(closed).collect()
     }
 
+    /// Remembers why a member could not be opened.
+    pub(super) fn note_problem(&self, item: Item, stat: Stat, problem: Arc<str>) {
+        note(&mut self.lock().problems, item, (stat, problem));
+    }
+
+    /// What was wrong with a member when it was last open, or why it could not be opened, and the attributes that its file had then.
+    pub(super) fn problem(&self, item: Item) -> Option<Problem> {
+        self.lock().problems.get(&item).cloned()
+    }
+
+    /// What was wrong with each member.
+    pub(super) fn problems(&self) -> Vec<(Item, Arc<str>)> {
+        let table = self.lock();
+        let problems = table.problems.iter();
+        let problems = problems.map(|(item, (_, problem))| (*item, Arc::clone(problem)));
+        problems.collect()
+    }
+
     /// What a member that is closed has written and not saved.
     pub(super) fn unsaved(&self, item: Item) -> Vec<String> {
         let remains = self.lock().remains.get(&item).map(Remains::losses);
         remains.map_or_else(Vec::new, |losses| losses.unsaved)
     }
+}
+
+/// Remembers what is wrong with a member, as far as there is room.
+fn note(problems: &mut HashMap<Item, Problem>, item: Item, problem: Problem) {
+    if problems.len() < MAX_PROBLEMS || problems.contains_key(&item) {
+        problems.insert(item, problem);
+    }
+}
+
+/// What is wrong with the file of an open member, as far as it has been read: its worst damage, or why its text is no tree.
+pub(super) fn problem_of(vfs: &Vfs) -> Option<String> {
+    let snapshot = vfs.snapshot();
+    if let Some(finding) = snapshot.layout().worst() {
+        return Some(finding.error.to_string());
+    }
+    if snapshot.is_unread() {
+        return None;
+    }
+    Some(snapshot.tree()?.err()?.to_string())
 }
 
 /// What the names and lengths that a closed member shows take, in bytes, as estimated.

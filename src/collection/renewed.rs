@@ -72,6 +72,11 @@ impl<T: Clone> Renewed<T> {
         locked(&self.state).fresh().unwrap_or(value)
     }
 
+    /// The last value, however old it is.
+    pub(super) fn last(&self) -> Option<T> {
+        locked(&self.state).last.clone()
+    }
+
     /// The value, if it is not old.
     #[cfg(feature = "remote")]
     pub(super) fn fresh(&self) -> Option<T> {

@@ -1,5 +1,6 @@
 //! The texts of a collection: how it stands, which files it has, and why a file can't be read.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,9 @@ use std::sync::atomic::Ordering;
 use super::contents::Contents;
 use super::item::{Item, ItemKind};
 use super::many::{Many, failed, is_lack, is_owner};
-use super::members::Resolved;
+use super::members::{Resolved, problem_of};
 use crate::error::{printable, printable_bytes};
-use crate::source::len_u64;
+use crate::source::{Stat, len_u64};
 use crate::vfs::{self, ClosedFile, Error, Node, Result, Text};
 
 /// The directory with what there is to say of the collection.
@@ -46,6 +47,8 @@ pub(super) fn check(part: &Resolved, node: Node) -> Result<()> {
         Resolved::Unreadable { .. } if matches!(node, Node::Root | Node::Info | Node::Status) => {
             Ok(())
         }
+        // its name is there, so that a shell finds it; to open it is an error
+        Resolved::Unreadable { cause: Some(_), .. } if node == Node::TREE => Ok(()),
         _ => Err(absent(part)),
     }
 }
@@ -107,6 +110,9 @@ impl Many {
         let known = self.table_len.load(Ordering::Relaxed);
         if matches!((part, node), (Resolved::Report, FILES)) && known > 0 {
             return Ok(known);
+        }
+        if matches!(part, Resolved::Unreadable { .. }) && node == Node::TREE {
+            return Ok(0);
         }
         Ok(len_u64(self.text(part, node)?.len()))
     }
@@ -206,16 +212,40 @@ impl Many {
                 &format_args!("{file}: in the mount only, gone at unmount"),
             );
         }
-        let refused = all.iter().filter_map(|(item, opened)| match opened {
-            Resolved::Unreadable { why, .. } => Some((self.items().path(*item)?, why)),
-            _ => None,
-        });
-        let mut refused: Vec<_> = refused.collect();
-        refused.sort();
-        for (path, why) in refused.iter().take(MAX_LINES) {
+        let told = self.problems(&all);
+        for (path, why) in told.iter().take(MAX_LINES) {
             line("problem", &format_args!("{}: {why}", path.display()));
         }
+        if let Some(more) = told.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
+            line(
+                "problem",
+                &format_args!("and {more} more files, see files.tsv"),
+            );
+        }
         text.into_string()
+    }
+
+    /// What is wrong with members, by their paths: with those that are open now, and with closed ones when they were open last.
+    fn problems(&self, all: &[(Item, Resolved)]) -> Vec<(PathBuf, String)> {
+        let mut problems: BTreeMap<Item, String> = BTreeMap::new();
+        for (item, problem) in self.members.problems() {
+            problems.insert(item, problem.to_string());
+        }
+        for (item, opened) in all {
+            match opened {
+                Resolved::Member(vfs) => match problem_of(vfs) {
+                    Some(problem) => drop(problems.insert(*item, problem)),
+                    None => drop(problems.remove(item)),
+                },
+                Resolved::Unreadable { why, .. } => drop(problems.insert(*item, why.to_string())),
+                Resolved::Directory | Resolved::Report => {}
+            }
+        }
+        let told = problems.into_iter();
+        let told = told.filter_map(|(item, why)| Some((self.items().path(item)?, why)));
+        let mut told: Vec<_> = told.collect();
+        told.sort();
+        told
     }
 
     /// `.asdf-mount/files.tsv`: one line a file, in the order of the paths. Opens none of them.
@@ -252,8 +282,15 @@ impl Many {
     /// The line of a member. What only an open one knows is `-` of a closed one; what is not saved goes before other problems.
     fn row(&self, item: Item, path: &Path) -> [String; 6] {
         let unknown = || "-".to_owned();
-        let size = self.contents.look_at(path);
-        let size = size.map_or_else(|_| unknown(), |stat| stat.size.to_string());
+        let stat = self.contents.look_at(path);
+        let size = match &stat {
+            Ok(stat) => stat.size.to_string(),
+            Err(_) => unknown(),
+        };
+        // of a file that has changed since, nothing is known
+        let is_same = |then: &Stat| stat.as_ref().is_ok_and(|now| now.is_untouched_since(then));
+        let before = self.members.problem(item).filter(|(then, _)| is_same(then));
+        let before = before.map(|(_, problem)| problem.to_string());
         let [state, blocks, arrays, problem] = match self.members.open(item) {
             None | Some(Resolved::Directory | Resolved::Report) => {
                 let unsaved = self.members.unsaved(item).into_iter().next();
@@ -262,7 +299,8 @@ impl Many {
                 } else {
                     "closed"
                 };
-                let problem = unsaved.unwrap_or_default();
+                let failure = || self.contents.failure(path).map(|error| error.to_string());
+                let problem = unsaved.or(before).or_else(failure).unwrap_or_default();
                 [state.to_owned(), unknown(), unknown(), problem]
             }
             Some(Resolved::Unreadable { why, .. }) => {
@@ -283,9 +321,7 @@ impl Many {
                     snapshot.arrays().len().to_string()
                 };
                 let blocks = snapshot.layout().blocks.len().to_string();
-                let finding = snapshot.layout().worst();
-                let finding = finding.map(|finding| finding.error.to_string());
-                let problem = unsaved.into_iter().next().or(finding);
+                let problem = unsaved.into_iter().next().or_else(|| problem_of(&vfs));
                 [
                     state.to_owned(),
                     blocks,

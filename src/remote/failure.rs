@@ -3,20 +3,12 @@
 use std::time::Duration;
 
 use object_store::client::{HttpError, HttpErrorKind};
-use tokio::time::Instant;
+use rustls::CertificateError;
 
-use super::client::{UnwantedAnswer, innermost};
+use super::checked::UnwantedAnswer;
+use super::client::{StoredObject, innermost};
 use super::error::RemoteError;
 use super::location::Location;
-
-/// How often an attempt that failed is made again while no byte comes.
-const RETRIES: u32 = 5;
-
-/// How long is waited before the first of them; before each other, twice as long.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-
-/// A download of a whole file takes so many times as long at most as the timeout, however many attempts it takes.
-const DOWNLOAD: u32 = 20;
 
 /// Why an attempt gave less than was asked for.
 pub(super) enum AttemptFailure {
@@ -28,29 +20,103 @@ pub(super) enum AttemptFailure {
     Changed(String),
     /// The server answers with another status.
     Refused(UnwantedAnswer),
-    /// There is no answer that makes sense: why, and at what, if that was known.
-    Failed(Option<HttpErrorKind>, String),
+    /// There is no answer, or none that makes sense: what kind of trouble that is, and why.
+    Failed(Trouble, String),
+}
+
+/// What keeps an answer from making sense or from coming.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// It makes no sense.
+    Senseless,
+    /// It was lost on the way.
+    Lost,
+    /// The server, or the proxy before it, can't be reached.
+    Unreached,
+    /// There is no such host.
+    NoHost,
+    /// The certificate of the server is not accepted.
+    Certificate,
 }
 
 impl From<object_store::Error> for AttemptFailure {
     /// The store's error without the URL, in which there may be what is secret.
     fn from(error: object_store::Error) -> Self {
-        let mut kind = None;
+        let mut trouble = Trouble::Senseless;
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+        let mut why = innermost(&error);
         while let Some(cause) = next {
             if let Some(refused) = cause.downcast_ref::<UnwantedAnswer>() {
                 return Self::Refused(refused.clone());
             }
             if let Some(cause) = cause.downcast_ref::<HttpError>() {
-                kind = Some(cause.kind());
+                trouble = match cause.kind() {
+                    HttpErrorKind::Decode => Trouble::Senseless,
+                    HttpErrorKind::Connect => Trouble::Unreached,
+                    _ => Trouble::Lost,
+                };
+            }
+            if let Some(refused) = certificate_error(cause) {
+                trouble = Trouble::Certificate;
+                why = refused;
             }
             next = cause.source();
+            // what the resolver says is its query, as Rust writes it
+            if next.is_none() && why.starts_with("no record") {
+                let is_said = format!("{cause:?}").contains("NXDomain");
+                trouble = if is_said { Trouble::NoHost } else { trouble };
+                "no such host".clone_into(&mut why);
+            }
+            // that of a proxy
+            if next.is_none() && why.starts_with("unsupported scheme") {
+                trouble = Trouble::NoHost;
+            }
         }
-        Self::Failed(kind, innermost(&error))
+        Self::Failed(trouble, why)
     }
 }
 
+/// What is wrong with the certificate of a server, if this error is of one.
+fn certificate_error(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut error = error;
+    // an error of the system may hold others, which are not its sources
+    while let Some(inside) = error.downcast_ref::<std::io::Error>()
+        && let Some(inside) = inside.get_ref()
+    {
+        error = inside;
+    }
+    let rustls::Error::InvalidCertificate(why) = error.downcast_ref::<rustls::Error>()? else {
+        return None;
+    };
+    Some(match why {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the certificate of the server has expired; the clock of this machine may be wrong, too"
+                .to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the certificate of the server is not valid yet; check the clock of this machine"
+                .to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "the certificate of the server is for another host; check the name of the host"
+                .to_owned()
+        }
+        CertificateError::UnknownIssuer => {
+            "no authority that is known here has signed the certificate of the server; SSL_CERT_FILE= names a file with one that is trusted"
+                .to_owned()
+        }
+        why => format!("the certificate of the server: {why}"),
+    })
+}
+
 impl AttemptFailure {
+    /// That a body is longer than its headers say.
+    pub(super) fn surplus() -> Self {
+        let why =
+            "the server sends more bytes than its answer says; a proxy on the way may do that";
+        Self::Failed(Trouble::Senseless, why.to_owned())
+    }
+
     /// The answer to a request for the first bytes of a file by which it has to be one for all of them: the server sends all in any case,
     /// or says that there are none.
     pub(super) fn whole(&self) -> Option<&UnwantedAnswer> {
@@ -60,22 +126,48 @@ impl AttemptFailure {
         }
     }
 
-    /// Whether the next attempt may go better.
-    fn may_pass(&self, guesses: bool) -> bool {
+    /// How long the server wants to be left alone.
+    pub(super) fn pause(&self) -> Option<Duration> {
         match self {
-            Self::Stalled | Self::Cut => true,
-            Self::Changed(_) => false,
-            Self::Refused(refused) => matches!(refused.status, 408 | 425 | 429 | 500..),
+            Self::Refused(refused) => refused.pause,
+            _ => None,
+        }
+    }
+
+    /// Whether it is that the object is another one.
+    pub(super) fn is_change(&self) -> bool {
+        match self {
+            Self::Changed(_) => true,
+            Self::Refused(refused) => refused.status == 412,
+            _ => false,
+        }
+    }
+
+    /// Whether the next attempt may go better.
+    pub(super) fn may_pass(&self, guesses: bool) -> bool {
+        match self {
+            Self::Stalled | Self::Cut | Self::Changed(_) => true,
+            // of 412, one node of many may have another state for a moment
+            Self::Refused(refused) => {
+                matches!(refused.status, 408 | 412 | 425 | 429 | 500..)
+                    || refused.code == "RequestTimeout"
+            }
             // where no credentials are known, this may be the machine's own that is asked for some
-            Self::Failed(kind, _) => {
-                !guesses && kind.is_some_and(|kind| kind != HttpErrorKind::Decode)
+            Self::Failed(trouble, _) => {
+                !guesses && matches!(trouble, Trouble::Lost | Trouble::Unreached)
             }
         }
     }
 
     /// The failure as it is told, with the URL and what to do.
-    pub(super) fn told(&self, at: &Location, guesses: bool, timeout: Duration) -> RemoteError {
+    pub(super) fn told(
+        &self,
+        at: &Location,
+        stored: &StoredObject,
+        timeout: Duration,
+    ) -> RemoteError {
         let url = at.to_string();
+        let proxy = stored.proxy.as_deref();
         match self {
             Self::Stalled => RemoteError::TimedOut {
                 url,
@@ -89,17 +181,26 @@ impl AttemptFailure {
                 url,
                 why: why.clone(),
             },
+            Self::Refused(refused) if refused.status == 407 => {
+                let proxy = proxy.unwrap_or("on the way");
+                let why = format!(
+                    "the proxy {proxy} wants a login (407); http://USER:PASSWORD@HOST:PORT gives it one"
+                );
+                RemoteError::Failed { url, why }
+            }
             Self::Refused(refused) => told(url, refused, at.can_list()),
-            Self::Failed(kind, why) => {
-                // what the resolver says is its query, as Rust writes it
-                let unknown = why.starts_with("no record");
-                let why = if unknown { "no such host" } else { why };
-                let advice = match kind {
-                    _ if guesses => {
-                        "; no credentials were found in the environment or in ~/.aws: for public data, use -o no-sign-request"
+            Self::Failed(trouble, why) => {
+                let advice = match (trouble, proxy) {
+                    _ if stored.guesses() => {
+                        "; no credentials were found in the environment or in ~/.aws: for public data, use -o no-sign-request".to_owned()
                     }
-                    Some(HttpErrorKind::Connect) => "; check the name of the host and the network",
-                    _ => "",
+                    (Trouble::Unreached | Trouble::NoHost, Some(proxy)) => {
+                        format!("; it was asked by way of the proxy {proxy}: check that")
+                    }
+                    (Trouble::Unreached | Trouble::NoHost, None) => {
+                        "; check the name of the host and the network".to_owned()
+                    }
+                    _ => String::new(),
                 };
                 RemoteError::Failed {
                     url,
@@ -145,127 +246,62 @@ fn told(url: String, refused: &UnwantedAnswer, is_bucket: bool) -> RemoteError {
     }
 }
 
-/// How long, and how often, a request is made again.
-pub(super) struct Patience {
-    timeout: Duration,
-    /// When the next bytes must have come.
-    deadline: Instant,
-    /// Attempts that have failed since bytes came.
-    retries: u32,
-    /// When it ends, however many bytes have come until then.
-    end: Option<Instant>,
-}
-
-impl Patience {
-    pub(super) fn new(timeout: Duration) -> Self {
-        Self {
-            timeout,
-            deadline: after(timeout),
-            retries: 0,
-            end: None,
-        }
-    }
-
-    /// The same for a download of a whole file, which a server that sends little by little could draw out for hours.
-    pub(super) fn of_download(timeout: Duration) -> Self {
-        Self {
-            end: Some(after(timeout.saturating_mul(DOWNLOAD))),
-            ..Self::new(timeout)
-        }
-    }
-
-    /// Starts anew, because something has come.
-    pub(super) fn renew(&mut self) {
-        self.deadline = after(self.timeout);
-        self.retries = 0;
-    }
-
-    /// Until when the next byte must have come, for this attempt to go on. The first attempt that stalls leaves time for another.
-    pub(super) fn until(&self) -> Instant {
-        let stalled = after(self.timeout.checked_div(2).unwrap_or_default());
-        let until = self.deadline.min(stalled);
-        self.end.map_or(until, |end| until.min(end))
-    }
-
-    /// Waits until the next attempt at `at` may be made, if `failure` may pass and the time for it is not over.
-    ///
-    /// # Errors
-    /// The failure as it is told, if there is to be no other attempt.
-    pub(super) async fn wait_after(
-        &mut self,
-        failure: &AttemptFailure,
-        at: &Location,
-        guesses: bool,
-    ) -> Result<(), RemoteError> {
-        let may_pass = failure.may_pass(guesses);
-        let wait = if may_pass { self.again() } else { None };
-        let waited = self.ended().unwrap_or(self.timeout);
-        let told = failure.told(at, guesses, waited);
-        let Some(wait) = wait else {
-            return Err(told);
-        };
-        log::debug!("tried again: {told}");
-        tokio::time::sleep(wait).await;
-        Ok(())
-    }
-
-    /// How long it has lasted, if it ends however many bytes come.
-    fn ended(&self) -> Option<Duration> {
-        let waited = self.timeout.saturating_mul(DOWNLOAD);
-        let is_over = self.end.is_some_and(|end| end <= Instant::now());
-        is_over.then_some(waited)
-    }
-
-    /// How long to wait before the next attempt, if there is to be one.
-    fn again(&mut self) -> Option<Duration> {
-        let wait = FIRST_WAIT.saturating_mul(1 << self.retries.min(RETRIES));
-        let until = self.end.unwrap_or(self.deadline).min(self.deadline);
-        let in_time = after(wait) < until && self.retries < RETRIES;
-        self.retries = self.retries.saturating_add(1);
-        in_time.then_some(wait)
-    }
-}
-
-/// The instant so long from now; a day from now if it can't be told.
-fn after(wait: Duration) -> Instant {
-    const DAY: Duration = Duration::from_hours(24);
-    let now = Instant::now();
-    now.checked_add(wait)
-        .or_else(|| now.checked_add(DAY))
-        .unwrap_or(now)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use object_store::Error;
 
+    fn failed(kind: HttpErrorKind, cause: std::io::Error) -> AttemptFailure {
+        let source = Box::new(HttpError::new(kind, cause));
+        Error::Generic { store: "x", source }.into()
+    }
+
+    /// It was said that the name of the host and the network were to be checked, after five more attempts.
     #[test]
-    fn a_host_that_is_not_there_is_told_without_the_query() {
-        let why = "no records found for Query { name: Name(\"x.invalid.\"), query_type: AAAA }";
-        let failure = AttemptFailure::Failed(Some(HttpErrorKind::Connect), why.to_owned());
-        let at = Location::parse("https://x.invalid/a.asdf")
-            .unwrap()
-            .unwrap();
-        let told = failure.told(&at, false, FIRST_WAIT).to_string();
-        let want = "no such host; check the name of the host and the network";
-        assert!(told.ends_with(want), "{told}");
+    fn a_certificate_that_is_refused_is_told_as_that_and_not_tried_again() {
+        for (why, want) in [
+            (CertificateError::Expired, "expired"),
+            (CertificateError::UnknownIssuer, "SSL_CERT_FILE="),
+            (CertificateError::NotValidForName, "another host"),
+            (CertificateError::BadSignature, "BadSignature"),
+        ] {
+            let cause = std::io::Error::other(rustls::Error::InvalidCertificate(why));
+            let cause = std::io::Error::other(cause);
+            let failure = failed(HttpErrorKind::Connect, cause);
+            assert!(!failure.may_pass(false));
+            let AttemptFailure::Failed(Trouble::Certificate, told) = failure else {
+                panic!("{want}");
+            };
+            assert!(told.contains(want), "{told}");
+        }
     }
 
     #[test]
-    fn a_download_ends_whatever_has_come() {
-        let timeout = Duration::from_secs(30);
-        let mut patience = Patience::of_download(timeout);
-        assert!(patience.end.unwrap() > after(timeout * (DOWNLOAD - 1)));
-        assert!(patience.until() > Instant::now());
-        assert!(patience.ended().is_none() && patience.again().is_some());
-        // as if so much time had passed
-        patience.end = Some(Instant::now());
-        patience.renew();
-        assert!(patience.until() <= Instant::now());
-        assert_eq!(patience.again(), None);
-        assert_eq!(patience.ended(), Some(timeout * DOWNLOAD));
-        let mut reading = Patience::new(timeout);
-        reading.renew();
-        assert!(reading.ended().is_none() && reading.again().is_some());
+    fn a_host_that_is_not_there_is_told_without_the_query_and_not_tried_again() {
+        for (code, trouble) in [
+            ("NXDomain", Trouble::NoHost),
+            ("ServFail", Trouble::Unreached),
+        ] {
+            let why = format!("no records found for Query {{ name: \"x.\" }} {code}");
+            let failure = failed(HttpErrorKind::Connect, std::io::Error::other(why));
+            let AttemptFailure::Failed(found, told) = failure else {
+                panic!("{code}");
+            };
+            assert_eq!((found, told.as_str()), (trouble, "no such host"));
+        }
+    }
+
+    #[test]
+    fn what_is_lost_on_the_way_is_tried_again_and_nonsense_is_not() {
+        let reset = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        for (kind, may_pass) in [
+            (HttpErrorKind::Connect, true),
+            (HttpErrorKind::Request, true),
+            (HttpErrorKind::Decode, false),
+        ] {
+            assert_eq!(failed(kind, reset()).may_pass(false), may_pass);
+        }
+        // of the machine itself, which may have no credentials
+        assert!(!failed(HttpErrorKind::Connect, reset()).may_pass(true));
     }
 }

@@ -1,20 +1,21 @@
 //! One request under way: it brings pieces of an object, one after the other, from the disk or from the server. The server is asked again
 //! from where its answer stopped.
 
-use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Context;
 
 use object_store::{GetOptions, GetRange};
 use tokio::task::spawn_blocking;
-use tokio::time::timeout_at;
 
-use super::client::{StoredObject, UnwantedAnswer};
+use super::checked::{PartHead, UnwantedAnswer};
+use super::client::StoredObject;
 use super::error::RemoteError;
-use super::failure::{AttemptFailure, Patience};
+use super::failure::AttemptFailure;
 use super::identity::Identity;
 use super::parts::PiecedObject;
+use super::patience::Patience;
 use super::pieces::Cut;
 use crate::codec::CountedBuf;
 use crate::source::len_u64;
@@ -28,6 +29,14 @@ pub(super) struct Flight {
     cut: Cut,
     /// The pieces that have not come yet.
     pieces: Range<u64>,
+    /// The first of them that is not full, with how many bytes of it have come. Another answer goes on there.
+    filling: Option<(CountedBuf, usize)>,
+    /// Full pieces in front of that, of an answer whose length is known when it has ended.
+    held: Vec<CountedBuf>,
+    /// Whether the last answer says its length. Of one that does not, nothing is sure before it has ended.
+    is_counted: bool,
+    /// How many bytes the last answer was shorter than what was asked for, so many more are asked for. A cache on the way may give fewer.
+    short: u64,
     /// The first piece that no reader has asked for.
     ahead: u64,
     /// Bytes that are under way and that no reader has asked for, of all objects together.
@@ -46,6 +55,10 @@ impl Flight {
             identity: Arc::clone(&parts.identity),
             cut: parts.cut,
             pieces,
+            filling: None,
+            held: Vec::new(),
+            is_counted: true,
+            short: 0,
             ahead,
             ahead_bytes: Arc::clone(&parts.inner.ahead),
             failure: None,
@@ -95,41 +108,59 @@ impl Flight {
 
     /// Brings the pieces up to `end` from the server. Whether that was done.
     async fn fetch(&mut self, end: u64) -> bool {
-        while let Err(failure) = self.attempt(end).await {
+        while self.pieces.start < end {
+            let outcome = self.attempt(end).await;
             let Some(at) = self.parts.upgrade().map(|parts| parts.at.clone()) else {
                 return false;
             };
-            let guesses = self.stored.guesses;
-            let again = self.patience.wait_after(&failure, &at, guesses).await;
+            let Err(failure) = outcome else { continue };
+            let again = self.patience.wait_after(&failure, &at, &self.stored);
+            let again = again.await;
             if let Err(failure) = again {
                 self.failure = self.parts.upgrade().map(|parts| parts.judge(failure));
                 return false;
             }
         }
-        self.pieces.start >= end
+        true
     }
 
-    /// Makes one request for the pieces up to `end` that have not come, and takes them in, as long as any thread reads the object. If it
-    /// fails within a piece, what has come of that is lost.
+    /// Makes one request for what is missing of the pieces up to `end`, and takes it in, as long as any thread reads the object.
     async fn attempt(&mut self, end: u64) -> Result<(), AttemptFailure> {
-        let missing = self.pieces.start..end;
-        if missing.is_empty() {
+        let before = self.patience.clone();
+        let done = self.take_answer(end).await;
+        self.held.clear();
+        if done.is_err() && !self.is_counted {
+            self.filling = None;
+            // what has come was nothing
+            self.patience = before;
+        }
+        done
+    }
+
+    /// Makes one request, and takes in what comes. Pieces of an answer that does not say its length are held until it has ended.
+    async fn take_answer(&mut self, end: u64) -> Result<(), AttemptFailure> {
+        let missing = self.cut.bytes_of(&(self.pieces.start..end));
+        let have = self.filling.as_ref().map_or(0, |(_, have)| len_u64(*have));
+        let start = missing.start.saturating_add(have);
+        let asked = missing.end.saturating_add(self.short).min(self.cut.len);
+        if start >= missing.end {
             return Ok(());
         }
         let options = GetOptions {
-            range: Some(GetRange::Bounded(self.cut.bytes_of(&missing))),
+            range: Some(GetRange::Bounded(start..asked)),
             if_match: self.identity.strong_etag().map(str::to_owned),
             ..GetOptions::default()
         };
-        let answer = self.stored.store.get_opts(&self.stored.path, options);
-        let answer = timeout_at(self.patience.until(), answer).await;
-        let answer = answer.map_err(|_| AttemptFailure::Stalled)?;
-        let answer = answer.map_err(|error| match AttemptFailure::from(error) {
+        let (store, path) = (&self.stored.store, &self.stored.path);
+        let ask = || store.get_opts(path, options.clone());
+        let answer = self.patience.answer(ask).await;
+        let answer = answer.map_err(|failure| match failure {
             AttemptFailure::Refused(UnwantedAnswer { status: 416, .. }) => {
                 AttemptFailure::Changed(format!("shorter, no more {}", self.identity))
             }
             failure => failure,
         })?;
+        self.stored.note_answer();
         let found = Identity::of(&answer.meta);
         if !self.identity.is_same(&found) {
             return Err(AttemptFailure::Changed(format!(
@@ -137,36 +168,55 @@ impl Flight {
                 self.identity
             )));
         }
+        let head = PartHead::of(&answer)?;
+        self.short = asked.saturating_sub(head.end);
+        self.is_counted = head.is_counted;
+        let until = if head.is_counted {
+            head.end.min(missing.end)
+        } else {
+            head.end
+        };
         let mut body = answer.into_stream();
-        let mut filling = None;
-        while self.pieces.start < end {
-            let bytes = poll_fn(|context| body.as_mut().poll_next(context));
-            let bytes = timeout_at(self.patience.until(), bytes).await;
-            let bytes = bytes
-                .map_err(|_| AttemptFailure::Stalled)?
-                .ok_or(AttemptFailure::Cut)??;
+        let mut at = start;
+        while at < until || !head.is_counted {
+            let poll = |context: &mut Context<'_>| body.as_mut().poll_next(context);
+            let Some(bytes) = self.patience.bytes(poll).await? else {
+                break;
+            };
+            at = at.saturating_add(len_u64(bytes.len()));
+            if at > head.end {
+                return Err(AttemptFailure::surplus());
+            }
             let mut rest: &[u8] = &bytes;
-            while !rest.is_empty() && self.pieces.start < end {
+            while !rest.is_empty() && self.next() < end {
                 let Some(parts) = self.parts.upgrade() else {
                     return Ok(());
                 };
-                self.fill(&parts, &mut filling, &mut rest);
+                self.fill(&parts, &mut rest);
+            }
+        }
+        if at < until {
+            return Err(AttemptFailure::Cut);
+        }
+        if let Some(parts) = self.parts.upgrade() {
+            for buffer in std::mem::take(&mut self.held) {
+                self.bring(|piece, ahead| parts.arrive(piece, buffer, ahead));
             }
         }
         Ok(())
     }
 
-    /// Takes from `rest` what the next piece lacks, and hands the piece over when it is full. Its memory is taken when its first byte
-    /// is there.
-    fn fill(
-        &mut self,
-        parts: &PiecedObject,
-        filling: &mut Option<(CountedBuf, usize)>,
-        rest: &mut &[u8],
-    ) {
-        let piece = self.pieces.start;
-        let len = self.cut.piece_len(piece);
-        let (mut buffer, have) = filling
+    /// The first piece that is not full.
+    fn next(&self) -> u64 {
+        self.pieces.start.saturating_add(len_u64(self.held.len()))
+    }
+
+    /// Takes from `rest` what the next piece lacks. Hands the piece over when it is full, or holds it, if the length of the answer is not
+    /// known. Its memory is taken when its first byte is there.
+    fn fill(&mut self, parts: &PiecedObject, rest: &mut &[u8]) {
+        let len = self.cut.piece_len(self.next());
+        let (mut buffer, have) = self
+            .filling
             .take()
             .unwrap_or_else(|| (parts.inner.cache.fetched(parts.key, len), 0));
         let (now, behind) = rest.split_at(rest.len().min(len.saturating_sub(have)));
@@ -176,10 +226,13 @@ impl Flight {
             free.copy_from_slice(now);
         }
         if end < len {
-            *filling = Some((buffer, end));
-            return;
+            self.filling = Some((buffer, end));
+        } else if self.is_counted {
+            self.bring(|piece, ahead| parts.arrive(piece, buffer, ahead));
+        } else {
+            self.held.push(buffer);
+            self.patience.renew();
         }
-        self.bring(|piece, ahead| parts.arrive(piece, buffer, ahead));
     }
 
     /// Has the next piece, which has come, handed over: `hand_over` gets its number and whether no reader has asked for it.

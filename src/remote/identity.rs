@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use object_store::ObjectMeta;
 
@@ -28,6 +28,26 @@ impl Identity {
             // the store's word for "not said"
             modified: (modified != SystemTime::UNIX_EPOCH).then_some(modified),
             version: meta.version.clone(),
+        }
+    }
+
+    /// That of an object in a listing, in which a tag may stand without its quotes, and a time with parts of a second that no header has.
+    pub(super) fn listed(size: u64, etag: Option<&str>, modified: SystemTime) -> Self {
+        let quoted = |etag: &str| match etag {
+            etag if etag.starts_with('"') || is_weak(etag) => etag.to_owned(),
+            etag => format!("\"{etag}\""),
+        };
+        let since = modified.duration_since(SystemTime::UNIX_EPOCH);
+        let whole = since.map(|since| Duration::from_secs(since.as_secs()));
+        let modified = whole
+            .ok()
+            .and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
+        Self {
+            size,
+            says_size: true,
+            etag: etag.map(quoted),
+            modified: modified.filter(|at| *at != SystemTime::UNIX_EPOCH),
+            version: None,
         }
     }
 
@@ -84,7 +104,16 @@ impl Identity {
         self.said_size() == other.said_size()
             && opaque(&self.etag) == opaque(&other.etag)
             && self.modified == other.modified
-            && self.version == other.version
+            && self.has_version_of(other)
+    }
+
+    /// Whether the versions are the same. A listing has none; where there are tags, these tell.
+    fn has_version_of(&self, other: &Self) -> bool {
+        match (&self.version, &other.version) {
+            (Some(version), Some(other)) => version == other,
+            (None, None) => true,
+            _ => self.etag.is_some(),
+        }
     }
 
     /// A number that identities that are the same share, and hardly any others: that of the state of a file.
@@ -92,7 +121,8 @@ impl Identity {
     pub fn number(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let etag = self.etag.as_deref().map(opaque);
-        (self.said_size(), etag, self.modified, &self.version).hash(&mut hasher);
+        let version = self.version.as_ref().filter(|_| etag.is_none());
+        (self.said_size(), etag, self.modified, version).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -128,7 +158,6 @@ fn opaque(etag: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn identity(etag: Option<&str>, seconds: Option<u64>) -> Identity {
         let time = seconds.map(|s| SystemTime::UNIX_EPOCH + Duration::from_secs(s));

@@ -1,16 +1,19 @@
-//! Lists the objects below a prefix.
+//! Lists the objects and folders below a prefix, one level deep.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
+use object_store::ListResult;
+use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::path::Path;
-use tokio::time::timeout_at;
 
+use super::client::StoredObject;
 use super::error::RemoteError;
-use super::failure::{AttemptFailure, Patience};
+use super::failure::{AttemptFailure, Trouble};
+use super::identity::Identity;
 use super::location::Location;
+use super::patience::Patience;
 
 /// The most objects that are listed.
 const LISTED: usize = 1 << 20;
@@ -18,8 +21,16 @@ const LISTED: usize = 1 << 20;
 /// A page counts for at least so many objects: else a server that sends small pages could go on for ever.
 const PAGE: usize = 500;
 
-/// The elements that an object has in a page, and those with its name in them: of S3 and Google Cloud Storage, and of Azure.
-const ELEMENTS: [(&str, &str); 2] = [("Contents", "Key"), ("Blob", "Name")];
+/// The elements that an object or a folder has in a page, and those with its name in them: of S3 and Google Cloud Storage, and of Azure.
+const ELEMENTS: [(&str, &str); 4] = [
+    ("Contents", "Key"),
+    ("CommonPrefixes", "Prefix"),
+    ("Blob", "Name"),
+    ("BlobPrefix", "Name"),
+];
+
+/// What ends the name of a folder.
+const SLASH: &str = "/";
 
 /// What a page has that is not the last one.
 const MORE: &str = "<IsTruncated>true</IsTruncated>";
@@ -30,6 +41,8 @@ const MORE: &str = "<IsTruncated>true</IsTruncated>";
 pub struct ObjectListing {
     /// The objects.
     pub entries: Vec<ObjectEntry>,
+    /// The names of the folders in which there are more, without a slash.
+    pub folders: Vec<String>,
     /// The names of those that can't be read, because no URL leads to them: with a part that is empty, `.` or `..`, or with a
     /// control character.
     pub unreadable: Vec<String>,
@@ -39,22 +52,18 @@ pub struct ObjectListing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObjectEntry {
-    /// Its name below the prefix, with a slash between parts of which none is empty, `.` or `..`.
+    /// Its name below the prefix.
     pub name: String,
-    /// Its length in bytes.
-    pub size: u64,
-    /// When it was last changed.
-    pub modified: SystemTime,
-    /// Its tag, if the server says one.
-    pub etag: Option<String>,
+    /// What the listing says of its state.
+    pub identity: Identity,
 }
 
-/// All objects whose keys begin with `prefix`, in the order of the server. A page that can't be had is asked for again.
+/// The objects whose keys are `prefix` and a name without a slash, and the folders there, in the order of the server. A page that can't be had
+/// is asked for again.
 pub(super) async fn list(
     at: &Location,
-    pages: &dyn PaginatedListStore,
+    stored: &StoredObject,
     prefix: &str,
-    guesses: bool,
     timeout: Duration,
 ) -> Result<ObjectListing, RemoteError> {
     let mut listing = ObjectListing::default();
@@ -68,18 +77,19 @@ pub(super) async fn list(
     };
     loop {
         let left_out = LeftOut::default();
-        let page = match page(pages, prefix, token.clone(), &left_out, &patience).await {
+        let page = match page(stored, prefix, token.clone(), &left_out, &patience).await {
             Ok(page) => page,
             Err(failure) => {
-                patience.wait_after(&failure, at, guesses).await?;
+                patience.wait_after(&failure, at, stored).await?;
                 continue;
             }
         };
         patience.renew();
         let count = page.result.objects.len();
+        let count = count.saturating_add(page.result.common_prefixes.len());
         seen = seen.saturating_add(count.max(PAGE));
         let left_out = left_out.take();
-        listing.take(page.result.objects, &left_out.keys, prefix);
+        listing.take(page.result, &left_out.keys, prefix);
         token = page.page_token;
         match &token {
             // what is missing would seem not to be there
@@ -104,37 +114,63 @@ pub(super) async fn list(
     }
 }
 
+/// Whether there is any object whose key begins so, as far as one page tells.
+pub(super) async fn has_any(stored: &StoredObject, prefix: &str, patience: &Patience) -> bool {
+    let page = page(stored, prefix, None, &LeftOut::default(), patience).await;
+    page.is_ok_and(|page| {
+        let found = &page.result;
+        !found.objects.is_empty() || !found.common_prefixes.is_empty()
+    })
+}
+
 /// One page.
 async fn page(
-    pages: &dyn PaginatedListStore,
+    stored: &StoredObject,
     prefix: &str,
     page_token: Option<String>,
     left_out: &LeftOut,
     patience: &Patience,
 ) -> Result<PaginatedListResult, AttemptFailure> {
+    let pages = stored.pages.as_ref();
+    let pages = pages.ok_or_else(|| {
+        AttemptFailure::Failed(Trouble::Senseless, "nothing can be listed there".to_owned())
+    })?;
     let mut options = PaginatedListOptions {
         page_token,
+        delimiter: Some(SLASH.into()),
         ..PaginatedListOptions::default()
     };
     options.extensions.insert(left_out.clone());
     let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
-    let page = timeout_at(patience.until(), pages.list_paginated(prefix, options)).await;
-    Ok(page.map_err(|_| AttemptFailure::Stalled)??)
+    let ask = || pages.list_paginated(prefix, options.clone());
+    let page = patience.answer(ask).await?;
+    stored.note_answer();
+    Ok(page)
 }
 
 impl ObjectListing {
-    /// Adds the objects of a page, and the keys that were left out of it.
-    fn take(&mut self, page: Vec<object_store::ObjectMeta>, keys: &[String], prefix: &str) {
+    /// Adds what is in a page, and the keys that were left out of it.
+    fn take(&mut self, page: ListResult, keys: &[String], prefix: &str) {
         // what does not begin with the prefix was not asked for
-        let entries = page.into_iter().filter_map(|meta| {
-            Some(ObjectEntry {
-                name: meta.location.as_ref().strip_prefix(prefix)?.to_owned(),
-                size: meta.size,
-                modified: meta.last_modified.into(),
-                etag: meta.e_tag,
-            })
-        });
-        self.entries.extend(entries);
+        for meta in page.objects {
+            let (size, etag) = (meta.size, meta.e_tag.as_deref());
+            let Some(name) = meta.location.as_ref().strip_prefix(prefix) else {
+                continue;
+            };
+            if let Some((folder, _)) = name.split_once(SLASH) {
+                // the server does not know of folders
+                self.folders.push(folder.to_owned());
+                continue;
+            }
+            self.entries.push(ObjectEntry {
+                name: name.to_owned(),
+                identity: Identity::listed(size, etag, meta.last_modified.into()),
+            });
+        }
+        self.folders.dedup();
+        let folders = page.common_prefixes.iter().map(Path::as_ref);
+        let folders = folders.filter_map(|folder| folder.strip_prefix(prefix));
+        self.folders.extend(folders.map(str::to_owned));
         let names = keys.iter().filter_map(|key| key.strip_prefix(prefix));
         self.unreadable.extend(names.map(str::to_owned));
     }
@@ -160,23 +196,24 @@ impl LeftOut {
         let Ok(text) = str::from_utf8(&page) else {
             return page;
         };
-        let mut kept = String::with_capacity(text.len());
+        let mut kept = text.to_owned();
         let mut keys = Vec::new();
-        let mut rest = text;
-        let is_in = |(object, _): &&(&str, &str)| text.contains(&format!("<{object}>"));
-        let elements = ELEMENTS.iter().find(is_in);
-        while let Some((before, key, element, behind)) =
-            elements.and_then(|elements| next_object(rest, *elements))
-        {
-            kept.push_str(before);
-            match Path::parse(&key) {
-                Ok(path) if path.as_ref() == key => kept.push_str(element),
-                Ok(_) if key.ends_with('/') && !key.starts_with('/') => {}
-                _ => keys.push(key),
+        for elements in ELEMENTS {
+            let is_folder = elements.0.ends_with("Prefix") || elements.0.ends_with("Prefixes");
+            let page = std::mem::take(&mut kept);
+            let mut rest = page.as_str();
+            while let Some((before, key, element, behind)) = next_object(rest, elements) {
+                kept.push_str(before);
+                let name = key.strip_suffix(SLASH).filter(|_| is_folder);
+                match Path::parse(&key) {
+                    Ok(path) if path.as_ref() == name.unwrap_or(&key) => kept.push_str(element),
+                    Ok(_) if !is_folder && key.ends_with(SLASH) && !key.starts_with(SLASH) => {}
+                    _ => keys.push(key),
+                }
+                rest = behind;
             }
-            rest = behind;
+            kept.push_str(rest);
         }
-        kept.push_str(rest);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LeftOutOfPage {
             keys,
             more: kept.contains(MORE),

@@ -53,6 +53,17 @@ impl Cloud {
     }
 }
 
+impl Cloud {
+    /// How the names of its settings in the environment begin.
+    pub(super) fn settings(self) -> &'static str {
+        match self {
+            Self::Amazon => "AWS_",
+            Self::Google => "GOOGLE_",
+            Self::Azure => "AZURE_",
+        }
+    }
+}
+
 impl Location {
     /// The location that a text names; `None` if it begins with no scheme that is known here, and so is a path.
     ///

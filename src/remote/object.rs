@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use super::identity::Identity;
 use super::location::Location;
+use super::open::TAIL;
 use super::parts::PiecedObject;
 use crate::error::Result;
 use crate::source::{ScratchBytes, Source};
@@ -56,6 +57,12 @@ impl Object {
         &self.identity
     }
 
+    /// Whether its server sends parts of it.
+    #[must_use]
+    pub fn is_in_parts(&self) -> bool {
+        matches!(self.bytes, ObjectBytes::Far { .. })
+    }
+
     /// Whether it was found to have changed, so that nothing of it can be read any more.
     #[must_use]
     pub fn changed(&self) -> bool {
@@ -78,6 +85,12 @@ impl Source for Object {
     /// [`Error::Corrupt`] beyond the end.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         match &self.bytes {
+            // the end has come in small pieces
+            ObjectBytes::Far { parts, headers }
+                if self.len().saturating_sub(offset) <= TAIL && !parts.has(offset, buf.len()) =>
+            {
+                headers.read(buf, offset)
+            }
             ObjectBytes::Far { parts, .. } => parts.read(buf, offset),
             ObjectBytes::Here(bytes) => bytes.read_exact_at(buf, offset),
         }

@@ -1,66 +1,106 @@
 //! The first answer of an object: what it is, and its first bytes.
 
-use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Context;
 
 use object_store::{GetOptions, GetRange, GetResult};
-use tokio::time::timeout_at;
 
+use super::checked::{PartHead, UnwantedAnswer};
 use super::client::StoredObject;
+use super::disk::Shelf;
 use super::error::RemoteError;
-use super::failure::{AttemptFailure, Patience};
+use super::failure::AttemptFailure;
 use super::identity::Identity;
-use super::location::Location;
+use super::kept::KeptState;
+use super::listing;
+use super::location::{Address, Location};
 use super::object::Object;
 use super::parts::PiecedObject;
+use super::patience::Patience;
 use super::pieces::PIECE;
 use super::{Inner, ObjectBytes};
 use crate::source::{ScratchBytes, ScratchRoom, at_most, len_u64};
 
 /// Pieces at the start that are fetched with the first request: most texts are in them, and the header of the block behind it.
-const HEAD: u64 = 2;
+const HEAD: u64 = 1;
 
-/// Pieces at the end that are fetched when an object is opened: the block index is there.
-const TAIL: u64 = 2;
+/// Bytes at the end that are fetched when an object is opened, in small pieces: the block index is there.
+pub(super) const TAIL: u64 = 4 << 10;
 
 /// Opens an object, or downloads it if that is the only way.
-pub(super) async fn open(inner: &Arc<Inner>, at: &Location) -> Result<Object, RemoteError> {
+pub(super) async fn open(
+    inner: &Arc<Inner>,
+    at: &Location,
+    known: Option<Identity>,
+) -> Result<Object, RemoteError> {
     let stored = inner.clients.find(at).await?;
-    let (identity, first) = match first(inner, at, &stored, 0..HEAD * PIECE).await? {
+    if let Some(known) = known.filter(|known| known.size() > 0) {
+        if let Some(kept) = inner.kept.find(at, &stored, &known) {
+            return Ok(far(PiecedObject::new(inner, at, stored, &kept)));
+        }
+        if let Some(kept) = on_disk(inner, at, &stored, known).await {
+            return Ok(far(PiecedObject::new(inner, at, stored, &kept)));
+        }
+    }
+    let (identity, first) = match first(inner, at, &stored, 0..HEAD * PIECE, None).await? {
         FirstAnswer::Part(identity, bytes) => (identity, bytes),
         FirstAnswer::Whole(len) => return download(inner, at, &stored, len).await,
     };
-    let parts = PiecedObject::new(inner, at, stored, identity);
-    let end = parts.cut.all().end;
-    for (piece, bytes) in (0..).zip(first.chunks(at_most(PIECE, usize::MAX))) {
+    let kept = inner.kept.of(at, &stored, identity);
+    let parts = PiecedObject::new(inner, at, stored, &kept);
+    let full = |(piece, bytes): &(u64, &[u8])| bytes.len() == parts.cut.piece_len(*piece);
+    let first = (0..).zip(first.chunks(at_most(PIECE, usize::MAX)));
+    for (piece, bytes) in first.filter(full) {
         let mut buffer = inner.cache.fetched(parts.key, bytes.len());
         buffer.copy_from_slice(bytes);
         parts.arrive(piece, buffer, false);
     }
-    parts.prefetch(end.saturating_sub(TAIL).max(HEAD)..end);
-    let headers = parts.headers();
-    let identity = Arc::clone(&parts.identity);
-    Ok(Object::new(
-        at,
-        identity,
-        ObjectBytes::Far { parts, headers },
-    ))
+    Ok(far(parts))
 }
 
-/// What an object is now.
-pub(super) async fn probe(inner: &Arc<Inner>, at: &Location) -> Result<Identity, RemoteError> {
+/// The state of an object of which the first piece is on disk: it was stored there under what the server had said, so this is that.
+async fn on_disk(
+    inner: &Arc<Inner>,
+    at: &Location,
+    stored: &StoredObject,
+    known: Identity,
+) -> Option<Arc<KeptState>> {
+    let shelf = Shelf::new(inner.disk.as_ref()?, at, &stored.origin, &known, PIECE)?;
+    let found = tokio::task::spawn_blocking(move || shelf.has(0)).await;
+    found
+        .unwrap_or(false)
+        .then(|| inner.kept.of(at, stored, known))
+}
+
+/// An object that is read in pieces. Its end is asked for, unless it is here, or comes with the start.
+fn far(parts: Arc<PiecedObject>) -> Object {
+    let headers = parts.headers();
+    let len = headers.cut.len;
+    let tail = len.saturating_sub(TAIL)..len;
+    if !parts.has(tail.start, at_most(TAIL, usize::MAX)) {
+        headers.prefetch(headers.cut.pieces_of(&tail));
+    }
+    let (at, identity) = (parts.at.clone(), Arc::clone(&parts.identity));
+    Object::new(&at, identity, ObjectBytes::Far { parts, headers })
+}
+
+/// What an object is now, and whether its server sends parts of it.
+pub(super) async fn probe(
+    inner: &Arc<Inner>,
+    at: &Location,
+    known: Option<Identity>,
+) -> Result<(Identity, bool), RemoteError> {
     let stored = inner.clients.find(at).await?;
-    match first(inner, at, &stored, 0..1).await? {
-        FirstAnswer::Part(identity, _) => Ok(identity),
+    match first(inner, at, &stored, 0..1, known).await? {
+        FirstAnswer::Part(identity, _) => Ok((identity, true)),
         FirstAnswer::Whole(len) => {
             let patience = Patience::new(inner.options.timeout);
             let whole = whole(&stored, &patience).await;
-            let told =
-                |failure: AttemptFailure| failure.told(at, stored.guesses, inner.options.timeout);
+            let told = |failure: AttemptFailure| failure.told(at, &stored, inner.options.timeout);
             let identity = Identity::of(&whole.map_err(told)?.meta);
             let size = identity.size();
-            Ok(identity.with_size(size, len))
+            Ok((identity.with_size(size, len), false))
         }
     }
 }
@@ -72,19 +112,28 @@ enum FirstAnswer {
     Whole(Option<u64>),
 }
 
-/// Asks for the first bytes until there is an answer that is final.
+/// Asks for the first bytes until there is an answer that is final. Of a file in the `known` state the server need not send any.
 async fn first(
     inner: &Inner,
     at: &Location,
     stored: &StoredObject,
     range: Range<u64>,
+    known: Option<Identity>,
 ) -> Result<FirstAnswer, RemoteError> {
     let mut patience = Patience::new(inner.options.timeout);
+    let known = known.filter(|known| known.strong_etag().is_some());
+    let tag = known.as_ref().and_then(Identity::strong_etag);
     loop {
-        let failure = match attempt(stored, range.clone(), &mut patience).await {
+        let failure = match attempt(stored, range.clone(), tag, &mut patience).await {
             Ok((identity, bytes)) => return Ok(FirstAnswer::Part(identity, bytes)),
             Err(failure) => failure,
         };
+        if let AttemptFailure::Refused(UnwantedAnswer { status: 304, .. }) = &failure
+            && let Some(known) = &known
+        {
+            stored.note_answer();
+            return Ok(FirstAnswer::Part(known.clone(), Vec::new()));
+        }
         if let Some(whole) = failure.whole() {
             let len = if whole.status == 416 {
                 Some(0)
@@ -93,7 +142,29 @@ async fn first(
             };
             return Ok(FirstAnswer::Whole(len));
         }
-        patience.wait_after(&failure, at, stored.guesses).await?;
+        if let Err(error) = patience.wait_after(&failure, at, stored).await {
+            return Err(hinted(at, stored, error, &patience).await);
+        }
+    }
+}
+
+/// The failure to open an object, with advice if it is missing, and there are objects below it: then it is named without its slash.
+async fn hinted(
+    at: &Location,
+    stored: &StoredObject,
+    error: RemoteError,
+    patience: &Patience,
+) -> RemoteError {
+    let (RemoteError::Missing { url, .. }, Address::Bucket { key, .. }) = (&error, at.kind())
+    else {
+        return error;
+    };
+    if !listing::has_any(stored, &format!("{key}/"), patience).await {
+        return error;
+    }
+    RemoteError::Failed {
+        url: url.clone(),
+        why: format!("not an object, but there are objects below it: {url}/ names them"),
     }
 }
 
@@ -101,30 +172,34 @@ async fn first(
 async fn attempt(
     stored: &StoredObject,
     range: Range<u64>,
+    tag: Option<&str>,
     patience: &mut Patience,
 ) -> Result<(Identity, Vec<u8>), AttemptFailure> {
     let options = GetOptions {
         range: Some(GetRange::Bounded(range)),
+        if_none_match: tag.map(str::to_owned),
         ..GetOptions::default()
     };
-    let answer = stored.store.get_opts(&stored.path, options);
-    let answer = timeout_at(patience.until(), answer).await;
-    let answer = answer.map_err(|_| AttemptFailure::Stalled)??;
+    let ask = || stored.store.get_opts(&stored.path, options.clone());
+    let answer = patience.answer(ask).await?;
+    stored.note_answer();
     let identity = Identity::of(&answer.meta);
-    // the store has checked that it is the range that was asked for, which has a few pieces
-    let len = answer.range.end.saturating_sub(answer.range.start);
-    let len = len.min(HEAD * PIECE);
-    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let head = PartHead::of(&answer)?;
+    // the range that was asked for begins at zero and has a few pieces
+    let len = at_most(head.end, at_most(HEAD * PIECE, usize::MAX));
     let mut out = Vec::new();
     let mut body = answer.into_stream();
-    while out.len() < len {
-        let bytes = poll_fn(|context| body.as_mut().poll_next(context));
-        let bytes = timeout_at(patience.until(), bytes).await;
-        let bytes = bytes
-            .map_err(|_| AttemptFailure::Stalled)?
-            .ok_or(AttemptFailure::Cut)??;
-        let wanted = bytes.len().min(len.saturating_sub(out.len()));
-        out.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
+    while out.len() < len || !head.is_counted {
+        let poll = |context: &mut Context<'_>| body.as_mut().poll_next(context);
+        let bytes = match patience.bytes(poll).await? {
+            Some(bytes) => bytes,
+            None if out.len() < len => return Err(AttemptFailure::Cut),
+            None => break,
+        };
+        if bytes.len() > len.saturating_sub(out.len()) {
+            return Err(AttemptFailure::surplus());
+        }
+        out.extend_from_slice(&bytes);
     }
     Ok((identity, out))
 }
@@ -150,7 +225,7 @@ async fn download(
             }
             Err(failure) => failure,
         };
-        patience.wait_after(&failure, at, stored.guesses).await?;
+        patience.wait_after(&failure, at, stored).await?;
     }
 }
 
@@ -179,12 +254,11 @@ async fn fetch(
     let mut body = answer.into_stream();
     let (mut len, mut renewed) = (0_u64, 0_u64);
     loop {
-        let bytes = poll_fn(|context| body.as_mut().poll_next(context));
-        let bytes = match timeout_at(patience.until(), bytes).await {
-            Err(_) => return Ok(Err(AttemptFailure::Stalled)),
-            Ok(Some(Err(error))) => return Ok(Err(error.into())),
+        let poll = |context: &mut Context<'_>| body.as_mut().poll_next(context);
+        let bytes = match patience.bytes(poll).await {
+            Err(failure) => return Ok(Err(failure)),
             Ok(None) => break,
-            Ok(Some(Ok(bytes))) => bytes,
+            Ok(Some(bytes)) => bytes,
         };
         let end = len.saturating_add(len_u64(bytes.len()));
         if end > limit {
@@ -211,7 +285,6 @@ async fn fetch(
 
 /// The answer to a request for all of the file.
 async fn whole(stored: &StoredObject, patience: &Patience) -> Result<GetResult, AttemptFailure> {
-    let answer = stored.store.get_opts(&stored.path, GetOptions::default());
-    let answer = timeout_at(patience.until(), answer).await;
-    Ok(answer.map_err(|_| AttemptFailure::Stalled)??)
+    let ask = || stored.store.get_opts(&stored.path, GetOptions::default());
+    patience.answer(ask).await
 }

@@ -11,6 +11,7 @@ use super::disk::Shelf;
 use super::error::RemoteError;
 use super::flight::Flight;
 use super::identity::Identity;
+use super::kept::KeptState;
 use super::location::Location;
 use super::pieces::{Cut, HEADER_PIECE, PIECE, REQUEST, ahead_of, note_asked, runs};
 use super::{Inner, LOOK_EVERY};
@@ -44,6 +45,8 @@ pub(super) struct PiecedObject {
     changed: Arc<OnceLock<RemoteError>>,
     /// The pieces' key in the cache.
     pub(super) key: u64,
+    /// Has the pieces stay in the cache.
+    kept: Arc<KeptState>,
     /// Its place on disk, if it has one.
     shelf: Option<Shelf>,
     /// Not held while anything is waited for, be it the disk. Under it the lock of the cache is taken, and no other.
@@ -74,32 +77,21 @@ struct PieceSlot {
 }
 
 impl PiecedObject {
-    /// An object of which nothing is here.
+    /// An object in this state.
     pub(super) fn new(
         inner: &Arc<Inner>,
         at: &Location,
         stored: StoredObject,
-        identity: Identity,
+        kept: &Arc<KeptState>,
     ) -> Arc<Self> {
-        Self::cut(
-            inner,
-            at,
-            stored,
-            (Arc::new(identity), Arc::default()),
-            PIECE,
-        )
+        Self::cut(inner, at, stored, (kept, Arc::default()), PIECE)
     }
 
-    /// The same object for its headers that lie alone, of which nothing is here.
+    /// The same object for its headers that lie alone.
     pub(super) fn headers(&self) -> Arc<Self> {
-        let state = (Arc::clone(&self.identity), Arc::clone(&self.changed));
-        Self::cut(
-            &self.inner,
-            &self.at,
-            self.stored.clone(),
-            state,
-            HEADER_PIECE,
-        )
+        let state = (&self.kept, Arc::clone(&self.changed));
+        let stored = self.stored.clone();
+        Self::cut(&self.inner, &self.at, stored, state, HEADER_PIECE)
     }
 
     /// An object in pieces of that length.
@@ -107,13 +99,19 @@ impl PiecedObject {
         inner: &Arc<Inner>,
         at: &Location,
         stored: StoredObject,
-        (identity, changed): (Arc<Identity>, Arc<OnceLock<RemoteError>>),
+        (kept, changed): (&Arc<KeptState>, Arc<OnceLock<RemoteError>>),
         piece: u64,
     ) -> Arc<Self> {
+        let identity = Arc::clone(&kept.identity);
         let disk = inner.disk.as_ref();
         let shelf = disk.and_then(|disk| Shelf::new(disk, at, &stored.origin, &identity, piece));
         Arc::new_cyclic(|this| Self {
-            key: inner.cache.new_key(),
+            key: if piece == PIECE {
+                kept.pieces
+            } else {
+                kept.headers
+            },
+            kept: Arc::clone(kept),
             shelf,
             inner: Arc::clone(inner),
             at: at.clone(),
@@ -463,11 +461,5 @@ impl PiecedObject {
             RemoteError::Missing { url, why } => RemoteError::Changed { url, why },
             other => other,
         }
-    }
-}
-
-impl Drop for PiecedObject {
-    fn drop(&mut self) {
-        self.inner.cache.forget(self.key);
     }
 }

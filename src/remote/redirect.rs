@@ -5,16 +5,25 @@
 
 use object_store::HeaderValue;
 use object_store::client::{HttpClient, HttpError, HttpRequest, HttpResponse};
-use reqwest::header::{AUTHORIZATION, HeaderName, IF_MATCH, LOCATION, RANGE};
+use reqwest::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION,
+    RANGE,
+};
 use reqwest::{Method, Url};
 
-use super::client::senseless;
+use super::checked::senseless;
 
 /// How often one request is redirected.
 const REDIRECTS: usize = 10;
 
 /// The headers that another server gets to which a server redirects.
-const TOLD_ELSEWHERE: [HeaderName; 2] = [RANGE, IF_MATCH];
+const TOLD_ELSEWHERE: [HeaderName; 5] = [
+    RANGE,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    ACCEPT_ENCODING,
+    CACHE_CONTROL,
+];
 
 /// Makes a request, and again where the server redirects it. What is for this server alone, such as a `login`, a signature, or the token of a
 /// session, no other one gets.

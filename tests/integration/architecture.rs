@@ -33,7 +33,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ("libyaml_rs", &["asdf/yaml.rs"]),
     ("libz_rs_sys", &["codec/inflate.rs"]),
     ("log", &[""]),
-    ("lru", &["asdf/buffers.rs", "codec/cache/ledger.rs"]),
+    (
+        "lru",
+        &["asdf/buffers.rs", "codec/cache/ledger.rs", "remote/kept.rs"],
+    ),
     ("lz4_flex", &["codec/lz4.rs", "codec/lz4/", "codec/lz4f.rs"]),
     ("lzma_rust2", &["codec/xz.rs"]),
     ("md5", &["asdf/checksum.rs"]),
@@ -64,7 +67,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "vfs/",
         ],
     ),
-    ("rustls", &["remote.rs"]),
+    ("rustls", &["remote.rs", "remote/failure.rs"]),
     (
         "serde",
         &["asdf/json.rs", "cli.rs", "cli/check.rs", "cli/report/"],

@@ -7,6 +7,9 @@ use crate::asdf::text::{CHUNK, read_up_to};
 use crate::error::Result;
 use crate::source::{Source, len_u64};
 
+/// How much of the end is read first: the indexes of most files are shorter.
+const PIECE: u64 = 4 << 10;
+
 /// A block index that can be right.
 pub(super) struct IndexHint {
     /// Offsets of the blocks, with room for a header between them and behind the last.
@@ -19,7 +22,7 @@ impl IndexHint {
     /// The index that ends the file, but for blanks and zeros behind it, if it lies behind `text_end` and can be one. Of a file
     /// that ends in something else one small piece is read.
     pub(super) fn read(source: &dyn Source, text_end: u64) -> Result<Option<Self>> {
-        let mut size = CHUNK;
+        let mut size = PIECE;
         loop {
             let start = source.len().saturating_sub(size).max(text_end);
             let tail = read_up_to(source, start, usize::try_from(size).unwrap_or(usize::MAX))?;
@@ -38,7 +41,7 @@ impl IndexHint {
             if at_start || all_zero || !tail.iter().all(|&byte| in_index(byte)) {
                 return Ok(None);
             }
-            size = size.saturating_mul(4).min(INDEX_LIMIT);
+            size = size.saturating_mul(4).clamp(CHUNK, INDEX_LIMIT);
         }
     }
 

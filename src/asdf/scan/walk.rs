@@ -11,7 +11,7 @@ use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{BlockIndex, INDEX_HEADER, Layout, Severity};
 use crate::asdf::text::{CHUNK, position_of_magic, read_up_to};
 use crate::error::{Error, Place, Result};
-use crate::source::{Peek, Source, len_u64};
+use crate::source::{Peek, Source, at_most, len_u64};
 
 /// The most places that are tried for the first block of a draft with two magics.
 const CANDIDATE_LIMIT: usize = 1000;
@@ -282,14 +282,20 @@ fn find_magic(
     let end = source.len().min(from.saturating_add(limit));
     let mut at = from;
     while at < end {
-        let chunk = read_up_to(source, at, usize::try_from(CHUNK).unwrap_or(usize::MAX))?;
+        // up to where the next chunk of the file begins: of a file far away the start is here, and more would be fetched
+        let within = at.checked_rem(CHUNK).unwrap_or(0);
+        let len = match CHUNK.saturating_sub(within) {
+            rest if rest > OVERLAP => rest,
+            rest => rest.saturating_add(CHUNK),
+        };
+        let chunk = read_up_to(source, at, at_most(len, usize::MAX))?;
         if let Some(found) = position_of_magic(&chunk, dialect) {
             return Ok(Some(at.saturating_add(len_u64(found))));
         }
-        if len_u64(chunk.len()) < CHUNK {
+        if len_u64(chunk.len()) < len {
             break;
         }
-        at = at.saturating_add(CHUNK.saturating_sub(OVERLAP));
+        at = at.saturating_add(len.saturating_sub(OVERLAP));
     }
     Ok(None)
 }

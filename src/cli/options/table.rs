@@ -171,7 +171,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "timeout",
         "TIME",
         "30s",
-        "how long a server is waited for [30s]",
+        "how long a server is waited for, or hard [30s]",
     ),
     flag(
         Scope::Far,

@@ -60,12 +60,20 @@ fn an_object_of_a_bucket_is_read_with_a_signature_or_without() {
 
 /// A page of a listing as S3 writes it, and how the next one is asked for.
 fn page(keys: &[&str], next: Option<&str>) -> Answer {
+    page_with(keys, &[], next)
+}
+
+/// The same with folders.
+fn page_with(keys: &[&str], folders: &[&str], next: Option<&str>) -> Answer {
     let more = next.is_some();
     let mut text =
         format!("<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>{more}</IsTruncated>");
     for key in keys {
         let key = format!("<Key>{key}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified>");
         text = format!("{text}<Contents>{key}<ETag>&quot;x&quot;</ETag><Size>7</Size></Contents>");
+    }
+    for folder in folders {
+        text = format!("{text}<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>");
     }
     if let Some(next) = next.filter(|next| !next.is_empty()) {
         text = format!("{text}<NextContinuationToken>{next}</NextContinuationToken>");
@@ -82,13 +90,17 @@ fn a_prefix_is_listed_page_by_page() {
             request.target
         );
         assert!(
-            request.target.contains("prefix=visit%2F"),
+            request.target.contains("prefix=visit%2F") && request.target.contains("delimiter=%2F"),
             "{}",
             request.target
         );
         match request.number {
             0 => Answer::new(503, b"<Code>SlowDown</Code>"),
-            1 => page(&["visit/a.asdf", "visit/deep/er/b c.asdf"], Some("next")),
+            1 => page_with(
+                &["visit/a.asdf", "visit/b c.asdf"],
+                &["visit/deep/"],
+                Some("next"),
+            ),
             2 => Answer::new(500, b""),
             3 => {
                 assert!(
@@ -103,17 +115,19 @@ fn a_prefix_is_listed_page_by_page() {
     });
     let remote = bucket_of(&stub, &KEYS, options());
     let prefix = at("s3://pub/visit/");
-    let found = remote.list(&prefix).unwrap().entries;
+    let found = remote.list(&prefix).unwrap();
+    assert_eq!(found.folders, ["deep"]);
+    let found = found.entries;
     let names: Vec<_> = found.iter().map(|entry| entry.name.as_str()).collect();
-    assert_eq!(names, ["a.asdf", "deep/er/b c.asdf", "x&y.asdf", "z.asdf"]);
+    assert_eq!(names, ["a.asdf", "b c.asdf", "x&y.asdf", "z.asdf"]);
     assert!(
         found
             .iter()
-            .all(|entry| entry.size == 7 && entry.etag.as_deref() == Some("\"x\""))
+            .all(|entry| entry.identity.to_string() == "7 bytes, ETag \"x\"")
     );
     assert_eq!(
         prefix.join(names[1]).unwrap(),
-        at("s3://pub/visit/deep/er/b c.asdf")
+        at("s3://pub/visit/b c.asdf")
     );
     let web = remote.list(&at("https://h/a/")).unwrap_err();
     assert!(matches!(web, RemoteError::NoListing { .. }));
@@ -123,7 +137,11 @@ fn a_prefix_is_listed_page_by_page() {
 #[test]
 fn a_key_that_no_url_leads_to_is_left_out_of_a_listing_and_told() {
     let stub = Stub::new(|request| match request.number {
-        0 => page(&["visit/a.asdf", "visit//b.asdf", "visit/c/"], Some("next")),
+        0 => page_with(
+            &["visit/a.asdf", "visit//b.asdf", "visit/c/"],
+            &["visit//", "visit/g/", "visit/../"],
+            Some("next"),
+        ),
         1 => page(&["visit/../d.asdf", "visit/e&#10;.asdf"], Some("last")),
         _ => page(&["visit/f.asdf", "elsewhere/g.asdf"], None),
     });
@@ -131,7 +149,9 @@ fn a_key_that_no_url_leads_to_is_left_out_of_a_listing_and_told() {
     let found = found.list(&at("s3://pub/visit/")).unwrap();
     let names: Vec<_> = found.entries.iter().map(|entry| &*entry.name).collect();
     assert_eq!(names, ["a.asdf", "f.asdf"]);
-    assert_eq!(found.unreadable, ["/b.asdf", "../d.asdf", "e\n.asdf"]);
+    assert_eq!(found.folders, ["g"]);
+    let want = ["/b.asdf", "/", "../", "../d.asdf", "e\n.asdf"];
+    assert_eq!(found.unreadable, want);
 }
 
 /// A server may say again and again that there is more.
@@ -215,4 +235,19 @@ fn a_listing_that_is_refused_or_endless_is_an_error() {
         .list(&at("s3://pub/"))
         .unwrap_err();
     assert!(error.to_string().contains("longer than"), "{error}");
+}
+
+/// It was said that the URL was to be checked.
+#[test]
+fn a_prefix_that_is_named_without_its_slash_is_told_of() {
+    let stub = Stub::new(|request| match request.target.contains("prefix=o0%2F") {
+        true => page(&["o0/a.asdf"], None),
+        false if request.target.contains("prefix=") => page(&[], None),
+        false => Answer::new(404, b"<Code>NoSuchKey</Code>"),
+    });
+    let remote = bucket_of(&stub, &KEYS, options());
+    let error = remote.open(&at("s3://pub/o0")).err().unwrap().to_string();
+    assert!(error.contains("s3://pub/o0/ names them"), "{error}");
+    let error = remote.open(&at("s3://pub/o1")).err().unwrap().to_string();
+    assert!(error.contains("check the URL"), "{error}");
 }

@@ -22,7 +22,14 @@ fn an_object_that_has_changed_can_never_be_read_again() {
         let remote = remote();
         let object = open(&remote, &stub).unwrap();
         let pinned = object.identity().clone();
-        assert!(remote.probe(object.location()).unwrap().is_same(&pinned) && !object.changed());
+        assert!(
+            remote
+                .probe(object.location(), None)
+                .unwrap()
+                .0
+                .is_same(&pinned)
+                && !object.changed()
+        );
         *state.lock().unwrap() = "\"two\"";
         let read = |offset| object.read_exact_at(&mut [0; 9], offset);
         assert!(matches!(read(500_000), Err(Library::Stale { .. })));

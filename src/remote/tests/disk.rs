@@ -43,16 +43,19 @@ fn pieces_are_kept_for_the_next_mount_and_never_of_another_state() {
         }
     };
     let first = mount();
-    assert_eq!(sent(&first), MIB);
-    wait_for(16);
+    let all = MIB..=MIB + 4096;
+    assert!(all.contains(&sent(&first)));
+    wait_for(16 + 8);
     drop(first);
     assert!(
         sent(&mount()) <= 128 << 10,
         "only the first pieces say what the object is"
     );
     // a damaged piece is fetched again
-    for file in std::fs::read_dir(&dir).unwrap().take(3) {
-        let path = file.unwrap().path();
+    let files = std::fs::read_dir(&dir).unwrap();
+    let paths = files.map(|file| file.unwrap().path());
+    let long = paths.filter(|path| std::fs::metadata(path).unwrap().len() > 65_536);
+    for path in long.take(3) {
         let mut damaged = std::fs::read(&path).unwrap();
         damaged[30_000] ^= 1;
         std::fs::write(&path, damaged).unwrap();
@@ -60,10 +63,16 @@ fn pieces_are_kept_for_the_next_mount_and_never_of_another_state() {
     let again = sent(&mount());
     assert!((192 << 10..=320 << 10).contains(&again), "{again}");
     "\"2\"".clone_into(&mut state.lock().unwrap());
-    assert_eq!(sent(&mount()), MIB, "of another state nothing is taken");
+    assert!(
+        all.contains(&sent(&mount())),
+        "of another state nothing is taken"
+    );
     "W/\"3\"".clone_into(&mut state.lock().unwrap());
     for _ in 0..2 {
-        assert_eq!(sent(&mount()), MIB, "nothing is kept by a weak tag");
+        assert!(
+            all.contains(&sent(&mount())),
+            "nothing is kept by a weak tag"
+        );
     }
 }
 
