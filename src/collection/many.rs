@@ -112,6 +112,33 @@ impl Many {
         Ok(!now?.is_untouched_since(then))
     }
 
+    /// What is known of a member that has just been opened, and whether its file has been changed since.
+    fn past(&self, item: Item, vfs: &Vfs) -> (Past, bool) {
+        let stat = vfs.stat();
+        let before = self.members.past(item);
+        let last = before.as_ref().map_or(0, |past| past.last);
+        let is_other = |past: &Past| !stat.is_untouched_since(&past.stat);
+        let has_changed = before.as_ref().is_some_and(is_other);
+        let tree = before.as_ref().filter(|_| has_changed).map(|past| {
+            let text = past.closed.as_ref().map(|closed| closed.text_hash);
+            let is_same = text.is_some() && text == vfs.text_hash();
+            if is_same {
+                past.tree
+            } else {
+                past.tree.changed()
+            }
+        });
+        let past = before.filter(|_| !has_changed).unwrap_or(Past {
+            stat,
+            base: last,
+            last,
+            tree: tree.unwrap_or_default(),
+            closed: None,
+            listed: HashSet::new(),
+        });
+        (past, has_changed)
+    }
+
     /// Opens the file of a member.
     fn open(&self, item: Item) -> Result<Resolved> {
         let stat = self.look_at(item)?;
@@ -149,28 +176,7 @@ impl Many {
                 });
             }
         };
-        let stat = vfs.stat();
-        let before = self.members.past(item);
-        let last = before.as_ref().map_or(0, |past| past.last);
-        let is_other = |past: &Past| !stat.is_untouched_since(&past.stat);
-        let has_changed = before.as_ref().is_some_and(is_other);
-        let tree = before.as_ref().map(|past| {
-            let text = past.closed.as_ref().map(|closed| closed.text_hash);
-            let is_same = text.is_some() && text == vfs.text_hash();
-            if is_same {
-                past.tree
-            } else {
-                past.tree.changed()
-            }
-        });
-        let past = before.filter(|_| !has_changed).unwrap_or(Past {
-            stat,
-            base: last,
-            last,
-            tree: tree.unwrap_or_default(),
-            closed: None,
-            listed: HashSet::new(),
-        });
+        let (past, has_changed) = self.past(item, &vfs);
         vfs.begin_as(item.number(), past.tree);
         if let Some(closed) = &past.closed {
             vfs.take_names(closed);
