@@ -314,7 +314,7 @@ impl Vfs {
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn lookup(&self, directory: Node, name: &OsStr) -> Result<Attr> {
         self.refresh();
-        if self.is_hidden(directory, name) {
+        if self.hidden(directory).contains(name) {
             return Err(Error::NotFound);
         }
         loop {
@@ -416,6 +416,8 @@ impl Vfs {
             Node::Tree(_) | Node::Scratch(_) => {
                 let file = self.file_of(node)?;
                 file.open(access, self.tree.epoch())?;
+                // the bytes of a number change only through it
+                keep_cache = !access.truncate;
                 Open::Scratch(file, access.write)
             }
             Node::Block(_)

@@ -168,7 +168,7 @@ impl MemberTable {
             let mut closed = None;
             // the kernel has been told what a save or another program has made of FILE meanwhile
             if let Some(stat) = vfs.numbered_stat() {
-                closed = vfs.closed(before.as_deref());
+                closed = vfs.closed();
                 past.tree = closed.as_ref().map_or(past.tree, |closed| closed.tree);
                 past.stat = stat;
             }
@@ -354,19 +354,19 @@ impl Members {
         })
     }
 
-    /// Notes that `tree.yaml` of a member is open, if the member is closed and its file has not changed since. Whether the kernel may keep
-    /// the pages that it has.
-    pub(super) fn open_closed(&self, tree: &Arc<ClosedTree>) -> Option<bool> {
+    /// Notes that `tree.yaml` of a member is open, if the member is closed and its file has not changed since. Whether it is so.
+    pub(super) fn open_closed(&self, tree: &Arc<ClosedTree>) -> bool {
         let mut table = self.lock();
-        let past = table.past.get(&tree.item)?;
+        let Some(past) = table.past.get(&tree.item) else {
+            return false;
+        };
         let same = tree.stat.is_untouched_since(&past.stat);
-        let keeps_pages = past.closed.as_ref()?.keeps_pages;
-        if !same || table.open.contains_key(&tree.item) {
-            return None;
+        if !same || past.closed.is_none() || table.open.contains_key(&tree.item) {
+            return false;
         }
         let trees = table.trees.entry(tree.item).or_default();
         trees.push(Arc::clone(tree));
-        Some(keeps_pages)
+        true
     }
 
     /// Forgets that it is open.

@@ -28,8 +28,6 @@ pub struct ClosedFile {
     is_fits: bool,
     /// What `tree.yaml` is.
     pub tree: TreeMark,
-    /// Whether all pages that the kernel has of it are of that text.
-    pub keeps_pages: bool,
     /// How many bytes at the beginning of FILE are that text; `None` if FILE does not begin with it.
     in_file: Option<u64>,
     /// Lengths of the blocks, in bytes, if there was room for them.
@@ -52,10 +50,10 @@ impl ClosedFile {
         self.weight
     }
 
-    /// Length of `tree.yaml`, in bytes, if these are the first ones of FILE and the kernel has pages of no others.
+    /// Length of `tree.yaml`, in bytes, if these are the first ones of FILE.
     #[must_use]
     pub fn first_bytes(&self) -> Option<u64> {
-        self.in_file.filter(|_| self.keeps_pages)
+        self.in_file
     }
 
     /// The same without names and lengths, for which there may be no room.
@@ -159,20 +157,19 @@ impl ClosedFile {
 
 impl Vfs {
     /// What is shown from now on, if FILE is closed now and stays as it is. `None` if FILE's attributes would not tell of a change, or if
-    /// there are scratch files. `before`: what it showed when it was opened. Call it only if [`Vfs::is_at_rest`].
+    /// there are scratch files. Call it only if [`Vfs::is_at_rest`].
     #[must_use]
-    pub fn closed(&self, before: Option<&ClosedFile>) -> Option<ClosedFile> {
+    pub fn closed(&self) -> Option<ClosedFile> {
         let state = self.state();
         let age = state.made.duration_since(state.stat.changed());
         let has_times = state.timed && age.is_ok_and(|age| age > COARSEST_CLOCK);
         if self.is_far() || !has_times {
             return None;
         }
-        let had_pages = before.is_some_and(|before| before.keeps_pages);
         if self.options.scratch.has_any(self.member) {
             return None;
         }
-        let (text, tree, keeps_pages) = self.tree.at_rest(had_pages)?;
+        let (text, tree) = self.tree.at_rest()?;
         let (text_len, text_hash) = (len_u64(text.len()), hash_of(&*text));
         let is_plain = state.snapshot.plain_file().is_some();
         let names = state.made_names().filter(|names| names.is_of_one_file());
@@ -185,7 +182,6 @@ impl Vfs {
             text_hash,
             is_fits: state.is_fits(),
             tree,
-            keeps_pages,
             in_file: is_plain.then_some(text_len),
             blocks,
             names,
@@ -197,7 +193,7 @@ impl Vfs {
     /// The hash of FILE's text, as in [`ClosedFile::text_hash`], if `tree.yaml` shows it.
     #[must_use]
     pub fn text_hash(&self) -> Option<u64> {
-        self.tree.text_hash()
+        self.tree.at_rest().map(|(text, _)| hash_of(&*text))
     }
 
     /// Takes over the names under `arrays/` that FILE had when it was closed and still has: the tree need not be read for them. Call it
@@ -227,7 +223,6 @@ mod tests {
             text_hash: hash_of(TEXT),
             is_fits: false,
             tree: vfs.tree_mark(),
-            keeps_pages: false,
             in_file: None,
             blocks: vfs.block_lens(&state),
             names: state.made_names().cloned(),
