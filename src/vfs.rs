@@ -158,7 +158,7 @@ pub use scratch::Scratch;
 pub use stat::kind;
 pub use tree_file::TreeMark;
 pub use unsaved::Losses;
-pub use version::VERSIONS;
+pub use version::{VERSIONS, Versions};
 pub use views::View;
 pub use xattr::shortened;
 
@@ -306,7 +306,7 @@ impl Vfs {
     pub fn lookup(&self, directory: Node, name: &OsStr) -> Result<Attr> {
         // each open of a file begins with this, and shows what another program has done before
         self.look(self.is_read_only());
-        if self.is_hidden(directory, name) {
+        if self.hidden(directory).contains(name) {
             return Err(Error::NotFound);
         }
         let state = self.state();
@@ -370,6 +370,11 @@ impl Vfs {
     /// [`Error::NotFound`], also if there is no such state any more; [`Error::IsDirectory`], [`Error::ReadOnly`].
     pub fn open(&self, node: Node, version: u64, access: Access) -> Result<Opened> {
         let state = self.state_with(node, version).ok_or(Error::NotFound)?;
+        let is_shown = Arc::ptr_eq(&state, &self.state());
+        if !is_shown && (state.is_sealed() || self.is_far()) {
+            // its bytes are gone: the kernel looks the name up again
+            return Err(Error::NotFound);
+        }
         let opened = self.open_node(&state, node, access)?;
         if access.write {
             self.begin_block(node);
@@ -399,6 +404,8 @@ impl Vfs {
             Node::Tree(_) | Node::Scratch(_) => {
                 let file = self.file_of(node)?;
                 file.open(access, self.tree.epoch())?;
+                // the bytes of a number change only through it
+                keep_cache = !access.truncate;
                 Open::Scratch(file, access.write)
             }
             Node::Block(_)

@@ -102,10 +102,10 @@ impl Many {
             text_hash: closed.text_hash,
             opened: OnceLock::new(),
         });
-        let keep_cache = self.members.open_closed(&tree)?;
-        Some(Opened {
+        let opened = self.members.open_closed(&tree);
+        opened.then(|| Opened {
             handle: Handle::Tree(tree),
-            keep_cache,
+            keep_cache: true,
             direct: false,
         })
     }

@@ -20,7 +20,8 @@ use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::Stat;
 use crate::vfs::{
-    self, Attr, ClosedFile, Error, FileKind, Losses, Node, Result, Vfs, VfsOptions, locked,
+    self, Attr, ClosedFile, Error, FileKind, Losses, Node, Result, TreeMark, Versions, Vfs,
+    VfsOptions, locked,
 };
 
 /// A file that could not be read is tried again after so long at the earliest,
@@ -117,6 +118,36 @@ impl Many {
         Ok(!now?.is_untouched_since(then))
     }
 
+    /// What is known of a member that has just been opened, and whether its file has been changed since.
+    fn past(&self, item: Item, vfs: &Vfs) -> Past {
+        let stat = vfs.stat();
+        let Some(before) = self.members.past(item) else {
+            return Past {
+                stat,
+                versions: Versions::default(),
+                tree: TreeMark::default(),
+                closed: None,
+                listed: HashSet::new(),
+            };
+        };
+        if stat.is_untouched_since(&before.stat) {
+            return before;
+        }
+        let text = before.closed.as_ref().map(|closed| closed.text_hash);
+        let is_same = text.is_some() && text == vfs.text_hash();
+        Past {
+            stat,
+            versions: before.versions.renewed(),
+            tree: if is_same {
+                before.tree
+            } else {
+                before.tree.changed()
+            },
+            closed: None,
+            listed: HashSet::new(),
+        }
+    }
+
     /// Opens the file of a member.
     fn open(&self, item: Item) -> Result<Resolved> {
         let stat = self.look_at(item)?;
@@ -150,31 +181,12 @@ impl Many {
                 });
             }
         };
-        let stat = vfs.stat();
-        let before = self.members.past(item);
-        let last = before.as_ref().map_or(0, |past| past.version);
-        let is_same = |past: &Past| stat.is_untouched_since(&past.stat);
-        let tree = before.as_ref().map(|past| {
-            let text = past.closed.as_ref().map(|closed| closed.text_hash);
-            let is_same = text.is_some() && text == vfs.text_hash();
-            if is_same {
-                past.tree
-            } else {
-                past.tree.changed()
-            }
-        });
-        let past = before.filter(is_same).unwrap_or(Past {
-            stat,
-            version: last.saturating_add(1),
-            tree: tree.unwrap_or_default(),
-            closed: None,
-            listed: HashSet::new(),
-        });
+        let past = self.past(item, &vfs);
         vfs.begin_as(item.number(), past.tree);
         if let Some(closed) = &past.closed {
             vfs.take_names(closed);
         }
-        vfs.count_from(past.version);
+        vfs.count_on(past.versions.clone());
         let members = Arc::downgrade(&self.members);
         vfs.unlock_with(move |stat| {
             if let Some(members) = members.upgrade() {

@@ -9,7 +9,7 @@ use super::closed::ClosedTree;
 use super::item::{Inode, Item};
 use crate::error::Error as Library;
 use crate::source::{Stat, len_u64};
-use crate::vfs::{ClosedFile, Losses, Node, Remains, Result, TreeMark, Vfs, locked};
+use crate::vfs::{ClosedFile, Losses, Node, Remains, Result, TreeMark, Versions, Vfs, locked};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
 const MAX_TREES: u64 = 48 << 20;
@@ -59,8 +59,8 @@ pub(super) type MemberSlot = OnceLock<Result<Resolved>>;
 pub(super) struct Past {
     /// FILE's attributes when it was opened, or closed.
     pub(super) stat: Stat,
-    /// The version with which its files are counted on, if FILE is as it was.
-    pub(super) version: u64,
+    /// The versions of its files, if FILE is as it was.
+    pub(super) versions: Versions,
     /// What its `tree.yaml` begins with when it is opened next.
     pub(super) tree: TreeMark,
     /// What it showed when it was closed last, if a file with these attributes shows just that.
@@ -166,14 +166,14 @@ impl MemberTable {
     fn take(&mut self, item: Item) -> Option<TableEntry> {
         let entry = self.open.get(&item).filter(|entry| entry.is_idle())?;
         if let (Some(vfs), Some(past)) = (entry.vfs(), self.past.get_mut(&item)) {
-            past.version = vfs.next_version();
+            past.versions = vfs.versions();
             past.tree = vfs.tree_mark();
             let before = past.closed.take();
             past.listed.clear();
             self.names_weight = self.names_weight.saturating_sub(weight(before.as_deref()));
             let mut closed = None;
             if let Some(stat) = vfs.timed_stat() {
-                closed = vfs.closed(before.as_deref());
+                closed = vfs.closed();
                 past.tree = closed.as_ref().map_or(past.tree, |closed| closed.tree);
                 past.stat = stat;
             }
@@ -182,6 +182,13 @@ impl MemberTable {
                 closed = closed.map(ClosedFile::root);
             } else {
                 self.names_weight = more;
+            }
+            if vfs.is_named() && !closed.as_ref().is_some_and(ClosedFile::has_names) {
+                // the next Vfs may number the names otherwise
+                past.versions = past.versions.renewed();
+            }
+            if let Some(closed) = &mut closed {
+                closed.versions = past.versions.clone();
             }
             past.closed = closed.map(Arc::new);
             match problem_of(vfs) {
@@ -363,19 +370,19 @@ impl Members {
         })
     }
 
-    /// Notes that `tree.yaml` of a member is open, if the member is closed and its file has not changed since. Whether the kernel may keep
-    /// the pages that it has.
-    pub(super) fn open_closed(&self, tree: &Arc<ClosedTree>) -> Option<bool> {
+    /// Notes that `tree.yaml` of a member is open, if the member is closed and its file has not changed since. Whether it is so.
+    pub(super) fn open_closed(&self, tree: &Arc<ClosedTree>) -> bool {
         let mut table = self.lock();
-        let past = table.past.get(&tree.item)?;
+        let Some(past) = table.past.get(&tree.item) else {
+            return false;
+        };
         let same = tree.stat.is_untouched_since(&past.stat);
-        let keeps_pages = past.closed.as_ref()?.keeps_pages;
-        if !same || table.open.contains_key(&tree.item) {
-            return None;
+        if !same || past.closed.is_none() || table.open.contains_key(&tree.item) {
+            return false;
         }
         let trees = table.trees.entry(tree.item).or_default();
         trees.push(Arc::clone(tree));
-        Some(keeps_pages)
+        true
     }
 
     /// Forgets that it is open.

@@ -141,7 +141,14 @@ impl ScratchBytes {
         if written.is_ok() {
             self.len = len;
         }
-        written.map_err(|cause| Error::io("writing to the temporary file of a scratch file", cause))
+        written.map_err(|cause| {
+            if cause.kind() == io::ErrorKind::FileTooLarge {
+                // a hole may be longer than the disk lets a file be
+                let why = format!("no temporary file can have {len} bytes");
+                return Error::NoRoom { why, limit: false };
+            }
+            Error::io("writing to the temporary file of a scratch file", cause)
+        })
     }
 
     fn put(&mut self, offset: u64, end: u64, data: &[u8]) -> io::Result<()> {

@@ -356,8 +356,8 @@ impl BlockEdits {
     pub(super) fn rewriting(&self, file: Node, state: &Arc<State>) -> Arc<Rewriting> {
         let mut table = locked(&self.rewriting);
         let known = table.get(&file).and_then(Weak::upgrade);
-        let version = state.version(file);
-        if let Some(known) = known.filter(|known| known.opened.version(file) == version) {
+        let form = state.form(file);
+        if let Some(known) = known.filter(|known| known.opened.form(file) == form) {
             return known;
         }
         table.retain(|_, rewriting| rewriting.strong_count() > 0);

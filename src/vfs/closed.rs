@@ -13,6 +13,7 @@ use super::version::Versions;
 use super::{
     Result, TREE_NAME, TreeMark, Vfs, block_name, hash_of, index, info_files, root_directories,
 };
+use crate::asdf::Origin;
 use crate::source::{Stat, len_u64};
 
 /// The coarsest clock of a file system. If FILE was changed less than that before it was read, a later change may have left it the same
@@ -28,11 +29,9 @@ pub struct ClosedFile {
     pub text_hash: u64,
     is_fits: bool,
     /// The versions of its files.
-    versions: Versions,
+    pub versions: Versions,
     /// What `tree.yaml` is.
     pub tree: TreeMark,
-    /// Whether all pages that the kernel has of it are of that text.
-    pub keeps_pages: bool,
     /// How many bytes at the beginning of FILE are that text; `None` if FILE does not begin with it.
     in_file: Option<u64>,
     /// Lengths of the blocks, in bytes, if there was room for them.
@@ -55,10 +54,10 @@ impl ClosedFile {
         self.weight
     }
 
-    /// Length of `tree.yaml`, in bytes, if these are the first ones of FILE and the kernel has pages of no others.
+    /// Length of `tree.yaml`, in bytes, if these are the first ones of FILE.
     #[must_use]
     pub fn first_bytes(&self) -> Option<u64> {
-        self.in_file.filter(|_| self.keeps_pages)
+        self.in_file
     }
 
     /// The same without names and lengths, for which there may be no room.
@@ -70,6 +69,28 @@ impl ClosedFile {
             weight: 0,
             ..self
         }
+    }
+
+    /// Whether it has the names under `arrays/`, with their numbers.
+    #[must_use]
+    pub fn has_names(&self) -> bool {
+        self.names.is_some()
+    }
+
+    /// The version of a file.
+    fn version(&self, file: Node) -> u64 {
+        let block = match (file, &self.names) {
+            (Node::Block(n), _) => Some(index(n)),
+            (Node::Array(number, _), Some(names)) => {
+                let array = names.array(number);
+                array.and_then(|(_, data)| match data.origin() {
+                    Origin::Block(n) => Some(*n),
+                    _ => None,
+                })
+            }
+            _ => None,
+        };
+        self.versions.of(file, block)
     }
 
     /// The names in a directory, in the order in which [`Vfs`] lists them; nothing if FILE has to be opened for them.
@@ -115,7 +136,7 @@ impl ClosedFile {
         options: &VfsOptions,
     ) -> Option<Result<Node>> {
         let found = match directory {
-            Node::Root => {
+            Node::Root | Node::Blocks | Node::Info => {
                 let mut entries = self.entries(directory, options)?.into_iter();
                 entries.find(|entry| entry.0 == name).map(|entry| entry.1)
             }
@@ -131,14 +152,13 @@ impl ClosedFile {
     pub fn attr(&self, node: Node, file: &Stat, options: &VfsOptions) -> Option<Attr> {
         if node == self.tree.node {
             let mut attr = FileFacts::of(file, options).attr(node, self.text_len);
-            attr.version = self.versions.first(node);
             if self.is_read_only {
                 attr.entry_valid = attr.attr_valid;
             }
             return Some(attr);
         }
         let mut attr = Attr::of_file(node, 0, file, self.is_read_only, options);
-        attr.version = self.versions.first(node);
+        attr.version = self.version(node);
         match (node, &self.names) {
             (Node::ArrayDir(number), Some(names)) => {
                 let held = u32::try_from(names.subdirectories(number)?).unwrap_or(u32::MAX);
@@ -164,20 +184,19 @@ impl ClosedFile {
 
 impl Vfs {
     /// What is shown from now on, if FILE is closed now and stays as it is. `None` if FILE's attributes would not tell of a change, or if
-    /// there are scratch files. `before`: what it showed when it was opened. Call it only if [`Vfs::is_at_rest`].
+    /// there are scratch files. Call it only if [`Vfs::is_at_rest`].
     #[must_use]
-    pub fn closed(&self, before: Option<&ClosedFile>) -> Option<ClosedFile> {
+    pub fn closed(&self) -> Option<ClosedFile> {
         let state = self.state();
         let age = state.made.duration_since(state.stat.changed());
         let has_times = state.timed && age.is_ok_and(|age| age > COARSEST_CLOCK);
         if self.is_far() || !has_times {
             return None;
         }
-        let had_pages = before.is_some_and(|before| before.keeps_pages);
         if self.options.scratch.has_any(self.member) {
             return None;
         }
-        let (text, tree, keeps_pages) = self.tree.at_rest(had_pages)?;
+        let (text, tree) = self.tree.at_rest()?;
         let (text_len, text_hash) = (len_u64(text.len()), hash_of(&*text));
         let is_plain = state.snapshot.plain_file().is_some();
         let names = state.made_names().filter(|names| names.is_of_one_file());
@@ -189,9 +208,8 @@ impl Vfs {
             text_len,
             text_hash,
             is_fits: state.is_fits(),
-            versions: state.versions.next(),
+            versions: state.versions.clone(),
             tree,
-            keeps_pages,
             in_file: is_plain.then_some(text_len),
             blocks,
             names,
@@ -203,7 +221,7 @@ impl Vfs {
     /// The hash of FILE's text, as in [`ClosedFile::text_hash`], if `tree.yaml` shows it.
     #[must_use]
     pub fn text_hash(&self) -> Option<u64> {
-        self.tree.text_hash()
+        self.tree.at_rest().map(|(text, _)| hash_of(&*text))
     }
 
     /// Takes over the names under `arrays/` that FILE had when it was closed and still has: the tree need not be read for them. Call it
@@ -234,7 +252,6 @@ mod tests {
             is_fits: false,
             versions: Versions::default(),
             tree: vfs.tree_mark(),
-            keeps_pages: false,
             in_file: None,
             blocks: vfs.block_lens(&state),
             names: state.made_names().cloned(),

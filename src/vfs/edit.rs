@@ -24,8 +24,8 @@ pub(super) struct DataHandle {
     pub(super) node: Node,
     /// What was shown when it was opened.
     opened: Arc<State>,
-    /// The version that the file had then, or that a save through this handle has given to it since.
-    version: AtomicU64,
+    /// The form that the file had then, or that a save through this handle has given to it since.
+    form: AtomicU64,
     /// What it writes to, if it is open for writing.
     pub(super) writes: Option<Box<Writes>>,
     /// What it reads from, with [`BlockEdits::generation`](super::BlockEdits::generation) when that was made.
@@ -111,7 +111,7 @@ impl Vfs {
         let handle = DataHandle {
             node,
             opened: Arc::clone(state),
-            version: AtomicU64::new(state.version(node)),
+            form: AtomicU64::new(state.form(node)),
             writes: writes.transpose()?,
             source: Mutex::default(),
             rewriting: self.edits.rewriting(node, state),
@@ -152,14 +152,14 @@ impl Vfs {
         Error::InUse(self.path_of(other))
     }
 
-    /// The state that a handle reads: the one that is shown, if the file still has the version that it had when it was opened; else the one
+    /// The state that a handle reads: the one that is shown, if the file still has the form that it had when it was opened; else the one
     /// from then, as long as FILE has its bytes.
     ///
     /// # Errors
     /// [`Library::Stale`].
     fn state_of(&self, open: &DataHandle) -> Result<Arc<State>> {
         let state = self.state();
-        if state.version(open.node) == open.version.load(Ordering::Acquire) {
+        if state.form(open.node) == open.form.load(Ordering::Acquire) {
             return Ok(state);
         }
         if !open.opened.is_sealed() && !self.saver.file.is_far() {
@@ -286,7 +286,7 @@ impl Vfs {
         if !self.edits.is_of(writes.block, writes.slot) {
             return stale("the block has been removed since it was opened");
         }
-        if self.state().version(open.node) != open.version.load(Ordering::Acquire) {
+        if self.state().form(open.node) != open.form.load(Ordering::Acquire) {
             return stale(
                 "it has been changed since it was opened, by another program or another file of the mount",
             );
@@ -441,8 +441,8 @@ impl Vfs {
 
     /// Takes the file as it is now for the one that the handle has opened, after a save through it.
     pub(super) fn renew(&self, open: &DataHandle) {
-        let version = self.state().version(open.node);
-        open.version.store(version, Ordering::Release);
+        let form = self.state().form(open.node);
+        open.form.store(form, Ordering::Release);
     }
 
     /// Saves a draft, and ends it. Gives up one that was made of a FILE that another program has changed.

@@ -92,18 +92,24 @@ impl Vfs {
         self.tree.mark()
     }
 
-    /// Has files of data the version `base` from now on, and later greater ones. Call it before any lookup.
-    pub fn count_from(&mut self, base: u64) {
+    /// Has files the versions that an earlier [`Vfs`] of FILE has left. Call it before any lookup.
+    pub fn count_on(&mut self, versions: Versions) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(state) = Arc::get_mut(state) {
-            state.versions = Versions::behind(base);
+            state.versions = versions;
         }
     }
 
-    /// The version with which the next [`Vfs`] of FILE counts on, if FILE stays as it is.
+    /// The versions of the files.
     #[must_use]
-    pub fn next_version(&self) -> u64 {
-        self.state().versions.next().base()
+    pub fn versions(&self) -> Versions {
+        self.state().versions.clone()
+    }
+
+    /// Whether names under `arrays/` have got numbers.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.state().is_named()
     }
 
     /// FILE's attributes from before the state that is shown was read.

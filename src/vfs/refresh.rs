@@ -266,9 +266,15 @@ impl Vfs {
         match anew {
             Ok(snapshot) => {
                 let mut new = old.next(Arc::new(snapshot), Some(stat));
-                new.versions.changed_elsewhere();
+                if is_of(old, &stat) {
+                    new.versions.touch();
+                } else {
+                    new.versions.changed_elsewhere();
+                }
                 self.show(new);
-                self.earlier.seal(stat.id);
+                if !is_of(old, &stat) {
+                    self.earlier.seal(stat.id);
+                }
                 self.edits.rebase(&self.state().snapshot);
                 if is_of(old, &stat) {
                     // owner or mode; an editor asks its user what to do about a file with another time

@@ -116,7 +116,7 @@ impl Vfs {
         let there = taken.filter(|node| self.attr(&state, *node).is_ok());
         match how {
             Rename::Exchange => return Err(Error::NotPermitted("files of data are not exchanged")),
-            Rename::NoReplace if there.is_some() && !self.is_hidden(to.0, to.1) => {
+            Rename::NoReplace if there.is_some() && !self.hidden(to.0).contains(to.1) => {
                 return Err(Error::Exists);
             }
             Rename::Replace | Rename::NoReplace => {}

@@ -14,13 +14,14 @@ mod names;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 pub(super) use self::editors::{is_made_by_editor, is_temporary_data};
-pub(super) use self::file::{Role, ScratchFile, Unsaved, is_blank};
-use super::attr::FileFacts;
+pub(super) use self::file::{Role, ScratchFile, Unsaved, is_beginning, is_blank};
+use super::attr::{FileFacts, FileKind};
 use super::error::Error;
 use super::node::Node;
 use super::{Result, locked};
@@ -144,7 +145,7 @@ struct Table {
     /// The number of the next file: none is given twice.
     next: u32,
     /// Names of files of arrays that were removed.
-    absent: HashMap<Directory, HashMap<OsString, Absence>>,
+    absent: HashMap<(Directory, OsString), Absence>,
 }
 
 impl Scratch {
@@ -179,9 +180,8 @@ impl Scratch {
     pub(super) fn has_any(&self, member: u32) -> bool {
         let table = locked(&self.table);
         let absent = table.absent.iter();
-        let mut absent = absent.filter(|(directory, _)| directory.member == member);
-        table.of(member).next().is_some()
-            || absent.any(|(_, names)| names.values().any(|absence| absence.lasts()))
+        let mut absent = absent.filter(|((directory, _), _)| directory.member == member);
+        table.of(member).next().is_some() || absent.any(|(_, absence)| absence.lasts())
     }
 
     /// The file of a name.
@@ -261,7 +261,10 @@ impl Scratch {
             let why = format!("there are {MAX_FILES} scratch files already");
             return Err(Library::NoRoom { why, limit: false }.into());
         };
-        let file = ScratchFile::new(Node::Scratch(number), &self.room, target, facts, made_of)?;
+        let kind = target.map_or(FileKind::File, |_| FileKind::Symlink);
+        let text = target.map_or_else(Vec::new, |target| target.as_bytes().to_vec());
+        let (node, text) = (Node::Scratch(number), Arc::new(text));
+        let file = ScratchFile::new(node, kind, &self.room, text, facts, made_of);
         let file = Arc::new(file);
         let named = Named::charged(Arc::clone(&file), &self.room)?;
         table.next = next;
@@ -356,37 +359,22 @@ impl Scratch {
     /// Removes the name of an array's file for a while.
     pub(super) fn hide(&self, directory: &Directory, name: &OsStr) {
         let absent = &mut locked(&self.table).absent;
-        absent.retain(|_, names| {
-            names.retain(|_, absence| absence.lasts());
-            !names.is_empty()
-        });
-        let names = absent.entry(directory.clone()).or_default();
-        names.insert(name.to_owned(), Absence::begin());
+        absent.retain(|_, absence| absence.lasts());
+        absent.insert((directory.clone(), name.to_owned()), Absence::begin());
     }
 
     /// The names of files of arrays that are gone from a directory.
     pub(super) fn hidden(&self, directory: &Directory) -> HashSet<OsString> {
         let table = locked(&self.table);
-        let names = table.absent.get(directory).into_iter().flatten();
-        let gone = names.filter(|(_, absence)| absence.lasts());
-        gone.map(|(name, _)| name.clone()).collect()
-    }
-
-    /// Whether the name of an array's file is gone.
-    pub(super) fn is_hidden(&self, directory: &Directory, name: &OsStr) -> bool {
-        let table = locked(&self.table);
-        let absence = table
-            .absent
-            .get(directory)
-            .and_then(|names| names.get(name));
-        absence.is_some_and(|absence| absence.lasts())
+        let names = table.absent.iter();
+        let gone = names.filter(|((of, _), absence)| of == directory && absence.lasts());
+        gone.map(|((_, name), _)| name.clone()).collect()
     }
 
     /// Has the name of an array's file back. Whether it was gone.
     pub(super) fn unhide(&self, directory: &Directory, name: &OsStr) -> bool {
-        let mut table = locked(&self.table);
-        let names = table.absent.get_mut(directory);
-        let absence = names.and_then(|names| names.remove(name));
+        let absent = &mut locked(&self.table).absent;
+        let absence = absent.remove(&(directory.clone(), name.to_owned()));
         absence.is_some_and(Absence::lasts)
     }
 }

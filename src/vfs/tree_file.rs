@@ -14,11 +14,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 pub(super) use self::refused::{Refused, not_saved};
-use super::attr::{Attr, FileFacts};
+use super::attr::{Attr, FileFacts, FileKind};
 use super::error::Error;
 use super::node::Node;
 use super::scratch::{Absence, Named, Role, ScratchFile, Unsaved};
-use super::{Result, hash_of, locked};
+use super::{Result, locked};
 use crate::source::{ScratchRoom, Source};
 
 /// The name of the text of FILE.
@@ -82,9 +82,7 @@ struct Inner {
     name: Name,
     /// The file that had the name until something was put back in its text: programs that have it open write on in it.
     former: Weak<ScratchFile>,
-    /// The first file that this made.
-    first: Node,
-    /// The number of the next one.
+    /// The number of the next file that this makes.
     next: u32,
     /// Those that this made.
     files: HashMap<Node, Weak<ScratchFile>>,
@@ -112,7 +110,6 @@ impl TreeFile {
             epoch: 0,
             name: Name::Gone(Absence::begin()),
             former: Weak::new(),
-            first: Node::TREE,
             next: 0,
             files: HashMap::new(),
             recent: VecDeque::new(),
@@ -129,13 +126,13 @@ impl TreeFile {
     pub(super) fn begin(&self, mark: TreeMark) {
         let mut inner = locked(&self.inner);
         inner.epoch = mark.epoch;
-        if mark.node != inner.first {
+        if mark.node != Node::TREE {
             inner.files.clear();
             let text = Arc::clone(&inner.committed);
             inner.show_as(mark.node, text, mark.epoch, Role::Plain);
             inner.recent.clear();
         }
-        (inner.first, inner.next) = (mark.node, mark.next);
+        inner.next = mark.next;
     }
 
     /// Where the next one of FILE begins, if FILE has the same text then.
@@ -297,25 +294,12 @@ impl TreeFile {
         is_clean && inner.refused.is_none()
     }
 
-    /// FILE's text, if `tree.yaml` shows it, and where the next one of FILE begins; whether the kernel has pages of no other text of that
-    /// file, if it `had` only such before.
-    pub(super) fn at_rest(&self, had: bool) -> Option<(Arc<Vec<u8>>, TreeMark, bool)> {
+    /// FILE's text, if `tree.yaml` shows it, and where the next one of FILE begins.
+    pub(super) fn at_rest(&self) -> Option<(Arc<Vec<u8>>, TreeMark)> {
         let mut inner = locked(&self.inner);
         let file = inner.current()?;
-        if !file.shares(&inner.committed) {
-            return None;
-        }
-        let keeps_pages = file.keeps_pages(had && file.node == inner.first);
-        let text = Arc::clone(&inner.committed);
-        Some((text, inner.mark(file.node), keeps_pages))
-    }
-
-    /// The hash of FILE's text, if `tree.yaml` shows it.
-    pub(super) fn text_hash(&self) -> Option<u64> {
-        let mut inner = locked(&self.inner);
-        let shown = inner.current()?;
-        let is_text = shown.shares(&inner.committed);
-        is_text.then(|| hash_of(&*inner.committed))
+        let is_text = file.shares(&inner.committed);
+        is_text.then(|| (Arc::clone(&inner.committed), inner.mark(file.node)))
     }
 
     /// Wakes who waits for a descriptor to be closed.
@@ -381,7 +365,7 @@ impl Inner {
             mtime: self.since,
             ..self.of_file.clone()
         };
-        let file = ScratchFile::of_text(node, &self.room, text, facts, made_of);
+        let file = ScratchFile::new(node, FileKind::File, &self.room, text, facts, made_of);
         let file = Arc::new(file);
         self.files.retain(|_, file| file.strong_count() > 0);
         self.files.insert(node, Arc::downgrade(&file));

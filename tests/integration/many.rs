@@ -341,7 +341,11 @@ fn inode_numbers_last_while_members_are_closed_and_opened_again() {
         (read("flux"), read("dark")) == (Some(data(7)), Some(data(8)))
     });
     assert!(!before.contains(&number("a.asdf/arrays/dark.bin")));
-    assert_eq!(number("a.asdf/blocks/0.bin"), before[3]);
+    assert_ne!(
+        number("a.asdf/blocks/0.bin"),
+        before[3],
+        "it has other bytes"
+    );
 }
 
 #[test]

@@ -254,7 +254,7 @@ fn who_takes_the_tree_away_can_make_it_anew() {
     let dir = TempDir::new().unwrap();
     let file = Sample::new("a: 1\n").write(dir.path());
     let mount = Mount::new(&file, &[]);
-    let looks = "while ls -l .; do cat tree.yaml; stat tree.yaml; done";
+    let looks = "while :; do ls -l .; cat tree.yaml; stat tree.yaml; done";
     let mut others = Command::new("sh")
         .args(["-c", looks])
         .current_dir(&mount.dir)

@@ -15,7 +15,7 @@ use crate::save::{FarFile, FilePath, OpenFile, Writer, open_read_only, open_unlo
 use crate::source::{Loan, Memory};
 use crate::vfs::node::Node;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Bytes, Call, FileFacts, Handle, VfsOptions};
+use crate::vfs::{Access, Bytes, Call, Handle, VfsOptions};
 
 /// What another program does, with times that tell it from what was before, whatever the clock is.
 fn overwrite(path: &Path, bytes: &[u8], seconds: u64) {
@@ -280,47 +280,20 @@ fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
 #[test]
 fn a_file_that_is_opened_again_counts_versions_on() {
     let (_dir, mut vfs) = with_tree("a: ARRAY\nd: {b: ARRAY}");
-    vfs.count_from(70);
+    vfs.count_on(vfs.versions().renewed());
     let version = |directory, name: &str| vfs.lookup(directory, name.as_ref()).unwrap().version;
-    assert_eq!(
-        version(Node::Root, "arrays"),
-        0,
-        "it is always the same directory"
-    );
-    assert_eq!(
-        [version(Node::ARRAYS, "a.bin"), version(Node::ARRAYS, "d")],
-        [70, 70]
-    );
+    let of_arrays = version(Node::Root, "arrays");
+    assert_eq!(of_arrays, 0, "it is always the same directory");
+    let now = [version(Node::ARRAYS, "a.bin"), version(Node::ARRAYS, "d")];
+    assert_eq!(now, [1, 1]);
     save(&vfs, "c: ARRAY\na: ARRAY");
-    assert_eq!(version(Node::ARRAYS, "a.bin"), 71);
-    assert_eq!(vfs.next_version(), 72);
-}
-
-#[test]
-fn a_file_beside_arrays_is_there_again_when_its_directory_is() {
-    let (_dir, vfs) = with_tree("d: {a: ARRAY}\nb: ARRAY");
-    let directory = node_of(&vfs, "d").unwrap();
-    let access = Access::default();
-    let facts = FileFacts::new(0o600, 0, 0);
-    let made = vfs.create(directory, "a.npy.part".as_ref(), facts, access);
-    let handle = made.unwrap().1.handle;
-    vfs.write(&handle, 0, b"part", false).unwrap();
-    vfs.release(&handle);
-    let found = || {
-        let directory = node_of(&vfs, "d")?;
-        vfs.lookup(directory, "a.npy.part".as_ref()).ok()
-    };
-    let made = found().unwrap();
-    for (tree, is_there) in [
-        ("d: {a: ARRAY}\nb: ARRAY\nc: ARRAY", true),
-        ("b: ARRAY", false),
-        ("c: ARRAY\nd: {a: ARRAY}", true),
-    ] {
-        save(&vfs, tree);
-        let node = found().map(|found| found.node);
-        assert_eq!(node, is_there.then_some(made.node));
-        assert_eq!(vfs.losses().scratch, ["arrays/d/a.npy.part (4 bytes)"]);
-    }
+    assert_eq!(version(Node::ARRAYS, "a.bin"), 1, "it has the same bytes");
+    save(&vfs, "c: ARRAY");
+    save(&vfs, "c: ARRAY\na: ARRAY");
+    assert!(
+        version(Node::ARRAYS, "a.bin") > 1,
+        "it may have been another one"
+    );
 }
 
 /// A file far away: its bytes, and how often it has changed.

@@ -1,7 +1,5 @@
 //! One scratch file: bytes, owner and mode, and how many names and open descriptors it has. All descriptors share its bytes.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -46,9 +44,6 @@ struct Inner {
     names: u32,
     open: u32,
     writers: u32,
-    /// Whether it was ever open to be read, and to be written to.
-    was_read: bool,
-    was_written: bool,
     /// How often its bytes were changed.
     version: u64,
     /// The version that was saved last.
@@ -112,7 +107,7 @@ pub(in crate::vfs) fn is_blank(text: &[u8]) -> bool {
 
 /// Whether it may be the beginning of a text, which is not saved yet: blank, or comments without a document. A shell closes a file between
 /// writes to it.
-fn is_beginning(text: &[u8]) -> bool {
+pub(in crate::vfs) fn is_beginning(text: &[u8]) -> bool {
     let begins = |line: &[u8]| line.starts_with(b"---");
     let has_document = || text.split(|&byte| byte == b'\n').any(begins);
     is_blank(text) || (text.starts_with(b"#") && !has_document())
@@ -129,62 +124,23 @@ impl Source for ScratchFile {
 }
 
 impl ScratchFile {
-    /// An empty file without names, or a symlink to `target`.
-    ///
-    /// # Errors
-    /// [`Library::NoRoom`] for the target.
-    pub(super) fn new(
+    /// A file without names, of a text or of nothing; or a symlink, of its target.
+    pub(in crate::vfs) fn new(
         node: Node,
-        room: &Arc<ScratchRoom>,
-        target: Option<&OsStr>,
-        facts: FileFacts,
-        made_of: u64,
-    ) -> Result<Self> {
-        let mut bytes = ScratchBytes::new(room);
-        if let Some(target) = target {
-            bytes.write(0, target.as_bytes())?;
-        }
-        let kind = target.map_or(FileKind::File, |_| FileKind::Symlink);
-        Ok(Self::of(
-            node,
-            kind,
-            room,
-            Content::Own(bytes),
-            facts,
-            made_of,
-        ))
-    }
-
-    /// A file that is going to be `tree.yaml`, with a text of FILE.
-    pub(in crate::vfs) fn of_text(
-        node: Node,
+        kind: FileKind,
         room: &Arc<ScratchRoom>,
         text: Arc<Vec<u8>>,
         facts: FileFacts,
         made_of: u64,
     ) -> Self {
-        let content = Content::Shared(text);
-        Self::of(node, FileKind::File, room, content, facts, made_of)
-    }
-
-    fn of(
-        node: Node,
-        kind: FileKind,
-        room: &Arc<ScratchRoom>,
-        content: Content,
-        facts: FileFacts,
-        made_of: u64,
-    ) -> Self {
         let inner = Inner {
-            content,
+            content: Content::Shared(text),
             room: Arc::clone(room),
             facts,
             role: Role::Plain,
             names: 0,
             open: 0,
             writers: 0,
-            was_read: false,
-            was_written: false,
             version: 0,
             saved: 0,
             refused: None,
@@ -264,11 +220,7 @@ impl ScratchFile {
             inner.resize(0, epoch)?;
         }
         inner.open = inner.open.saturating_add(1);
-        inner.was_read = true;
-        if access.write {
-            inner.writers = inner.writers.saturating_add(1);
-            inner.was_written = true;
-        }
+        inner.writers = inner.writers.saturating_add(access.write.into());
         Ok(())
     }
 
@@ -306,18 +258,6 @@ impl ScratchFile {
     /// As [`ScratchFile::write`].
     pub(in crate::vfs) fn resize(&self, len: u64, epoch: u64) -> Result<()> {
         locked(&self.inner).resize(len, epoch)
-    }
-
-    /// Sets the length if it is shorter.
-    ///
-    /// # Errors
-    /// As [`ScratchFile::write`].
-    pub(in crate::vfs) fn extend(&self, len: u64, epoch: u64) -> Result<()> {
-        let mut inner = locked(&self.inner);
-        if len > inner.content.len() {
-            inner.resize(len, epoch)?;
-        }
-        Ok(())
     }
 
     /// Sets owner, mode and times. Of a file that is `tree.yaml` only the time, while something in it is not saved: the rest is FILE's.
@@ -370,12 +310,6 @@ impl ScratchFile {
         matches!(&locked(&self.inner).content, Content::Shared(own) if Arc::ptr_eq(own, text))
     }
 
-    /// Whether all pages that the kernel has of it are of the text that it was made with, if it `had` only such pages before.
-    pub(in crate::vfs) fn keeps_pages(&self, had: bool) -> bool {
-        let inner = locked(&self.inner);
-        !inner.was_written && (had || inner.was_read)
-    }
-
     /// Charges its bytes to another room.
     ///
     /// # Errors
@@ -389,31 +323,25 @@ impl ScratchFile {
         Ok(())
     }
 
-    /// What a flush saves: nothing if nothing was written since the last save, if no document has begun, or if the file is no text of FILE.
+    /// What was written since the last save; nothing if the file is no text of FILE.
+    ///
+    /// # Errors
+    /// As [`ScratchFile::bytes`].
+    pub(in crate::vfs) fn unsaved(self: &Arc<Self>) -> Result<Option<Unsaved>> {
+        let inner = locked(&self.inner);
+        let is_text = matches!(inner.role, Role::Tree | Role::Stale);
+        let unsaved = (is_text && inner.is_dirty()).then(|| inner.whole(self, false));
+        unsaved.transpose()
+    }
+
+    /// What a flush saves: nothing if no document has begun.
     ///
     /// # Errors
     /// As [`ScratchFile::bytes`].
     pub(in crate::vfs) fn to_save(self: &Arc<Self>) -> Result<Option<Unsaved>> {
-        let unsaved = self.unsaved()?;
-        Ok(unsaved.filter(|unsaved| !is_beginning(&unsaved.text)))
-    }
-
-    /// The text that would be lost once nobody writes to it any more, as no document has begun in it.
-    ///
-    /// # Errors
-    /// As [`ScratchFile::bytes`].
-    pub(in crate::vfs) fn unfinished(self: &Arc<Self>) -> Result<Option<Unsaved>> {
-        let unsaved = self.unsaved()?;
-        Ok(unsaved.filter(|unsaved| is_beginning(&unsaved.text)))
-    }
-
-    fn unsaved(self: &Arc<Self>) -> Result<Option<Unsaved>> {
-        let inner = locked(&self.inner);
-        let is_text = matches!(inner.role, Role::Tree | Role::Stale);
-        if !is_text || !inner.is_dirty() {
-            return Ok(None);
-        }
-        inner.whole(self, false).map(Some)
+        Ok(self
+            .unsaved()?
+            .filter(|unsaved| !is_beginning(&unsaved.text)))
     }
 
     /// Its text, to become FILE's when it gets the name `tree.yaml`.

@@ -82,12 +82,6 @@ impl Vfs {
         place.map_or_else(HashSet::new, |place| self.options.scratch.hidden(&place))
     }
 
-    /// Whether the name of an array's file is gone.
-    pub(in crate::vfs) fn is_hidden(&self, directory: Node, name: &OsStr) -> bool {
-        let place = self.place_if_any(directory);
-        place.is_some_and(|place| self.options.scratch.is_hidden(&place, name))
-    }
-
     /// Makes the name of an array's file again. Whether it was gone.
     pub(in crate::vfs) fn unhide(&self, directory: Node, name: &OsStr) -> bool {
         let place = self.place_if_any(directory);

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::*;
-use crate::vfs::scratch::is_blank;
+use crate::vfs::scratch::{is_beginning, is_blank};
 use crate::vfs::{Access, VfsOptions};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n--- {a: 1}\n...\n";
@@ -46,7 +46,7 @@ fn written(tree: &TreeFile, text: &[u8]) -> Arc<ScratchFile> {
 
 fn close(tree: &TreeFile, file: &Arc<ScratchFile>) {
     if file.close(true)
-        && let Some(unsaved) = file.unfinished().unwrap()
+        && let Some(unsaved) = file.unsaved().unwrap()
         && is_blank(&unsaved.text)
     {
         tree.forget(file);
@@ -115,7 +115,7 @@ fn a_text_that_no_document_has_begun_in_is_not_forgotten() {
     }
     let file = written(&tree, b"# a: 1\n");
     assert!(text_to_save(&file).is_none());
-    let unfinished = file.unfinished().unwrap().unwrap();
+    let unfinished = file.unsaved().unwrap().unwrap();
     assert_eq!(unfinished.text.as_slice(), b"# a: 1\n");
     refuse(&tree, &unfinished, true);
     close(&tree, &file);
@@ -129,10 +129,7 @@ fn a_text_that_is_no_beginning_of_one_is_to_be_saved() {
     for text in ["a: 1\n", "%YAML 1.1\n", "---\n", "\n#ASDF 1.0.0\n"] {
         let file = written(&tree, text.as_bytes());
         assert_eq!(text_to_save(&file).unwrap(), text.as_bytes());
-        assert!(
-            file.unfinished().unwrap().is_none(),
-            "that is told by close"
-        );
+        assert!(!is_beginning(text.as_bytes()), "that is told by close");
     }
 }
 
@@ -353,27 +350,18 @@ fn a_file_that_has_just_lost_the_name_can_be_read() {
 }
 
 #[test]
-fn the_kernel_may_keep_pages_of_a_text_that_is_only_read() {
-    let at_rest = |tree: &TreeFile, had| tree.at_rest(had).map(|it| it.2);
+fn a_text_that_is_not_saved_keeps_its_member_open() {
     let tree = tree();
-    assert_eq!(
-        [true, false].map(|had| at_rest(&tree, had)),
-        [Some(true), Some(false)]
-    );
-    let file = tree.current().unwrap();
-    file.open(Access::default(), 0).unwrap();
-    file.close(false);
-    assert_eq!(at_rest(&tree, false), Some(true));
-    // another program's text has another number, of which the kernel has no pages
-    tree.reloaded(Arc::new(OTHER.to_vec()));
-    assert_eq!(at_rest(&tree, true), Some(false));
+    assert!(tree.is_at_rest() && tree.at_rest().is_some());
     let file = tree.current().unwrap();
     file.open(WRITE, 0).unwrap();
+    assert!(!tree.is_at_rest());
     file.close(true);
-    assert_eq!(at_rest(&tree, true), Some(false));
+    assert!(tree.is_at_rest() && tree.at_rest().is_some());
     file.open(WRITE, 0).unwrap();
     file.write(0, b"#").unwrap();
-    assert_eq!(at_rest(&tree, true), None);
+    file.close(true);
+    assert!(!tree.is_at_rest() && tree.at_rest().is_none());
 }
 
 /// The bytes of a number would be others.
