@@ -183,7 +183,8 @@ impl MemberTable {
             } else {
                 self.names_weight = more;
             }
-            if vfs.is_named() && !closed.as_ref().is_some_and(ClosedFile::has_names) {
+            let keeps_names = closed.as_ref().is_some_and(ClosedFile::has_names);
+            if vfs.is_named() && !keeps_names && !past.versions.is_of_one_tree() {
                 // the next Vfs may number the names otherwise
                 past.versions = past.versions.renewed();
             }

@@ -62,7 +62,7 @@ impl BlockDraft {
         }
     }
 
-    /// Whether the draft holds nothing that could be lost: no written bytes, and no length that `open` has set.
+    /// Whether nothing could be lost: no written bytes, and no length that `open` has set.
     fn is_empty(&self) -> bool {
         !self.is_touched() && self.overlay.keeps_length()
     }
@@ -82,17 +82,6 @@ impl BlockDraft {
     /// Whether something was written.
     pub(super) fn is_touched(&self) -> bool {
         !locked(&self.written).files.is_empty()
-    }
-
-    /// Whether something was written through a file.
-    pub(super) fn is_written_through(&self, file: Node) -> bool {
-        locked(&self.written).files.contains(&file)
-    }
-
-    /// Whether something was written through another file.
-    pub(super) fn is_written_beside(&self, file: Node) -> bool {
-        let written = locked(&self.written);
-        written.files.iter().any(|other| *other != file)
     }
 
     /// Notes that something was written through a file.
@@ -319,13 +308,11 @@ impl BlockEdits {
     /// Forgets a draft that is over.
     pub(super) fn remove(&self, draft: &Arc<BlockDraft>) {
         let mut slots = locked(&self.by_block);
-        let Some(slot) = slots.get_mut(&draft.block) else {
+        let is_it = |found: &Arc<BlockDraft>| Arc::ptr_eq(found, draft);
+        let slot = slots.get_mut(&draft.block);
+        let Some(slot) = slot.filter(|slot| slot.draft.as_ref().is_some_and(is_it)) else {
             return;
         };
-        let found = slot.draft.as_ref();
-        if !found.is_some_and(|found| Arc::ptr_eq(found, draft)) {
-            return;
-        }
         slot.draft = None;
         if slot.handles == 0 {
             slots.remove(&draft.block);

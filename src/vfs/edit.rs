@@ -428,10 +428,9 @@ impl Vfs {
             return open.check_kept();
         };
         let saved = self.save_rewritten(open, writes).unwrap_or_else(|| {
-            let draft = self.edits.get(writes.block);
-            // a program that writes through another file may be half-way, so its bytes alone are not saved; but what a map of this file
-            // has changed comes through any of its handles
-            let draft = draft.filter(|draft| draft.is_written_through(open.node));
+            // what a map of this file has changed comes through any of its handles
+            let draft = self.edits.of_file(writes.block, open.node);
+            let draft = draft.filter(|draft| draft.is_touched());
             draft.map_or(Ok(()), |draft| self.save_block(&draft))
         });
         self.noted(open.node, saved)?;

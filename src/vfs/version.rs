@@ -61,6 +61,12 @@ impl Versions {
         Self::behind(top.saturating_add(1))
     }
 
+    /// Whether the tree is still the one with which counting began.
+    #[must_use]
+    pub fn is_of_one_tree(&self) -> bool {
+        self.trees == 0 && self.elsewhere == 0
+    }
+
     /// Notes that FILE has been touched, which may hide that its bytes are others.
     pub(super) fn touch(&mut self) {
         self.touched = self.touched.saturating_add(1);

@@ -286,7 +286,7 @@ fn a_file_that_is_opened_again_counts_versions_on() {
     assert_eq!(of_arrays, 0, "it is always the same directory");
     let now = [version(Node::ARRAYS, "a.bin"), version(Node::ARRAYS, "d")];
     assert_eq!(now, [1, 1]);
-    save(&vfs, "c: ARRAY\na: ARRAY");
+    save(&vfs, "c: ARRAY\na: ARRAY\nd: {b: ARRAY}");
     assert_eq!(version(Node::ARRAYS, "a.bin"), 1, "it has the same bytes");
     save(&vfs, "c: ARRAY");
     save(&vfs, "c: ARRAY\na: ARRAY");

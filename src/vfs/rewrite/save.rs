@@ -57,7 +57,7 @@ impl Vfs {
         if is_ours.is_none() {
             // Another thread may be saving what was written through this handle: it holds the lock of the draft, and if it can't save the
             // elements, it puts them back before it releases the lock. So this waits for the lock, and looks again.
-            let draft = self.edits.get(writes.block)?;
+            let draft = self.edits.of_file(writes.block, open.node)?;
             drop(draft.saved.write().unwrap_or_else(PoisonError::into_inner));
             is_ours = part();
         }
@@ -83,7 +83,7 @@ impl Vfs {
             let rewritten = &open.rewriting.rewritten;
             let Some(mut taken) = locked(rewritten).take_if(|it| it.is_saved_by(writes)) else {
                 // another thread has put it into the draft, which it may not have been able to save
-                let is_in = draft.is_written_through(open.node);
+                let is_in = draft.is_touched();
                 return if is_in {
                     self.save_held(draft, saved)
                 } else {
@@ -112,7 +112,7 @@ impl Vfs {
     }
 
     /// Saves whole elements; the caller holds the lock of the draft, which is `saved`. If the array keeps datatype and shape, they
-    /// go into the draft. Else they replace the block, and its declaration with it; not while other files have edits of the block.
+    /// go into the draft. Else they replace the block, and its declaration with it.
     /// `is_in` becomes true if they are in the draft afterwards.
     fn save_held_elements(
         &self,
@@ -131,9 +131,6 @@ impl Vfs {
             Some(header) if file.is_of(header) => {
                 let placed = self.placed(file, header, Arc::clone(&elements.bytes))?;
                 self.save_in_block(open, writes, &placed, (draft, saved), is_in)
-            }
-            Some(_) if draft.is_written_beside(open.node) => {
-                Err(Error::Busy("its block is being edited"))
             }
             // Replaces the array and all of its block. What was written through this file before it was emptied is gone, as on any file
             // system.
