@@ -30,7 +30,7 @@ def killed(session):
 def killed_in_a_save(session):
     """SIGKILL in the middle of a save: FILE is the old one or the new one."""
     ref, w = session.reference, 0
-    if not scripts.is_file(session, w, TREE) or not scripts.sole_writer(session) or ref.drafts:
+    if not scripts.is_file(session, TREE):
         return False
     text = texts.new_text(session.random, ref.blocks)
     slot = session.open_text(w, TREE, os.O_RDWR)
@@ -47,8 +47,8 @@ def killed_in_a_save(session):
     session.detach()
     if kind != "ok" and want == OK:
         ref.committed = saved_text(session, {old, text})
-        # a text that was refused before goes after the save, if it comes to that
-        ref.rejected = [*rejected, None] if rejected else []
+    if kind != "ok" and checks.rejected_text(session.file) == rejected:
+        ref.rejected = rejected              # it goes, or another takes its place, at the end
     again(session)
     return True
 
@@ -84,9 +84,8 @@ def again(session):
     """A new mount of what FILE is."""
     ref = session.reference
     checks.whole(session)
-    if ref.rejected:
-        session.file.with_name(session.file.name + ".rejected.yaml").unlink(missing_ok=True)
-        ref.rejected = []
+    session.file.with_name(session.file.name + ".rejected.yaml").unlink(missing_ok=True)
+    ref.rejected = None
     ref.committed, _ = disk.parse(session.file.read_bytes())
     session.start_over()
     session.start()
@@ -107,7 +106,7 @@ def ended(session):
 def foreign(session):
     """Another program changes FILE. What was made of the state before can't be saved, and the mount shows the new one."""
     ref, rng = session.reference, session.random
-    if ref.drafts or ref.vacancy:
+    if ref.gone or any(writing.touched or writing.owed for writing in ref.writing.values()):
         return False
     how = rng.choice([replaced, replaced, rewritten, updated, touched])
     early = rng.random() < 0.4
@@ -124,7 +123,7 @@ def foreign(session):
 def stale(session, text, blocks):
     """The edits that wait are refused, whether or not the mount has looked at FILE since."""
     ref = session.reference
-    waiting = [slot for slot, (_, handle) in session.handles.items() if not isinstance(handle, Data) and ref.text_to_save(handle)]
+    waiting = [slot for slot, (_, handle) in session.handles.items() if not isinstance(handle, Data) and ref.unsaved(handle)]
     ref.changed_by_another(text, blocks)
     for slot in waiting:
         session.fsync(slot)
@@ -133,16 +132,15 @@ def stale(session, text, blocks):
 
 def wait_until_seen(session):
     """The mount looks at FILE at most once a second."""
-    until = time.monotonic() + SOON
-    wanted = session.file.stat().st_mtime_ns
-    while True:
-        code, found = session.call(0, "fresh_mtime", session.path("blocks"))
+    ref, until = session.reference, time.monotonic() + SOON
+    shown = "blocks/0.bin" if ref.blocks else TREE
+    wanted = session.file.stat().st_mtime_ns if ref.blocks else ref.tree.data
+    while session.call(0, "fresh_mtime" if ref.blocks else "read", session.path(shown)) != (OK, wanted):
         session.history.pop()
-        if code == OK and found == wanted:
-            break
         if time.monotonic() > until:
             raise Divergence("another program's change is not shown")
         time.sleep(0.02)
+    session.history.pop()
     session.lagging = True
 
 

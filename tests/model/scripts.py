@@ -47,8 +47,8 @@ def scratch_name(session):
     return session.random.choice(["tree.yaml~", ".t", ".tree.yaml.swp", "4913", "u", "v"])
 
 
-def is_file(session, w, name):
-    file = session.reference.lookup(name, w)
+def is_file(session, name):
+    file = session.reference.names.get(name)
     return file is not None and file.target is None
 
 
@@ -83,7 +83,7 @@ def temporary(session, w):
         return
     yield from written(session, slot, text_for(session))
     yield
-    if is_file(session, w, name) and session.rename(w, name, TREE):
+    if is_file(session, name) and session.rename(w, name, TREE):
         yield
         if name in session.reference.names:
             session.unlink(w, name)
@@ -91,7 +91,7 @@ def temporary(session, w):
 
 def backup_dance(session, w):
     """vim: renamed away, made anew, the backup removed; or put back when that fails."""
-    if not is_file(session, w, TREE):
+    if not is_file(session, TREE):
         return
     session.rename(w, TREE, "tree.yaml~")
     yield
@@ -111,7 +111,7 @@ def backup_dance(session, w):
     if failed and session.random.random() < 0.8:
         session.unlink(w, TREE)
         yield
-        if is_file(session, w, "tree.yaml~"):
+        if is_file(session, "tree.yaml~"):
             session.rename(w, "tree.yaml~", TREE)
     elif "tree.yaml~" in session.reference.names:
         session.unlink(w, "tree.yaml~")
@@ -134,7 +134,7 @@ def emacs(session, w):
     """A lock, the backup by rename, a new file, opened once more after the save."""
     locked = session.symlink(w, "somebody@here.1", ".#tree.yaml") == OK
     yield
-    if is_file(session, w, TREE):
+    if is_file(session, TREE):
         session.rename(w, TREE, "tree.yaml~")
         yield
     slot = session.open_text(w, TREE, W | CREATE | EXCL)
@@ -167,7 +167,7 @@ def exchanged(session, w):
 def linked(session, w):
     """link and unlink: the backup is another name of it; or the new text is linked to the name that was removed."""
     if session.random.random() < 0.5:
-        if is_file(session, w, TREE):
+        if is_file(session, TREE):
             session.link(w, TREE, "tree.yaml~")
         yield
         yield from temporary(session, w)
@@ -179,10 +179,10 @@ def linked(session, w):
             return
         yield from written(session, slot, text_for(session), 0)
         yield
-        if session.reference.lookup(TREE, w):
+        if TREE in session.reference.names:
             session.unlink(w, TREE)
             yield
-        if is_file(session, w, ".l"):
+        if is_file(session, ".l"):
             session.link(w, ".l", TREE)
             yield
     for name in ("tree.yaml~", ".l"):
@@ -193,7 +193,7 @@ def linked(session, w):
 
 def appended(session, w):
     """`>>`, perhaps after the end was cut off."""
-    if not is_file(session, w, TREE):
+    if not is_file(session, TREE):
         return
     data = session.reference.names[TREE].data
     slot = session.open_text(w, TREE, session.random.choice([W, RW]) | APPEND)
@@ -214,7 +214,7 @@ def appended(session, w):
 
 def mapped(session, w):
     """A shared map, saved by msync and fsync, by close, or by the end of the map."""
-    if not is_file(session, w, TREE) or sole_writer(session) is False:
+    if not is_file(session, TREE):
         return
     slot = session.open_text(w, TREE, RW)
     if not slot:
@@ -237,11 +237,6 @@ def mapped(session, w):
         session.unmap(name)
         session.close(slot)
     yield
-
-
-def sole_writer(session):
-    """Whether no descriptor has the tree open for writing: the kernel writes what is mapped through any of them."""
-    return not any(handle.write for handle in session.reference.tree.handles)
 
 
 def compound(session, w):
@@ -270,7 +265,7 @@ def synchronous(session, w):
 
 def made_anew(session, w):
     """mv from elsewhere: removed, then made."""
-    if session.reference.lookup(TREE, w):
+    if TREE in session.reference.names:
         session.unlink(w, TREE)
         yield
     slot = session.open_text(w, TREE, W | CREATE | EXCL)
@@ -281,7 +276,7 @@ def made_anew(session, w):
 
 def cut(session, w):
     """truncate by name."""
-    if is_file(session, w, TREE) and sole_writer(session):
+    if is_file(session, TREE):
         length = len(session.reference.tree.data)
         session.truncate_text(w, TREE, session.random.choice([0, 10, length, max(0, length - 20)]))
     yield
@@ -290,12 +285,12 @@ def cut(session, w):
 def left_alone(session, w):
     """A backup that lies there for a while, then is put back."""
     name = "backup"
-    if name not in session.reference.names and is_file(session, w, TREE):
+    if name not in session.reference.names and is_file(session, TREE):
         session.rename(w, TREE, name)
         yield
         for _ in range(session.random.randrange(4)):
             yield
-    if is_file(session, w, name):
+    if is_file(session, name):
         session.rename(w, name, TREE, session.random.choice([0, 0, 1]))
         yield
     if name in session.reference.names:
@@ -308,7 +303,7 @@ def scratch(session, w):
     """Files that editors make beside it, and what they do with them."""
     rng, name = session.random, scratch_name(session)
     slot = None
-    if not session.reference.lookup(name, w) or is_file(session, w, name):
+    if name not in session.reference.names or is_file(session, name):
         slot = session.open_text(w, name, rng.choice([W, RW]) | CREATE | rng.choice([0, EXCL, TRUNC]))
     yield
     for _ in range(rng.randrange(5)):
@@ -343,9 +338,7 @@ def tidy(session, w):
 def reader(session, w):
     """Something open for reading while others go on."""
     rng, ref = session.random, session.reference
-    choices = [name for name in ref.names if is_file(session, w, name)] * 2
-    choices += [("block", number) for number in range(len(ref.blocks))]
-    choices += [(kind, name) for name in ref.arrays() for kind in ("bin", "npy")]
+    choices = [name for name in ref.names if is_file(session, name)] * 2 + data_files(session)
     if not choices:
         return
     chosen = rng.choice(choices)
@@ -374,23 +367,21 @@ def lister(session, w):
 
 # ---------------------------------------------------------------- blocks and arrays
 
+def data_files(session):
+    ref = session.reference
+    return [("block", number) for number in range(len(ref.blocks))] + [(kind, name) for name in ref.arrays() for kind in ("bin", "npy")]
+
+
 def edited(session, w):
     """A block or array, written into; it keeps its size."""
     rng, ref = session.random, session.reference
-    choices = [("block", number) for number in range(len(ref.blocks))]
-    choices += [(kind, name) for name in ref.arrays() for kind in ("bin", "npy")]
-    if not choices:
-        return
-    kind, name = rng.choice(choices)
-    slot = session.open_data(w, kind, name, rng.choice([W, RW]))
+    slot = session.open_data(w, *rng.choice(data_files(session) or [("block", 0)]), rng.choice([W, RW]))
     yield
-    handle = session.handles[slot][1]
+    if not slot:
+        return
+    node = session.handles[slot][1].node
     for _ in range(rng.randrange(1, 4)):
-        data, size, header = ref.block_data(handle.block) or b"", 0, 0
-        if kind == "block":
-            size = len(data)
-        elif all(array and array.places(len(data)) is not None for array in (ref.arrays().get(name), handle.array)):
-            size, header = len(session.shown(kind, name, data)), len(handle.array.header(data)) if kind == "npy" else 0
+        size, header = len(ref.shown(node)), len(node.header())
         if size <= header:
             break
         at = rng.randrange(header, size)
@@ -401,6 +392,42 @@ def edited(session, w):
             session.fsync(slot)
             yield
     session.close(slot)
+
+
+def new_elements(session, node):
+    """Another file of the same form; now and then not all of it."""
+    rng, size, header = session.random, len(node.saved()), node.header()
+    data = header + rng.randbytes(size - len(header))
+    return data if rng.random() < 0.8 else data[:rng.randrange(size + 1)]
+
+
+def made_anew_data(session, w):
+    """numpy.save, cp, mv from elsewhere: a block or array that is emptied, or removed, and written; or a new file renamed over it."""
+    rng, ref = session.random, session.reference
+    kind, name = rng.choice(data_files(session) or [("block", 0)])
+    node, path = ref.node(kind, name), session.data_path(kind, name)
+    if not node:
+        return
+    how = rng.choice(["emptied", "emptied", "removed", "renamed", "renamed"])
+    if how == "renamed":
+        beside = f"{path.split('/')[0]}/.new{session.slots}.tmp"
+        slot = session.open_text(w, beside, W | CREATE | EXCL)
+        yield
+        yield from written(session, slot, new_elements(session, node))
+        yield
+        if beside in ref.names and ref.node(kind, name):
+            session.import_file(w, kind, name, beside)
+            yield
+        if beside in ref.names:
+            session.unlink(w, beside)
+        return
+    if how == "removed" and kind != "block":
+        session.remove_array(w, path)
+        yield
+    slot = session.open_data(w, kind, name, W | CREATE | TRUNC) if ref.node(kind, name) else None
+    yield
+    if slot:
+        yield from written(session, slot, new_elements(session, session.handles[slot][1].node))
 
 
 def resized(session, w):
@@ -468,13 +495,11 @@ def forbidden(session, w):
         (("rename", session.path("x y"), session.path(TREE)), errno.ENOENT),
         (("unlink", session.path("info/status")), errno.EPERM),
         (("symlink", "a", session.path("blocks/l")), errno.EPERM),
-        (("open", "never", session.path("arrays/new.bin"), W | CREATE), errno.EPERM),
         (("open", "never", session.path("blocks/99.bin"), W | CREATE), errno.EPERM),
         (("open", "never", session.path("info/status"), W), errno.EROFS),
-        (("rename", session.path(TREE), session.path("blocks/x")), errno.EPERM),
         (("rename", session.path(TREE), session.path("arrays")), {errno.EPERM, errno.EISDIR}),
     ])
-    if command[0] == "rename" and command[1].endswith(TREE) and not session.reference.lookup(TREE, w):
+    if command[0] == "rename" and command[1].endswith(TREE) and TREE not in session.reference.names:
         want = errno.ENOENT
     session.must(command[0], session.call(w, *command)[0], want)
     yield
@@ -482,4 +507,4 @@ def forbidden(session, w):
 
 SCRIPTS = [(in_place, 4), (over_it, 4), (temporary, 5), (backup_dance, 6), (backup_copy, 2), (emacs, 3), (exchanged, 3), (linked, 2), (appended, 2),
            (mapped, 2), (compound, 2), (synchronous, 2), (made_anew, 2), (cut, 1), (left_alone, 2), (scratch, 7), (tidy, 1), (reader, 7), (lister, 9),
-           (edited, 7), (resized, 4), (new_block, 2), (last_block, 2), (encoded, 2), (forbidden, 1)]
+           (edited, 7), (made_anew_data, 4), (resized, 4), (new_block, 2), (last_block, 2), (encoded, 2), (forbidden, 1)]

@@ -12,7 +12,7 @@ import sys
 import disk
 import mounting
 import texts
-from reference import OK, OURS, TREE, Data, Divergence, Reference, Text
+from reference import OK, OURS, TREE, Data, Divergence, Reference
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORKERS = 3
@@ -66,7 +66,7 @@ class Session:
         self.file, self.dir = folder / "sample.asdf", base / "mnt"
         self.history, self.step, self.slots = [], 0, 0
         self.handles, self.streams, self.maps, self.known = {}, {}, {}, {TREE}
-        self.inos, self.gone, self.times = {}, set(), {}
+        self.inos, self.past, self.times = {}, set(), {}
         self.lagging = self.looking = False
         self.seen = None
         self.reference = Reference(*self.sample())
@@ -182,7 +182,7 @@ class Session:
     def open_text(self, w, name, flags):
         """Opens a file of the root; its slot, or None."""
         ref, slot = self.reference, self.slot()
-        file = ref.lookup(name, w)
+        file = ref.names.get(name)
         self.known.add(name)
         if file and flags & os.O_CREAT and flags & os.O_EXCL:
             want = errno.EEXIST
@@ -197,11 +197,9 @@ class Session:
         if code:
             return None
         made = not file
-        if made:
-            file = ref.make(name)
+        file = file or ref.make(name)
         write = flags & os.O_ACCMODE != os.O_RDONLY
-        # tree.yaml that is made, and closed without a write, shows FILE's tree
-        handle = ref.open_text(name, write, made or bool(flags & os.O_TRUNC), bool(flags & os.O_APPEND))
+        handle = ref.open_text(name, write, not made and bool(flags & os.O_TRUNC), bool(flags & os.O_APPEND))
         handle.sync, handle.readable = bool(flags & os.O_DSYNC), flags & os.O_ACCMODE != os.O_WRONLY
         self.handles[slot] = (w, handle)
         self.note_ino(file, found)
@@ -217,7 +215,7 @@ class Session:
     def write(self, slot, data, offset=None):
         """Writes at an offset, or at the end if the descriptor appends. Now and then fcntl(2) turns that round for this one write."""
         _, handle = self.handles[slot]
-        turned = (not isinstance(handle, Data) or handle.kind == "block") and self.random.random() < 0.03
+        turned = (not isinstance(handle, Data) or handle.node.kind == "block") and self.random.random() < 0.03
         if turned:
             self.set_append(slot, not handle.append)
             offset = offset or 0
@@ -258,9 +256,7 @@ class Session:
     def fsync(self, slot):
         w, handle = self.handles[slot]
         ref = self.reference
-        want = ref.flush_data(handle) if isinstance(handle, Data) else ref.flush_text(handle, errno.EIO)
-        if isinstance(handle, Data) and want == errno.EINVAL:
-            want = errno.EIO
+        want = ref.flush_data(handle, False) if isinstance(handle, Data) else ref.flush_text(handle, errno.EIO)
         code, _ = self.call(w, "fsync", slot)
         self.must(f"fsync {slot}", code, want)
         return code
@@ -268,16 +264,15 @@ class Session:
     def close(self, slot):
         w, handle = self.handles.pop(slot)
         ref = self.reference
-        if isinstance(handle, Text):
-            want = ref.flush_text(handle)
-            before = (handle.file.data, ref.pending, list(ref.rejected))
-            ref.release_text(handle)
-            self.lagging |= before != (handle.file.data, ref.pending, list(ref.rejected))
-        else:
+        if isinstance(handle, Data):
             want = ref.flush_data(handle)
-            left = handle.block in ref.drafts
             ref.release_data(handle)
-            self.lagging |= left and handle.block not in ref.drafts
+            self.lagging |= want != OK or bool(handle.writing)
+        else:
+            want = ref.flush_text(handle)
+            before = (ref.tree, ref.rejected)
+            ref.release_text(handle)
+            self.lagging |= before != (ref.tree, ref.rejected)
         code, _ = self.call(w, "close", slot)
         self.must(f"close {slot}", code, want)
         return code
@@ -298,29 +293,29 @@ class Session:
 
     def rename(self, w, old, new, flags=0):
         self.known |= {old, new}
-        want = self.reference.rename(w, old, new, flags)
+        want = self.reference.rename(old, new, flags)
         code, _ = self.call(w, "rename", self.path(old), self.path(new), flags)
         self.must(f"renaming {old} to {new}", code, want)
         return code
 
     def unlink(self, w, name):
-        want = OK if self.reference.lookup(name, w) else errno.ENOENT
+        want = OK if name in self.reference.names else errno.ENOENT
         if want == OK:
-            self.reference.unlink(w, name)
+            self.reference.take(name)
         code, _ = self.call(w, "unlink", self.path(name))
         self.must(f"removing {name}", code, want)
         return code
 
     def link(self, w, old, new):
         self.known |= {old, new}
-        want = self.reference.link(w, old, new) if self.reference.lookup(old, w) else errno.ENOENT
+        want = self.reference.link(old, new) if old in self.reference.names else errno.ENOENT
         code, _ = self.call(w, "link", self.path(old), self.path(new))
         self.must(f"linking {old} as {new}", code, want)
         return code
 
     def symlink(self, w, target, name):
         self.known.add(name)
-        want = errno.EEXIST if self.reference.lookup(name, w) else OK
+        want = errno.EEXIST if name in self.reference.names else OK
         if want == OK:
             self.reference.make(name, target)
         code, _ = self.call(w, "symlink", target, self.path(name))
@@ -330,7 +325,7 @@ class Session:
     def truncate_text(self, w, name, length):
         """truncate(2) by path: saved at once."""
         ref = self.reference
-        handle = ref.open_text(name, False)
+        handle = ref.open_text(name, True)
         ref.resize_text(handle, length)
         want = ref.flush_text(handle)
         ref.release_text(handle)
@@ -341,35 +336,53 @@ class Session:
     # blocks and arrays
 
     def open_data(self, w, kind, name, flags):
-        ref, slot = self.reference, self.slot()
-        new = kind == "block" and name == len(ref.blocks) and name not in ref.drafts
-        want = OK
-        if new:
-            want = errno.ENOENT if not flags & os.O_CREAT else errno.EPERM if ref.blocks and ref.blocks[-1].streamed else OK
-        code, found = self.call(w, "open", slot, self.path(self.data_path(kind, name)), flags)
-        self.must(f"opening {self.data_path(kind, name)}", code, want)
+        ref, slot, path, handle = self.reference, self.slot(), self.data_path(kind, name), None
+        write, node = flags & os.O_ACCMODE != os.O_RDONLY, ref.node(kind, name)
+        if (path in ref.gone or not node) and not flags & os.O_CREAT:
+            want = errno.ENOENT
+        else:
+            # a name that is made while it is gone is the file of before, emptied
+            truncate = bool(node) and bool(flags & os.O_TRUNC or path in ref.gone)
+            want, handle = ref.open_data(kind, name, write, truncate, bool(flags & os.O_APPEND))
+        code, found = self.call(w, "open", slot, self.path(path), flags)
+        self.must(f"opening {path}", code, want)
         if code:
             return None
-        write = flags & os.O_ACCMODE != os.O_RDONLY
-        if new:
-            draft = ref.draft(name)
-            if write:
-                # closing it saves it, even if nothing is written
-                draft.touch(kind, name)
-        truncate = bool(flags & os.O_TRUNC) and not new
-        handle = ref.open_data(kind, name, write, truncate, bool(flags & os.O_APPEND))
+        ref.back(path)
         handle.readable = flags & os.O_ACCMODE != os.O_WRONLY
         self.handles[slot] = (w, handle)
-        self.note_path_ino(self.data_path(kind, name), found)
+        self.note_node(path, handle.node, found)
         return slot
 
     @staticmethod
     def data_path(kind, name):
         return f"blocks/{name}.bin" if kind == "block" else f"arrays/{name}.{kind}"
 
-    def note_path_ino(self, path, found):
-        if self.inos.setdefault(path, found["ino"]) != found["ino"]:
-            raise Divergence(f"{path} has inode {found['ino']}, where it was {self.inos[path]} before")
+    def note_node(self, path, node, found):
+        """A number never stands for two forms of a name, or two states of its bytes."""
+        ino = found["ino"]
+        if node.ino not in (None, ino):
+            raise Divergence(f"{path} has inode {ino}, where it was {node.ino} before")
+        before = self.inos.get((path, ino), node)
+        if before is not node and self.reference.shown(node) not in before.versions:
+            raise Divergence(f"{path} is another file now, and has inode {ino} as before")
+        if not self.lagging:                 # else the name may still lead to the number of before
+            node.ino, self.inos[path, ino] = ino, node
+
+    def import_file(self, w, kind, name, scratch):
+        """The rename of a scratch file over a block or array."""
+        path = self.data_path(kind, name)
+        want = self.reference.import_file(kind, name, scratch)
+        code, _ = self.call(w, "rename", self.path(scratch), self.path(path))
+        self.must(f"renaming {scratch} to {path}", code, want)
+        if not code:
+            self.reference.back(path)
+
+    def remove_array(self, w, path):
+        want = errno.ENOENT if path in self.reference.gone else OK
+        self.must(f"removing {path}", self.call(w, "unlink", self.path(path))[0], want)
+        if not want:
+            self.reference.remove_array(path)
 
     def truncate_block(self, w, number, length):
         want = self.reference.truncate_block(number, length)
@@ -387,35 +400,32 @@ class Session:
     # listings that are held open
 
     def directory(self, name):
-        """What names a directory has: {name: file, or None}; and those that it may also have."""
-        ref = self.reference
+        """What names a directory has: {name: file, or None}."""
+        ref, inside = self.reference, name + "/" if name else ""
+        entries = {file[len(inside):]: of for file, of in ref.names.items() if file.rpartition("/")[0] == name}
         if name == "":
-            return {**dict.fromkeys(OURS), **ref.names}, {}
+            return {**dict.fromkeys(OURS), **entries}
         if name == "blocks":
-            count = len(ref.blocks)
-            return {f"{number}.bin": None for number in range(count)}, {f"{number}.bin" for number in ref.drafts if number >= count}
-        inside = name.removeprefix("arrays").removeprefix("/")
-        entries = {}
+            return entries | {f"{number}.bin": None for number in range(len(ref.blocks) + (len(ref.blocks) in ref.writing))}
         for path in ref.arrays():
-            if inside and not path.startswith(inside + "/"):
+            first, _, rest = ("arrays/" + path).removeprefix(inside).partition("/")
+            if not ("arrays/" + path).startswith(inside):
                 continue
-            first, _, rest = path[len(inside) + 1 if inside else 0:].partition("/")
-            entries |= {first: None} if rest else {f"{first}.bin": None, f"{first}.npy": None}
-        return entries, {}
+            entries |= dict.fromkeys([first] if rest else {f"{first}.bin", f"{first}.npy"} - {gone.removeprefix(inside) for gone in ref.gone})
+        return entries
 
     def opendir(self, w, name):
         slot = self.slot()
         self.must(f"opendir {name}", self.call(w, "opendir", slot, self.path(name))[0], OK)
-        entries, also = self.directory(name)
-        self.streams[slot] = {"worker": w, "dir": name, "always": set(entries), "got": [],
-                              "ever": {key: {file} for key, file in entries.items()} | {key: {None} for key in also}}
+        entries = self.directory(name)
+        self.streams[slot] = {"worker": w, "dir": name, "always": set(entries), "got": [], "ever": {key: {file} for key, file in entries.items()}}
         return slot
 
     def names_changed(self):
         for stream in self.streams.values():
-            entries, also = self.directory(stream["dir"])
+            entries = self.directory(stream["dir"])
             stream["always"] &= set(entries)
-            for name, file in [*entries.items(), *((name, None) for name in also)]:
+            for name, file in entries.items():
                 stream["ever"].setdefault(name, set()).add(file)
 
     def getdents(self, slot, room):
@@ -448,7 +458,7 @@ class Session:
     def map(self, slot):
         w, handle = self.handles[slot]
         name = self.slot()
-        self.must("mmap", self.call(w, "map", name, slot, len(self.reference.view(handle)))[0], OK)
+        self.must("mmap", self.call(w, "map", name, slot, len(handle.file.data))[0], OK)
         self.maps[name] = (w, handle)
         return name
 
@@ -468,60 +478,31 @@ class Session:
     # held descriptors
 
     def compare_held(self, slot, code, found):
+        """A number that its name does not lead to any more shows what it was opened for, as long as that exists."""
         _, handle = self.handles[slot]
-        ref = self.reference
-        if isinstance(handle, Text):
-            if not handle.readable or ref.mixed(handle.file):
-                return
-            self.must(f"reading {slot}", code, OK)
-            self.same(f"through {slot}", found[1], {ref.view(handle)})
-            return
         if not handle.readable:
             return
-        wanted = self.data_views(handle.kind, handle.name)
-        if wanted is None:
+        node = handle.node if isinstance(handle, Data) else None
+        if code == errno.ESTALE and (node.versions if node else handle.file.stale):
             return
-        if code == errno.ESTALE and handle.kind != "block" and not ref.has_form(handle):
-            return                           # but what the kernel has in its memory is still given
         self.must(f"reading {slot}", code, OK)
-        self.same(f"through {slot}", found[1], wanted)
-
-    def data_views(self, kind, name):
-        """What a block or array may show now; None if anything."""
-        ref = self.reference
-        if kind == "block":
-            number = name
-            if name >= len(ref.blocks) and name not in ref.drafts:
-                return None
-        elif name not in ref.arrays():
-            return None
-        else:
-            number = ref.arrays()[name].block(len(ref.blocks))
-        for _, handle in self.handles.values():
-            if isinstance(handle, Data) and (handle.kind, handle.name) == (kind, name) and handle.rewritten is not None:
-                return None
-        draft = ref.drafts.get(number)
-        if draft is None:
-            return {self.shown(kind, name, ref.blocks[number].data)}
-        if kind != "block" and ref.arrays()[name].places(len(draft.data)) is None:
-            return None
-        # the kernel keeps pages of other files of the block until it is saved
-        return {self.shown(kind, name, bytes(draft.data))} if draft.by <= {(kind, name)} else None
-
-    def shown(self, kind, name, data):
-        if kind == "block":
-            return data
-        array = self.reference.arrays()[name]
-        return (array.header(data) if kind == "npy" else b"") + array.elements(data)
+        if node and node.versions and mixed(found[1], [*node.versions, node.saved()]):
+            return
+        self.same(f"through {slot}", found[1], self.reference.shown(node) if node else handle.file.data)
 
     @staticmethod
-    def same(what, found, wanted):
-        if found in wanted:
+    def same(what, found, want):
+        if found == want:
             return
-        want = next(iter(wanted))
         at = len(os.path.commonprefix([found, want]))
         differ = f"from byte {at} on {found[at:at + 60]!r}, not {want[at:at + 60]!r}"
         raise Divergence(f"{what}: {len(found)} bytes, where {len(want)} are right; {differ}")
+
+
+def mixed(found, versions):
+    """Whether each byte is one of these versions'."""
+    lines = [version for version in versions if len(version) == len(found)]
+    return found in lines or bool(lines) and all(byte in column for byte, column in zip(found, zip(*lines)))
 
 
 class Lister:
