@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tempfile::TempDir;
 
-use crate::common::{Mount, PROGRAM, asdf_mount, can_mount, daemons_of, eventually, run};
+use crate::common::{Mount, PATIENCE, PROGRAM, asdf_mount, can_mount, daemons_of, eventually, run};
 use crate::many::{data, files, open_files, sample};
 use crate::sample::{Block, Sample, array};
 
@@ -215,7 +215,8 @@ fn scratch_files_stay_while_their_file_cannot_be_looked_at() {
     let before = limit(Some(1));
     let begun = Instant::now();
     let mut failed = 0;
-    while begun.elapsed() < Duration::from_secs(4) {
+    // longer than a member that is gone is kept, and until that is what was seen
+    while begun.elapsed() < Duration::from_secs(4) || failed < 2 && begun.elapsed() < PATIENCE {
         let looked = fs::metadata(mount.path("a.asdf"));
         failed += usize::from(looked.is_err_and(|error| is_lack(&error)));
         std::thread::sleep(Duration::from_millis(200));
