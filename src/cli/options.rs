@@ -230,9 +230,7 @@ impl Options {
             ("cache", Some(text)) => self.cache = size(text)?.max(LEAST_CACHE),
             ("index-cache", Some("off")) => self.index_cache = None,
             ("index-cache", Some(text)) => self.index_cache = Some(whole_path(text)?),
-            ("scratch", Some(text)) => {
-                self.shown.scratch = Scratch::new(size(text)?, &std::env::temp_dir());
-            }
+            ("scratch", Some(text)) => self.shown.scratch = Scratch::limited_to(size(text)?),
             ("max-copy", Some(text)) => self.saving.max_copy = size(text)?,
             ("max-check", Some(text)) => self.max_check = size(text)?,
             ("threads", Some(text)) => {

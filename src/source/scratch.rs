@@ -384,7 +384,7 @@ mod tests {
         let room = room(u64::MAX);
         let mut all: Vec<_> = (0..80).map(|_| ScratchBytes::new(&room)).collect();
         for bytes in &mut all {
-            bytes.write(0, &[7; 1 << 20]).unwrap();
+            bytes.write(0, &vec![7; 1 << 20]).unwrap();
         }
         assert!(room.in_memory.load(Ordering::Relaxed) <= MEMORY);
         let mut last = [0];

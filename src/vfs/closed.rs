@@ -79,7 +79,12 @@ impl ClosedFile {
 
     /// The version of a file.
     fn version(&self, file: Node) -> u64 {
-        let block = match (file, &self.names) {
+        self.versions.of(file, self.block_of(file))
+    }
+
+    /// The block that a file shows, if that is known.
+    fn block_of(&self, file: Node) -> Option<usize> {
+        match (file, &self.names) {
             (Node::Block(n), _) => Some(index(n)),
             (Node::Array(number, _), Some(names)) => {
                 let array = names.array(number);
@@ -89,8 +94,7 @@ impl ClosedFile {
                 })
             }
             _ => None,
-        };
-        self.versions.of(file, block)
+        }
     }
 
     /// The names in a directory, in the order in which [`Vfs`] lists them; nothing if FILE has to be opened for them.
@@ -159,6 +163,9 @@ impl ClosedFile {
         }
         let mut attr = Attr::of_file(node, 0, file, self.is_read_only, options);
         attr.version = self.version(node);
+        if let Some(time) = self.versions.time(node, self.block_of(node)) {
+            (attr.mtime, attr.ctime) = (time, time);
+        }
         match (node, &self.names) {
             (Node::ArrayDir(number), Some(names)) => {
                 let held = u32::try_from(names.subdirectories(number)?).unwrap_or(u32::MAX);

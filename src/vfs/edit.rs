@@ -198,7 +198,7 @@ impl Vfs {
                     None => format.saved(snapshot, i),
                 }
             }
-            (Node::View(view, number), _) => self.view_source(&state, view, number),
+            (Node::View(view, number), _) => state.view_source(view, number),
             (Node::StatsTsv, _) => Ok(state.stats_source()),
             (node, _) => hdus::source(snapshot, node).map_err(|_| missing()),
         };

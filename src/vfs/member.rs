@@ -93,9 +93,10 @@ impl Vfs {
     }
 
     /// Has files the versions that an earlier [`Vfs`] of FILE has left. Call it before any lookup.
-    pub fn count_on(&mut self, versions: Versions) {
+    pub fn count_on(&mut self, mut versions: Versions) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(state) = Arc::get_mut(state) {
+            versions.begin(state.stat.modified());
             state.versions = versions;
         }
     }

@@ -214,7 +214,7 @@ impl Vfs {
         };
         let text = Arc::clone(snapshot.text());
         let mut new = old.next(Arc::new(snapshot), Some(stat));
-        new.versions.changed_elsewhere();
+        new.versions.changed_elsewhere(stat.modified());
         if changed {
             info!(
                 "{} was changed by another program",
@@ -269,7 +269,7 @@ impl Vfs {
                 if is_of(old, &stat) {
                     new.versions.touch();
                 } else {
-                    new.versions.changed_elsewhere();
+                    new.versions.changed_elsewhere(stat.modified());
                 }
                 self.show(new);
                 if !is_of(old, &stat) {
@@ -301,7 +301,7 @@ impl Vfs {
         let before = self.state();
         if !Arc::ptr_eq(new.snapshot.text(), before.snapshot.text()) {
             let same = before.has_arrays_that_stay_in(&new);
-            new.versions.changed_tree(same);
+            new.versions.changed_tree(same, new.stat.modified());
         }
         self.swap_state(new);
         self.tree.note_file(facts);

@@ -159,6 +159,12 @@ impl Scratch {
         })
     }
 
+    /// No files, until it is known where their temporary files lie.
+    #[must_use]
+    pub fn limited_to(limit: u64) -> Arc<Self> {
+        Self::new(limit, &std::env::temp_dir())
+    }
+
     /// What all of them may take.
     #[must_use]
     pub fn room(&self) -> &Arc<ScratchRoom> {
@@ -284,13 +290,13 @@ impl Scratch {
         file: &Arc<ScratchFile>,
     ) -> Result<()> {
         let mut table = locked(&self.table);
-        let names = table.names.get_mut(directory);
-        if let Some(named) = names.and_then(|names| names.get_mut(name)) {
-            named.lead_to(file);
+        let there = table.names.get_mut(directory);
+        if let Some(there) = there.and_then(|names| names.get_mut(name)) {
+            there.lead_to(file);
             return Ok(());
         }
-        let named = Named::charged(Arc::clone(file), &self.room)?;
-        table.put(directory, name, named);
+        let new = Named::charged(Arc::clone(file), &self.room)?;
+        table.put(directory, name, new);
         Ok(())
     }
 
@@ -384,18 +390,18 @@ impl Table {
         self.names.get(directory)?.get(name)
     }
 
-    fn put(&mut self, directory: &Directory, name: &OsStr, named: Named) {
+    fn put(&mut self, directory: &Directory, name: &OsStr, new: Named) {
         let names = self.names.entry(directory.clone()).or_default();
-        names.insert(name.to_owned(), named);
+        names.insert(name.to_owned(), new);
     }
 
     fn remove(&mut self, directory: &Directory, name: &OsStr) -> Option<Named> {
         let names = self.names.get_mut(directory)?;
-        let named = names.remove(name);
+        let removed = names.remove(name);
         if names.is_empty() {
             self.names.remove(directory);
         }
-        named
+        removed
     }
 
     /// The names of a member.

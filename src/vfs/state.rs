@@ -57,12 +57,14 @@ impl State {
             }),
             None => stat,
         };
+        let mut versions = Versions::default();
+        versions.begin(stat.modified());
         Self {
             snapshot,
             stat,
             timed: true,
             made: SystemTime::now(),
-            versions: Versions::default(),
+            versions,
             sealed: AtomicBool::new(false),
             catalogue: OnceLock::new(),
             views: Views::default(),

@@ -6,10 +6,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::edit::block_of;
 use super::node::Node;
 use super::state::State;
+use crate::asdf::header::BlockHeader;
 
 /// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
 pub const VERSIONS: u64 = 1 << 6;
@@ -27,10 +29,14 @@ pub struct Versions {
     arrays: u64,
     /// How often a save has changed the tree.
     trees: u64,
-    /// How often saves have changed each block, if they have.
-    blocks: Arc<HashMap<usize, u64>>,
+    /// How often saves have changed each block, if they have, and when the last one did.
+    blocks: Arc<HashMap<usize, (u64, SystemTime)>>,
     /// The sum of `blocks`.
     saves: u64,
+    /// When FILE's bytes came to be that no save has changed since, if that is known.
+    since: Option<SystemTime>,
+    /// When a save has changed `arrays`, if one has.
+    arrays_since: Option<SystemTime>,
     /// The version of a file through which its block was changed, with what it would be otherwise.
     own: Arc<HashMap<Node, OwnChange>>,
 }
@@ -72,26 +78,55 @@ impl Versions {
         self.touched = self.touched.saturating_add(1);
     }
 
-    /// Another program has changed FILE.
-    pub(super) fn changed_elsewhere(&mut self) {
+    /// Another program has changed FILE, which has this time of change now.
+    pub(super) fn changed_elsewhere(&mut self, at: SystemTime) {
         self.elsewhere = self.elsewhere.saturating_add(1);
+        self.since = Some(at);
+        self.arrays_since = None;
+        self.blocks = Arc::new(
+            self.blocks
+                .iter()
+                .map(|(block, (count, _))| (*block, (*count, at)))
+                .collect(),
+        );
+    }
+
+    /// FILE's bytes are those with this time of change, if no other is known.
+    pub(super) fn begin(&mut self, at: SystemTime) {
+        self.since.get_or_insert(at);
     }
 
     /// The tree is another one, with the same arrays or not.
-    pub(super) fn changed_tree(&mut self, same_arrays: bool) {
+    pub(super) fn changed_tree(&mut self, same_arrays: bool, at: SystemTime) {
         self.trees = self.trees.saturating_add(1);
-        self.arrays = self.arrays.saturating_add((!same_arrays).into());
+        if !same_arrays {
+            self.arrays = self.arrays.saturating_add(1);
+            self.arrays_since = Some(at);
+        }
     }
 
     /// A block has other bytes.
-    fn changed_block(&mut self, block: usize) {
-        let count = Arc::make_mut(&mut self.blocks).entry(block).or_insert(0);
+    fn changed_block(&mut self, block: usize, at: SystemTime) {
+        let blocks = Arc::make_mut(&mut self.blocks);
+        let (count, since) = blocks.entry(block).or_insert((0, at));
         *count = count.saturating_add(1);
+        *since = at;
         self.saves = self.saves.saturating_add(1);
     }
 
     fn of_block(&self, block: usize) -> u64 {
-        self.blocks.get(&block).copied().unwrap_or(0)
+        self.blocks.get(&block).map_or(0, |(count, _)| *count)
+    }
+
+    /// When the bytes of a block or array came to be; `None` of any other file, which has the time of FILE.
+    pub(super) fn time(&self, file: Node, block: Option<usize>) -> Option<SystemTime> {
+        let of_block = block.and_then(|block| self.blocks.get(&block));
+        let of_block = of_block.map(|(_, at)| *at).or(self.since);
+        match file {
+            Node::Block(_) => of_block,
+            Node::Array(..) => of_block.max(self.arrays_since),
+            _ => None,
+        }
     }
 
     /// The version of a file, by what is counted; `block`: the one that it shows, if it shows one.
@@ -99,13 +134,20 @@ impl Versions {
         let of_block = block.map_or(0, |block| self.of_block(block));
         let counts = match file {
             // always the same directories, and texts of which the kernel keeps no pages
-            Node::Root | Node::Blocks | Node::Info | Node::Hdus => return 0,
-            Node::ArrayDir(0) | Node::ViewDir(_, 0) => return 0,
+            Node::Root
+            | Node::Blocks
+            | Node::Info
+            | Node::Hdus
+            | Node::ArrayDir(0)
+            | Node::ViewDir(_, 0)
+            | Node::Status
+            | Node::BlocksTsv
+            | Node::ArraysTsv
+            | Node::FitsTsv
+            | Node::TreeJson
             // these never have a number again
-            Node::Tree(_) | Node::Scratch(_) => return 0,
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
-                return 0;
-            }
+            | Node::Tree(_)
+            | Node::Scratch(_) => return 0,
             Node::Block(_) => [self.elsewhere, of_block, 0],
             Node::Array(..) => [self.elsewhere, of_block, self.arrays],
             // these show several arrays, and more of the tree
@@ -149,6 +191,13 @@ impl State {
         self.versions.of(file, block_of(self, file))
     }
 
+    /// When the bytes of a file came to be.
+    pub(super) fn time(&self, file: Node) -> SystemTime {
+        let time = self.versions.time(file, block_of(self, file));
+        let time = time.filter(|_| !self.is_growing(file));
+        time.unwrap_or_else(|| self.stat.modified())
+    }
+
     /// The same for a handle, which goes on with a file that was only touched.
     pub(super) fn form(&self, file: Node) -> u64 {
         if self.is_growing(file) {
@@ -160,15 +209,16 @@ impl State {
     /// Whether a file may grow at any time: then it is one file at all lengths, and the kernel keeps no pages of it.
     pub(super) fn is_growing(&self, file: Node) -> bool {
         let last = self.snapshot.layout().blocks.last();
-        last.is_some_and(|last| last.streamed())
+        last.is_some_and(BlockHeader::streamed)
             && block_of(self, file).and_then(|block| block.checked_add(1))
                 == Some(self.snapshot.layout().blocks.len())
     }
 
     /// Notes that a block has other bytes than in the state before, and through which file they came, if through one.
     pub(super) fn note_changed(&mut self, block: usize, through: Option<Node>) {
+        let at = self.stat.modified();
         let kept = through.map(|file| (file, self.form(file)));
-        self.versions.changed_block(block);
+        self.versions.changed_block(block, at);
         if let Some((file, kept)) = kept {
             let counted = self.versions.counted(file, Some(block));
             let own = Arc::make_mut(&mut self.versions.own);

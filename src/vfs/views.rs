@@ -13,7 +13,7 @@ use super::catalogue::{Catalogue, EntryKind};
 use super::format::Format;
 use super::node::Node;
 use super::state::State;
-use super::{Error, NAME_MAX, Result, Vfs, VfsOptions, locked};
+use super::{Error, NAME_MAX, Result, VfsOptions, locked};
 use crate::asdf::fits_file::Subject;
 use crate::asdf::picture::Style;
 use crate::asdf::{Origin, Snapshot};
@@ -327,21 +327,16 @@ impl State {
     }
 }
 
-impl Vfs {
+impl State {
     /// The bytes of a file of a view.
-    pub(super) fn view_source(
-        &self,
-        state: &State,
-        view: View,
-        number: u32,
-    ) -> Result<Arc<dyn Source>, Library> {
+    pub(super) fn view_source(&self, view: View, number: u32) -> Result<Arc<dyn Source>, Library> {
         let missing = |_| Library::corrupt(Place::File, "the tree no longer has this array");
-        let file = state.view_file(view, number).map_err(missing)?;
-        let snapshot = &state.snapshot;
+        let file = self.view_file(view, number).map_err(missing)?;
+        let snapshot = &self.snapshot;
         let elements = |i| Format::Bin.saved(snapshot, i);
         match (view, file.subject) {
             (View::Previews, Subject::Array(i)) => {
-                let (picture, elements) = (snapshot.picture(i, state.views.style)?, elements(i)?);
+                let (picture, elements) = (snapshot.picture(i, self.views.style)?, elements(i)?);
                 let len = picture.len();
                 Ok(Arc::new(Made::new(len, move || {
                     Ok(Arc::new(Memory::new(picture.draw(&*elements)?)))

@@ -190,10 +190,10 @@ impl ScratchFile {
 
     /// What an open descriptor reads from.
     pub(in crate::vfs) fn source(self: &Arc<Self>) -> Arc<dyn Source> {
-        match &locked(&self.inner).content {
-            Content::Shared(text) => Arc::new(Memory::shared(Arc::clone(text))),
-            Content::Own(_) => Arc::clone(self) as Arc<dyn Source>,
+        if let Content::Shared(text) = &locked(&self.inner).content {
+            return Arc::new(Memory::shared(Arc::clone(text)));
         }
+        Arc::<Self>::clone(self)
     }
 
     pub(super) fn link(&self) {

@@ -120,7 +120,7 @@ fn an_edit_that_the_end_of_the_mount_cuts_short_is_told_of() {
 /// The second text was nowhere any more, while the status said that it is kept.
 #[test]
 fn a_text_that_is_refused_once_more_does_not_take_the_place_of_a_later_one() {
-    let (_dir, vfs, _) = mounted();
+    let (dir, vfs, _) = mounted();
     let mut written = Vec::new();
     for wrong in ["[first", "[second"] {
         let tree = vfs.lookup(Node::Root, "tree.yaml".as_ref());
@@ -139,7 +139,7 @@ fn a_text_that_is_refused_once_more_does_not_take_the_place_of_a_later_one() {
         // the first is a hard link that another program has left behind
         if wrong == "[first" {
             fs::write(
-                _dir.path().join("a.asdf"),
+                dir.path().join("a.asdf"),
                 Sample::new().text(OTHER).block(b"abc").bytes(),
             )
             .unwrap();
