@@ -284,13 +284,13 @@ impl Scratch {
         file: &Arc<ScratchFile>,
     ) -> Result<()> {
         let mut table = locked(&self.table);
-        let names = table.names.get_mut(directory);
-        if let Some(named) = names.and_then(|names| names.get_mut(name)) {
-            named.lead_to(file);
+        let there = table.names.get_mut(directory);
+        if let Some(replaced) = there.and_then(|names| names.get_mut(name)) {
+            replaced.lead_to(file);
             return Ok(());
         }
-        let named = Named::charged(Arc::clone(file), &self.room)?;
-        table.put(directory, name, named);
+        let given = Named::charged(Arc::clone(file), &self.room)?;
+        table.put(directory, name, given);
         Ok(())
     }
 
@@ -384,18 +384,18 @@ impl Table {
         self.names.get(directory)?.get(name)
     }
 
-    fn put(&mut self, directory: &Directory, name: &OsStr, named: Named) {
-        let names = self.names.entry(directory.clone()).or_default();
-        names.insert(name.to_owned(), named);
+    fn put(&mut self, directory: &Directory, name: &OsStr, given: Named) {
+        let there = self.names.entry(directory.clone()).or_default();
+        there.insert(name.to_owned(), given);
     }
 
     fn remove(&mut self, directory: &Directory, name: &OsStr) -> Option<Named> {
-        let names = self.names.get_mut(directory)?;
-        let named = names.remove(name);
-        if names.is_empty() {
+        let there = self.names.get_mut(directory)?;
+        let removed = there.remove(name);
+        if there.is_empty() {
             self.names.remove(directory);
         }
-        named
+        removed
     }
 
     /// The names of a member.

@@ -23,7 +23,7 @@ fn what_the_scratch_limit_refuses_takes_no_memory_and_changes_nothing() {
         let name = format!("s{n}");
         let scratch = File::create(mount.path(&name)).unwrap();
         scratch.write_all_at(b"before", 0).unwrap();
-        let refused = scratch.write_all_at(&[b'x'; 64 << 10], 0).unwrap_err();
+        let refused = scratch.write_all_at(&vec![b'x'; 64 << 10], 0).unwrap_err();
         assert_eq!(refused.raw_os_error(), ENOSPC);
         // a hole takes nothing
         scratch.set_len(260_000_000).unwrap();

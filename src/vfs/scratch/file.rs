@@ -192,7 +192,10 @@ impl ScratchFile {
     pub(in crate::vfs) fn source(self: &Arc<Self>) -> Arc<dyn Source> {
         match &locked(&self.inner).content {
             Content::Shared(text) => Arc::new(Memory::shared(Arc::clone(text))),
-            Content::Own(_) => Arc::clone(self) as Arc<dyn Source>,
+            Content::Own(_) => {
+                let file = Arc::clone(self);
+                file
+            }
         }
     }
 
