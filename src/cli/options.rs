@@ -6,6 +6,7 @@ pub(super) mod table;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::completions::Shell;
@@ -230,7 +231,7 @@ impl Options {
             ("cache", Some(text)) => self.cache = size(text)?.max(LEAST_CACHE),
             ("index-cache", Some("off")) => self.index_cache = None,
             ("index-cache", Some(text)) => self.index_cache = Some(whole_path(text)?),
-            ("scratch", Some(text)) => self.shown.scratch = Scratch::limited_to(size(text)?),
+            ("scratch", Some(text)) => self.shown.scratch = scratch(size(text)?),
             ("max-copy", Some(text)) => self.saving.max_copy = size(text)?,
             ("max-check", Some(text)) => self.max_check = size(text)?,
             ("threads", Some(text)) => {
@@ -276,7 +277,6 @@ impl Options {
     /// Sets an option of how far files are read.
     fn set_far(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         match (name, value) {
-            ("timeout", Some("hard")) => self.timeout = Duration::MAX,
             ("timeout", Some(text)) => {
                 let seconds = text.parse().map(Duration::from_secs);
                 self.timeout = seconds.or_else(|_| time(text))?;
@@ -479,6 +479,11 @@ fn picture_limits(text: &str) -> Result<GreyLimits, String> {
             .ok_or_else(|| "percent:1 to percent:100 make sense".to_owned()),
         _ => Err("zscale, minmax or percent:P?".to_owned()),
     }
+}
+
+/// Scratch files that take `limit` bytes at most, in the directory for temporary files until the one of FILE is known.
+fn scratch(limit: u64) -> Arc<Scratch> {
+    Scratch::new(limit, &std::env::temp_dir())
 }
 
 #[cfg(test)]

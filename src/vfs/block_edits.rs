@@ -353,10 +353,10 @@ impl BlockEdits {
         new
     }
 
-    /// Whether the file of an array is being written anew.
-    pub(super) fn is_rewritten(&self, file: Node) -> bool {
+    /// How many bytes of the file of an array have been written, if it is being written anew.
+    pub(super) fn rewritten_len(&self, file: Node) -> Option<u64> {
         let known = locked(&self.rewriting).get(&file).and_then(Weak::upgrade);
-        known.is_some_and(|known| known.is_under_way())
+        known?.len()
     }
 
     /// Whether a handle has a block open for writing.

@@ -13,6 +13,8 @@ use log::warn;
 pub(super) use self::sum::Sum;
 use super::attr::usable;
 use super::block_edits::BlockDraft;
+use super::edit::block_of;
+use super::node::Node;
 use super::saved::{BlockChange, Saved};
 use super::scratch::Unsaved;
 use super::{Error, MAX_PREPARED, Result, State, Vfs, locked};
@@ -385,6 +387,16 @@ impl Vfs {
         saved.finished()?;
         locked(&self.edits.news).removed(n);
         Ok(())
+    }
+
+    /// Shows the same state, in which the file of a block or array is another one than the kernel knows: what it has of it is out of date.
+    pub(super) fn show_other_file(&self, file: Node) {
+        if let Some(block) = block_of(&self.state(), file) {
+            self.show_changed_block(BlockChange {
+                block,
+                through: None,
+            });
+        }
     }
 
     /// Shows the same state, in which a block has other bytes.

@@ -175,6 +175,7 @@ fn not_found(call: Call) -> Errno {
         | Call::Setxattr
         | Call::Listxattr
         | Call::Removexattr => Errno::STALE,
+        call if call.is_of_open_file() => Errno::STALE,
         _ => Errno::NOENT,
     }
 }

@@ -34,6 +34,8 @@ impl Vfs {
             }
             Node::Blocks => {
                 let count = state.snapshot.layout().blocks.len();
+                let new = self.edits.get(count).is_some();
+                let count = count.saturating_add(new.into());
                 Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
             }
             Node::ArrayDir(number) => self.names_of_arrays(None, number)?,

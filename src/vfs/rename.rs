@@ -133,6 +133,7 @@ impl Vfs {
                     self.make_block(to.1)?;
                 }
                 self.noted(node, self.take_over(node, &file, thread))?;
+                self.show_other_file(node);
                 self.unhide(to.0, to.1);
                 scratch.take(&directory, from.1)
             }
@@ -167,7 +168,9 @@ impl Vfs {
         if let Some(block) = block {
             self.check_room_for(block, bytes.len())?;
             let draft = self.edits.get(block);
-            if draft.is_some_and(|draft| draft.is_touched()) || self.edits.is_rewritten(node) {
+            if draft.is_some_and(|draft| draft.is_touched())
+                || self.edits.rewritten_len(node).is_some()
+            {
                 return Err(Error::Busy("its block is being edited"));
             }
         }

@@ -25,7 +25,7 @@ use super::{Error, Result, State, Vfs, locked};
 use crate::asdf::Origin;
 use crate::asdf::npy::Header;
 use crate::error::Error as Library;
-use crate::source::{Joined, Memory, Overlay, ScratchBytes, Source, len_u64};
+use crate::source::{Joined, Memory, Overlay, ScratchBytes, Source, Window, len_u64};
 
 /// What is written anew of the file of an array, for all handles that have opened the file as one state shows it.
 pub(super) struct Rewriting {
@@ -68,6 +68,12 @@ impl Rewriting {
     /// Whether it is being written anew.
     pub(super) fn is_under_way(&self) -> bool {
         locked(&self.rewritten).is_some()
+    }
+
+    /// How many bytes have been written, if it is being written anew.
+    pub(super) fn len(&self) -> Option<u64> {
+        let rewritten = locked(&self.rewritten);
+        Some(rewritten.as_ref()?.so_far.end())
     }
 
     /// Drops what was written: the file is what it was before.
@@ -284,7 +290,7 @@ impl Vfs {
         })
     }
 
-    /// What a handle reads of a file that is written anew: what has been written so far, and zeros.
+    /// What a handle reads of a file that is written anew: what has been written so far.
     pub(super) fn rewritten_source(
         &self,
         open: &DataHandle,
@@ -295,17 +301,20 @@ impl Vfs {
             Some(SoFar::Head(head)) => return Ok(Some(Arc::new(Memory::new(head.clone())))),
             Some(SoFar::Elements(elements)) => elements,
         };
-        let bytes = Arc::clone(&elements.bytes);
-        if elements.header.is_some() {
-            let head = Arc::new(Memory::new(elements.head.clone()));
-            return Ok(Some(Arc::new(Joined::new(head, bytes)?)));
-        }
         let state = self.state();
         let Ok(file) = ArrayFile::of(&state, open.node) else {
             return Ok(None);
         };
-        let over = file.format.over(&state.snapshot, file.index, bytes);
-        over.map(Some)
+        let bytes = Arc::clone(&elements.bytes);
+        let body: Arc<dyn Source> = if elements.header.is_some() {
+            Arc::new(Window::new(bytes, 0, elements.done)?)
+        } else {
+            let before = file.format.header_len(&state.snapshot, file.index)?;
+            let over = file.format.over(&state.snapshot, file.index, bytes)?;
+            Arc::new(Window::new(over, before, elements.done)?)
+        };
+        let head = Arc::new(Memory::new(elements.head.clone()));
+        Ok(Some(Arc::new(Joined::new(head, body)?)))
     }
 
     /// Sets the length of the file of an array. One that is emptied is written anew; one that is being written is filled up with

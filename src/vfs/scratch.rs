@@ -159,12 +159,6 @@ impl Scratch {
         })
     }
 
-    /// No files, until it is known where their temporary files lie.
-    #[must_use]
-    pub fn limited_to(limit: u64) -> Arc<Self> {
-        Self::new(limit, &std::env::temp_dir())
-    }
-
     /// What all of them may take.
     #[must_use]
     pub fn room(&self) -> &Arc<ScratchRoom> {
@@ -291,12 +285,12 @@ impl Scratch {
     ) -> Result<()> {
         let mut table = locked(&self.table);
         let there = table.names.get_mut(directory);
-        if let Some(there) = there.and_then(|names| names.get_mut(name)) {
-            there.lead_to(file);
+        if let Some(replaced) = there.and_then(|names| names.get_mut(name)) {
+            replaced.lead_to(file);
             return Ok(());
         }
-        let new = Named::charged(Arc::clone(file), &self.room)?;
-        table.put(directory, name, new);
+        let given = Named::charged(Arc::clone(file), &self.room)?;
+        table.put(directory, name, given);
         Ok(())
     }
 
@@ -390,15 +384,15 @@ impl Table {
         self.names.get(directory)?.get(name)
     }
 
-    fn put(&mut self, directory: &Directory, name: &OsStr, new: Named) {
-        let names = self.names.entry(directory.clone()).or_default();
-        names.insert(name.to_owned(), new);
+    fn put(&mut self, directory: &Directory, name: &OsStr, given: Named) {
+        let there = self.names.entry(directory.clone()).or_default();
+        there.insert(name.to_owned(), given);
     }
 
     fn remove(&mut self, directory: &Directory, name: &OsStr) -> Option<Named> {
-        let names = self.names.get_mut(directory)?;
-        let removed = names.remove(name);
-        if names.is_empty() {
+        let there = self.names.get_mut(directory)?;
+        let removed = there.remove(name);
+        if there.is_empty() {
             self.names.remove(directory);
         }
         removed

@@ -89,7 +89,8 @@ impl Vfs {
             Node::View(view, number) => state.view_len(view, number)?,
             Node::Block(n) => self.block_len(state, index(n))?,
             Node::Array(number, format) => {
-                format.len(state.array_data(number).ok_or(Error::NotFound)?)
+                let len = format.len(state.array_data(number).ok_or(Error::NotFound)?);
+                self.edits.rewritten_len(node).unwrap_or(len)
             }
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),

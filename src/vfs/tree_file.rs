@@ -215,11 +215,12 @@ impl TreeFile {
     }
 
     /// FILE's text, which `unsaved` is to replace, and whether FILE has got another one from another program since that was begun. `None` if
-    /// it is not to be saved any more: its file has lost the name.
+    /// it is not to be saved any more: its file has lost the name, or what was written to it since has been saved.
     pub(super) fn to_replace(&self, unsaved: &Unsaved) -> Option<(Arc<Vec<u8>>, bool)> {
         let inner = locked(&self.inner);
         let role = unsaved.file.role();
-        let wanted = unsaved.becoming || matches!(role, Role::Tree | Role::Stale);
+        let is_text = matches!(role, Role::Tree | Role::Stale);
+        let wanted = unsaved.becoming || (is_text && !unsaved.file.is_saved(unsaved.version));
         let is_outdated = role == Role::Stale || unsaved.made_of != inner.epoch;
         wanted.then(|| (Arc::clone(&inner.committed), is_outdated))
     }

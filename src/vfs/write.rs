@@ -347,8 +347,10 @@ impl Vfs {
     /// The flush by a process that inherited the descriptor: does not try a refused text again. A text that is no valid tree stays
     /// unsaved, as the process that opened the handle may write the rest.
     fn flush_inherited(&self, file: &Arc<ScratchFile>) -> Result<()> {
-        let unsaved = file.to_save()?;
-        let Some(unsaved) = unsaved.filter(|_| !file.is_refused()) else {
+        if let Some(why) = file.refusal().filter(|_| file.is_refused()) {
+            return Err(why);
+        }
+        let Some(unsaved) = file.to_save()? else {
             return Ok(());
         };
         let saved = self.commit_text(&unsaved, || ());

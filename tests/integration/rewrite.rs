@@ -492,9 +492,7 @@ fn tools_that_write_beside_a_file_and_rename_replace_arrays_and_blocks() {
     // what is removed stays
     fs::remove_file(mount.path("arrays/m/x.npy")).unwrap();
     assert_eq!(mount.names("arrays/m"), ["x.bin"]);
-    eventually("the name is there again", || {
-        mount.names("arrays/m").len() == 2
-    });
+    eventually("it is there again", || mount.names("arrays/m").len() == 2);
     shows(b"xy");
     assert_eq!(
         errno(fs::rename(

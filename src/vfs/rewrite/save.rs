@@ -169,6 +169,7 @@ impl Vfs {
         if let Some((given_up, why)) = given_up.zip(why) {
             self.note_loss(writes.block, &[open.node], &why);
             let _ = given_up.lost.set(why);
+            self.show_other_file(open.node);
         }
     }
 

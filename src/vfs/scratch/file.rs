@@ -358,12 +358,17 @@ impl ScratchFile {
     /// Notes that a version was saved. `text`: that one, if FILE has it as it was written.
     pub(in crate::vfs) fn note_saved(&self, version: u64, text: Option<&Arc<Vec<u8>>>) {
         let mut inner = locked(&self.inner);
-        inner.saved = version;
+        inner.saved = inner.saved.max(version);
         if !inner.is_dirty()
             && let Some(text) = text
         {
             inner.content = Content::Shared(Arc::clone(text));
         }
+    }
+
+    /// Whether a version was saved, or a later one.
+    pub(in crate::vfs) fn is_saved(&self, version: u64) -> bool {
+        locked(&self.inner).saved >= version
     }
 
     /// Notes that a version was refused.

@@ -9,7 +9,7 @@ use rustix::fs::XattrFlags;
 use super::*;
 use crate::asdf::sample::Sample;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, FileFacts, Format, Handle};
+use crate::vfs::{Access, Format, Handle};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
     x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
@@ -124,19 +124,12 @@ fn a_text_that_is_refused_once_more_does_not_take_the_place_of_a_later_one() {
     let mut written = Vec::new();
     for wrong in ["[first", "[second"] {
         let tree = vfs.lookup(Node::Root, "tree.yaml".as_ref());
-        let tree = tree.map_or_else(
-            |_| {
-                let facts = FileFacts::new(0o600, 0, 0);
-                vfs.mknod(Node::Root, "tree.yaml".as_ref(), 0o600, facts)
-            },
-            Ok,
-        );
         let handle = open(&vfs, tree.unwrap().node, true);
         let text = [TEXT, wrong.as_bytes()].concat();
         vfs.write(&handle, 0, &text, false).unwrap();
         vfs.fsync(&handle).unwrap_err();
         written.push((handle, text));
-        // the first is a hard link that another program has left behind
+        // another program changes FILE between them, so that the second gets a file of its own
         if wrong == "[first" {
             fs::write(
                 dir.path().join("a.asdf"),

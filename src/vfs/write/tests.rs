@@ -260,6 +260,23 @@ fn all_descriptors_of_the_tree_share_its_bytes() {
     assert_eq!(texts(&vfs), [third.clone(), third]);
 }
 
+/// Two threads flush: the one that took the text first may save it last.
+#[test]
+fn a_text_that_waits_to_be_saved_does_not_replace_a_later_one() {
+    let (_dir, vfs) = writable(&Sample::new());
+    let [one, two] = two_trees();
+    let handle = written(&vfs, &one);
+    let Open::Scratch(file, _) = &handle.open else {
+        panic!("tree.yaml is a scratch file");
+    };
+    let waiting = file.to_save().unwrap().unwrap();
+    vfs.write(&handle, 0, &two, false).unwrap();
+    vfs.flush(&handle, 0).unwrap();
+    vfs.save_text(&waiting, || Ok(())).unwrap();
+    assert_eq!(texts(&vfs), [two.clone(), two]);
+    assert!(!file.is_dirty());
+}
+
 /// A descriptor of the file that was `tree.yaml` was closed while another one was renamed over it: its text was FILE's then, and
 /// `tree.yaml` showed the other one for ever.
 #[test]
