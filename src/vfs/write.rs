@@ -335,8 +335,8 @@ impl Vfs {
         };
         match &handle.open {
             Open::Scratch(file, true) => file.note_closing(),
-            Open::Data(open) => self.note_closed(open),
-            Open::Scratch(..) | Open::Fixed(_) | Open::Directory(..) => {}
+            Open::Data(open) if !inherited => self.note_closed(open),
+            Open::Data(_) | Open::Scratch(..) | Open::Fixed(_) | Open::Directory(..) => {}
         }
         if inherited && is_rejected(&saved) {
             return Ok(());

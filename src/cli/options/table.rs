@@ -102,8 +102,8 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         Scope::Writing,
         "scratch",
         "SIZE",
-        "all of the disk",
-        "room for files that are not in FILE [all of the disk]",
+        "1G",
+        "room for files not in FILE [the disk]",
     ),
     option(
         Scope::Mounting,

@@ -484,8 +484,10 @@ fn nothing_is_lost_by_a_rename_that_is_refused() {
         .handle;
     assert_eq!(read(&vfs, &block), b"abc");
     rename().unwrap();
-    assert_eq!(read(&vfs, &block), b"123");
+    vfs.read(&block, 0, 3).map(drop).unwrap_err();
     vfs.release(&block);
+    let block = vfs.open_now(Node::Block(0), Access::default());
+    assert_eq!(read(&vfs, &block.unwrap().handle), b"123");
 }
 
 /// What was written to a file while a rename of it over `tree.yaml` was being saved went nowhere, and its close said that all was well.
