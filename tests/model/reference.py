@@ -83,7 +83,6 @@ class Writing:
     descriptors: int = 0
     overlay: bytearray = None                # all its bytes, if they are to be imported
     touched: bool = False                    # whether the overlay holds more than the emptiness that open(2) made
-    owed: bool = False                       # a checksum, since bytes were patched
 
 
 @dataclass(eq=False)
@@ -108,7 +107,7 @@ class Reference:
         self.names = {TREE: File(self.committed)}
         self.gone = {}                       # names of FILE's things that were removed, and when
         self.epoch, self.parsed = 0, {}
-        self.nodes, self.replaced, self.writing = {}, [], {}
+        self.nodes, self.writing = {}, {}
 
     def arrays(self):
         """The arrays of the committed tree."""
@@ -303,7 +302,7 @@ class Reference:
 
     def replace(self, node, old):
         node.versions = [old]
-        self.replaced.append(self.nodes.pop((node.kind, node.name)))
+        del self.nodes[node.kind, node.name]
 
     # ------------------------------------------------------------ blocks and arrays
 
@@ -335,26 +334,11 @@ class Reference:
         emptied = writing.overlay is not None and len(writing.overlay) < len(node.saved())
         if node.kind != "block" and not emptied and not len(node.header()) <= at <= end <= len(shown):
             return errno.EPERM
-        fits = end <= len(shown)
         shown.extend(bytes(max(0, at - len(shown))))
         shown[at:end] = data
-        if writing.overlay is None and fits and not node.block.code:
-            self.patch(writing, shown)
-        else:
-            writing.overlay, writing.touched = shown, True
+        writing.overlay, writing.touched = shown, True
         node.changes += 1
         return OK
-
-    def patch(self, writing, shown):
-        """A write into a raw block: FILE's at once."""
-        node = writing.node
-        for other in self.replaced:
-            if other.block is node.block:
-                other.versions.append(other.saved())
-        with self.changing(node.number, through=node):
-            node.block.data = node.spliced(shown)
-        writing.owed |= node.block.summed
-        node.block.summed = False
 
     def resize_data(self, handle, length):
         """ftruncate of a block."""
@@ -386,10 +370,10 @@ class Reference:
             return errno.EINVAL
         writing = self.writing.get(number, Writing(node))
         with self.changing(number, through=through):
-            self.blocks[number:number + 1] = [dataclasses.replace(node.block, data=data, summed=node.block.summed or writing.owed)]
+            self.blocks[number:number + 1] = [dataclasses.replace(node.block, data=data)]
         node.block = self.blocks[number] if through else node.block
         node.changes += 1
-        writing.overlay, writing.touched, writing.owed = None, False, False
+        writing.overlay, writing.touched = None, False
         return OK
 
     def import_file(self, kind, name, scratch):
@@ -406,11 +390,7 @@ class Reference:
     def flush_data(self, handle, close=True):
         """close or fsync."""
         writing, node = handle.writing, handle.node
-        if not writing:
-            return OK
-        if writing.owed and close:
-            node.block.summed, writing.owed = True, False
-        if not writing.touched:
+        if not writing or not writing.touched:
             return OK
         if node.versions is not None:
             return errno.ESTALE
