@@ -53,7 +53,6 @@ class Node:
     number: int                              # of its block
     block: disk.Block                        # the bytes of FILE that it shows
     array: texts.Array = None
-    ino: int = None
     changes: int = 0                         # through itself
     versions: list = None                    # what it may also show, once its name has the next number
 

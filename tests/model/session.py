@@ -359,15 +359,13 @@ class Session:
         return f"blocks/{name}.bin" if kind == "block" else f"arrays/{name}.{kind}"
 
     def note_node(self, path, node, found):
-        """A number never stands for two forms of a name, or two states of its bytes."""
+        """A number never stands for two forms of a name, or two states of its bytes. A name may get another one without need."""
         ino = found["ino"]
-        if node.ino not in (None, ino):
-            raise Divergence(f"{path} has inode {ino}, where it was {node.ino} before")
         before = self.inos.get((path, ino), node)
         if before is not node and self.reference.shown(node) not in before.versions:
             raise Divergence(f"{path} is another file now, and has inode {ino} as before")
         if not self.lagging:                 # else the name may still lead to the number of before
-            node.ino, self.inos[path, ino] = ino, node
+            self.inos[path, ino] = node
 
     def import_file(self, w, kind, name, scratch):
         """The rename of a scratch file over a block or array."""
