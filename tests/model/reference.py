@@ -31,6 +31,7 @@ class File:
     names: int = 1
     ino: int = None
     dirty: bool = False                      # written since it was last saved
+    refused: bool = False                    # at its last save
     stale: bool = False                      # it was tree.yaml when another program changed that, or has been imported
     handles: list = field(default_factory=list)
 
@@ -99,6 +100,7 @@ class Reference:
     def __init__(self, text, blocks):
         self.committed, self.blocks = text, blocks
         self.rejected = None                 # what FILE.rejected.yaml holds
+        self.rejected_of = None              # and the epoch of that text
         self.start()
 
     def start(self):
@@ -216,12 +218,13 @@ class Reference:
     def saved(self, file):
         with self.changing():
             self.committed = file.data
-        file.dirty, self.rejected = False, None
+        file.dirty, file.refused, self.rejected = False, False, None
 
-    def reject(self, text):
+    def reject(self, file):
         """Keeps a text that is refused; one that is blank is not worth another."""
-        if self.rejected is None or not texts.is_blank(text):
-            self.rejected = text
+        file.refused = True
+        if self.rejected is None or not texts.is_blank(file.data):
+            self.rejected, self.rejected_of = file.data, file.epoch
 
     def unsaved(self, handle):
         """Whether a flush of a descriptor saves something: the file that is tree.yaml, or was as another program changed FILE."""
@@ -237,16 +240,18 @@ class Reference:
         if want == OK:
             self.saved(file)
         elif not (inherited and want == refusal):
-            self.reject(file.data)
+            self.reject(file)
         return want
 
     def release_text(self, handle):
-        """The end of a descriptor, after its last flush. The last one that writes leaves no blank text."""
+        """The end of a descriptor, after its last flush. The last one that writes leaves no blank text: a refused one is shown again."""
         file, unsaved = handle.file, self.unsaved(handle)
         file.handles.remove(handle)
         if unsaved and not any(other.write for other in file.handles) and texts.is_beginning(file.data):
             if not texts.is_blank(file.data):
-                self.reject(file.data)
+                self.reject(file)
+            elif file is self.tree and file.refused and self.rejected is not None and self.rejected_of == self.epoch:
+                self.give(TREE, File(self.rejected, self.epoch, dirty=True, refused=True))
             elif file is self.tree:
                 self.give(TREE, File(self.committed, self.epoch))
 
@@ -256,7 +261,7 @@ class Reference:
             return errno.EINVAL
         want = self.verdict(file, refusal)
         if want != OK:
-            self.reject(file.data)
+            self.reject(file)
         elif file.data != self.committed:
             self.saved(file)
         file.dirty &= want != OK
