@@ -83,6 +83,7 @@ class Writing:
     descriptors: int = 0
     overlay: bytearray = None                # all its bytes, if they are to be imported
     touched: bool = False                    # whether the overlay holds more than the emptiness that open(2) made
+    emptied: bool = False                    # an array was, and is written from its beginning on
 
 
 @dataclass(eq=False)
@@ -326,6 +327,7 @@ class Reference:
             writing.descriptors += 1
             if truncate:
                 writing.overlay, writing.touched, node.changes = bytearray(), False, node.changes + 1
+                writing.emptied = kind != "block"
         return OK, Data(node, append and kind == "block", writing)
 
     def write_data(self, handle, offset, data):
@@ -335,8 +337,7 @@ class Reference:
         shown = bytearray(self.shown(node))
         at = len(shown) if handle.append else offset
         end = at + len(data)
-        emptied = writing.overlay is not None and len(writing.overlay) < len(node.saved())
-        if node.kind != "block" and not emptied and not len(node.header()) <= at <= end <= len(shown):
+        if node.kind != "block" and not writing.emptied and not len(node.header()) <= at <= end <= len(shown):
             return errno.EPERM
         shown.extend(bytes(max(0, at - len(shown))))
         shown[at:end] = data
@@ -377,7 +378,7 @@ class Reference:
             self.blocks[number:number + 1] = [dataclasses.replace(node.block, data=data)]
         node.block = self.blocks[number] if through else node.block
         node.changes += 1
-        writing.overlay, writing.touched = None, False
+        writing.overlay, writing.touched, writing.emptied = None, False, False
         return OK
 
     def import_file(self, kind, name, scratch):
@@ -392,11 +393,11 @@ class Reference:
         return OK
 
     def flush_data(self, handle, close=True):
-        """close or fsync."""
+        """close or fsync. Elements that were written before the tree has changed go where the array was in its block."""
         writing, node = handle.writing, handle.node
         if not writing or not writing.touched:
             return OK
-        if node.versions is not None:
+        if node.versions is not None and (writing.emptied or self.writing.get(node.number) is not writing):
             return errno.ESTALE
         want = self.import_data(node, bytes(writing.overlay), node)
         return errno.EIO if want and not close else want
