@@ -45,8 +45,8 @@ def killed_in_a_save(session):
     session.kill()
     kind, _ = session.workers[w].receive()
     session.detach()
-    if kind != "ok" and want == OK:
-        ref.committed = saved_text(session, {old, text})
+    if kind != "ok":
+        ref.committed = saved_text(session, {old, text} if want == OK else {old})
     if kind != "ok" and checks.rejected_text(session.file) == rejected:
         ref.rejected = rejected              # it goes, or another takes its place, at the end
     again(session)
