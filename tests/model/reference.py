@@ -332,7 +332,8 @@ class Reference:
                 return errno.EBUSY, None
             writing.descriptors += 1
             if truncate:
-                writing.overlay, writing.touched, node.changes = bytearray(), False, node.changes + 1
+                writing.overlay, node.changes = bytearray(), node.changes + 1
+                writing.touched = node.number == len(self.blocks)   # nothing would be kept of a new block
                 writing.emptied = kind != "block"
         return OK, Data(node, append and kind == "block", writing)
 
