@@ -201,7 +201,7 @@ def directories(session, by, rng):
 
 
 def times(session, by, rng):
-    """Times do not go back; that of the tree changes with its bytes."""
+    """Times do not go back; that of the tree changes with its bytes, and that of a block with nothing else."""
     ref = session.reference
     wanted = [(TREE, file, file.data) for file in [ref.tree] if file]
     wanted += [("blocks/0.bin", node, node.changes) for node in [ref.node("block", 0)] if node]
@@ -213,6 +213,8 @@ def times(session, by, rng):
             raise Divergence(f"the time of {name} went back by {before - found} ns")
         if name == TREE and content not in (None, state) and found == before:
             raise Divergence(f"{name} has changed, but its time has not")
+        if name != TREE and content == state and found != before:
+            raise Divergence(f"{name} has not changed, but its time has, by {found - before} ns")
         session.times[thing] = (found, state)
 
 
