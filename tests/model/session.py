@@ -411,7 +411,7 @@ class Session:
         if name == "":
             return {**dict.fromkeys(OURS), **entries}
         if name == "blocks":
-            return entries | {f"{number}.bin": None for number in range(len(ref.blocks))}
+            return entries | {f"{number}.bin": None for number in range(len(ref.blocks) + (len(ref.blocks) in ref.writing))}
         for path in ref.arrays():
             first, _, rest = ("arrays/" + path).removeprefix(inside).partition("/")
             if not ("arrays/" + path).startswith(inside):
