@@ -421,8 +421,11 @@ class Reference:
         writing.descriptors -= 1
         if not writing.descriptors:
             node = writing.node
-            if writing.overlay is not None and node.versions is None:
-                self.replace(node, bytes(writing.overlay))
+            if writing.overlay is not None:
+                for other in self.nodes.values():
+                    other.changes += other.number == node.number
+                if node.versions is None:
+                    self.replace(node, bytes(writing.overlay))
             if self.writing.get(node.number) is writing:
                 del self.writing[node.number]
 
