@@ -396,10 +396,12 @@ class Reference:
     def import_file(self, kind, name, scratch):
         """The rename of a scratch file over a block or array."""
         node, file = self.node(kind, name), self.names[scratch]
-        if node.number in self.writing:
+        writing = self.writing.get(node.number)
+        if writing and writing.overlay is not None:
             return errno.EBUSY
         if self.import_data(node, file.data) != OK:
             return errno.EIO
+        self.writing.pop(node.number, None)
         file.stale, file.dirty = True, False
         self.take(scratch)
         return OK
