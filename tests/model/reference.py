@@ -281,11 +281,6 @@ class Reference:
             self.nodes[key] = Node(kind, name, number, self.blocks[number], array)
         return self.nodes[key]
 
-    def is_unfinished(self, node):
-        """Whether an array was emptied, and is not saved yet."""
-        writing = self.writing.get(node.number)
-        return bool(writing) and writing.emptied and (writing.node.kind, writing.node.name) == (node.kind, node.name)
-
     def shown(self, node):
         """What a current number shows."""
         writing = self.writing.get(node.number)

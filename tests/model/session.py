@@ -491,7 +491,7 @@ class Session:
         if code == errno.ESTALE and (node.versions if node else handle.file.stale):
             return
         self.must(f"reading {slot}", code, OK)
-        if node and (node.versions and node.block.streamed or self.reference.is_unfinished(node)):
+        if node and node.versions and node.block.streamed:
             return
         if node and node.versions and mixed(found[1], [*node.versions, node.saved()]):
             return
