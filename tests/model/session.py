@@ -235,8 +235,6 @@ class Session:
         if isinstance(handle, Data):
             want = ref.write_data(handle, offset or 0, data)
             want = {want, errno.ENOENT} if want == errno.ESTALE else want
-            if handle.node.versions is not None and handle.node.block.streamed:
-                return errno.ESTALE
         else:
             ref.write_text(handle, offset or 0, data)
             want = OK
@@ -365,7 +363,7 @@ class Session:
         """A number never stands for two forms of a name, or two states of its bytes. A name may get another one without need."""
         ino = found["ino"]
         before = self.inos.get((path, ino), node)
-        if before is not node and not node.block.streamed and self.reference.shown(node) not in before.versions:
+        if before is not node and self.reference.shown(node) not in before.versions:
             raise Divergence(f"{path} is another file now, and has inode {ino} as before")
         if not self.lagging:                 # else the name may still lead to the number of before
             self.inos[path, ino] = node
@@ -491,8 +489,6 @@ class Session:
         if code == errno.ESTALE and (node.versions if node else handle.file.stale):
             return
         self.must(f"reading {slot}", code, OK)
-        if node and node.versions and node.block.streamed:
-            return
         if node and node.versions and mixed(found[1], [*node.versions, node.saved()]):
             return
         self.same(f"through {slot}", found[1], self.reference.shown(node) if node else handle.file.data)
