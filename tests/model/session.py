@@ -234,7 +234,6 @@ class Session:
         ref = self.reference
         if isinstance(handle, Data):
             want = ref.write_data(handle, offset or 0, data)
-            want = {want, errno.ENOENT} if want == errno.ESTALE else want
         else:
             ref.write_text(handle, offset or 0, data)
             want = OK
