@@ -346,9 +346,10 @@ class Session:
             want, handle = ref.open_data(kind, name, write, truncate, bool(flags & os.O_APPEND))
         code, found = self.call(w, "open", slot, self.path(path), flags)
         self.must(f"opening {path}", code, want)
+        if flags & os.O_CREAT:
+            ref.back(path)                   # also if another file of the block is being written
         if code:
             return None
-        ref.back(path)
         handle.readable = flags & os.O_ACCMODE != os.O_WRONLY
         self.handles[slot] = (w, handle)
         self.note_node(path, handle.node, found)
