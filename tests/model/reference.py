@@ -386,7 +386,7 @@ class Reference:
         """The rename of a scratch file over a block or array."""
         node, file = self.node(kind, name), self.names[scratch]
         writing = self.writing.get(node.number)
-        if writing and writing.overlay is not None:
+        if writing and (writing.node is not node or writing.overlay is not None):
             return errno.EBUSY
         if self.import_data(node, file.data) != OK:
             return errno.EIO
