@@ -327,7 +327,6 @@ class Reference:
             writing.descriptors += 1
             if truncate:
                 writing.overlay, node.changes = bytearray(), node.changes + 1
-                writing.touched = node.number == len(self.blocks)   # nothing would be kept of a new block
                 writing.emptied = kind != "block"
         return OK, Data(node, append and kind == "block", writing)
 
