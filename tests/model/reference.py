@@ -416,13 +416,13 @@ class Reference:
         return errno.EIO if want and not close else want
 
     def release_data(self, handle):
-        """The end of a descriptor: what the last one that writes has not imported is given up."""
+        """The end of a descriptor: what the last one that writes has not imported is given up. An emptiness alone was never FILE's."""
         if not (writing := handle.writing):
             return
         writing.descriptors -= 1
         if not writing.descriptors:
             node = writing.node
-            if writing.overlay is not None:
+            if writing.touched:
                 for other in self.nodes.values():
                     other.changes += other.number == node.number
                 if node.versions is None:
