@@ -54,6 +54,7 @@ class Node:
     number: int                              # of its block
     block: disk.Block                        # the bytes of FILE that it shows
     array: texts.Array = None
+    ino: int = None                          # the last one that was seen
     changes: int = 0                         # through itself
     versions: list = None                    # what it may also show, once its name has the next number
 
@@ -93,6 +94,7 @@ class Data:
     append: bool = False
     writing: Writing = None
     readable: bool = True
+    ino: int = None
 
 
 class Reference:

@@ -350,7 +350,7 @@ class Session:
             ref.back(path)                   # also if another file of the block is being written
         if code:
             return None
-        handle.readable = flags & os.O_ACCMODE != os.O_WRONLY
+        handle.readable, handle.ino = flags & os.O_ACCMODE != os.O_WRONLY, found["ino"]
         self.handles[slot] = (w, handle)
         self.note_node(path, handle.node, found)
         return slot
@@ -366,7 +366,7 @@ class Session:
         if before is not node and not node.block.streamed and self.reference.shown(node) not in before.versions:
             raise Divergence(f"{path} is another file now, and has inode {ino} as before")
         if not self.lagging:                 # else the name may still lead to the number of before
-            self.inos[path, ino] = node
+            node.ino, self.inos[path, ino] = ino, node
 
     def import_file(self, w, kind, name, scratch):
         """The rename of a scratch file over a block or array."""
@@ -489,6 +489,8 @@ class Session:
         if code == errno.ESTALE and (node.versions if node else handle.file.stale):
             return
         self.must(f"reading {slot}", code, OK)
+        if node and node.ino != handle.ino and found[1] == node.saved():
+            return                           # the name has got another number without need
         if node and node.versions and node.block.streamed:
             return                           # it may show what it has grown to
         if node and node.versions and mixed(found[1], [*node.versions, node.saved()]):
