@@ -32,6 +32,7 @@ class File:
     ino: int = None
     dirty: bool = False                      # written since it was last saved
     refused: bool = False                    # at its last save
+    outdated: bytes = None                   # what of it was refused because it is stale
     stale: bool = False                      # it was tree.yaml when another program changed that, or has been imported
     handles: list = field(default_factory=list)
 
@@ -226,7 +227,8 @@ class Reference:
     def reject(self, file):
         """Keeps a text that is refused; one that is blank is not worth another."""
         file.refused = True
-        if self.rejected is None or not texts.is_blank(file.data):
+        again, file.outdated = file.outdated == file.data, file.data if file.stale else None
+        if self.rejected is None or not (again or texts.is_blank(file.data)):
             self.rejected, self.rejected_of = file.data, file.epoch
 
     def unsaved(self, handle):
