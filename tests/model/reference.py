@@ -332,6 +332,7 @@ class Reference:
             if truncate:
                 writing.overlay, node.changes = bytearray(), node.changes + 1
                 writing.emptied = kind != "block"
+                writing.touched &= not writing.emptied
         return OK, Data(node, append and kind == "block", writing)
 
     def write_data(self, handle, offset, data):
