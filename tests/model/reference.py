@@ -32,7 +32,7 @@ class File:
     ino: int = None
     dirty: bool = False                      # written since it was last saved
     refused: bool = False                    # at its last save
-    outdated: bytes = None                   # what of it was refused because it is stale
+    kept: bytes = None                       # what of it was refused last
     stale: bool = False                      # it was tree.yaml when another program changed that, or has been imported
     handles: list = field(default_factory=list)
 
@@ -224,10 +224,10 @@ class Reference:
             self.committed = file.data
         file.dirty, file.refused, self.rejected = False, False, None
 
-    def reject(self, file):
+    def reject(self, file, becoming=False):
         """Keeps a text that is refused; one that is blank is not worth another."""
         file.refused = True
-        again, file.outdated = file.outdated == file.data, file.data if file.stale else None
+        again, file.kept = file.kept == file.data and not becoming, file.data
         if self.rejected is None or not (again or texts.is_blank(file.data)):
             self.rejected, self.rejected_of = file.data, file.epoch
 
@@ -266,7 +266,7 @@ class Reference:
             return errno.EINVAL
         want = self.verdict(file, refusal)
         if want != OK:
-            self.reject(file)
+            self.reject(file, True)
         elif file.data != self.committed:
             self.saved(file)
         file.dirty &= want != OK
