@@ -288,7 +288,13 @@ class Reference:
     def shown(self, node):
         """What a current number shows."""
         writing = self.writing.get(node.number)
-        return bytes(writing.overlay) if writing and writing.node is node and writing.overlay is not None else node.saved()
+        if not writing or writing.overlay is None:
+            return node.saved()
+        if writing.node is node:
+            return bytes(writing.overlay)
+        if (writing.node.kind, writing.node.name) == (node.kind, node.name) and node.array and not writing.emptied:
+            return node.header() + node.array.elements(writing.node.spliced(writing.overlay))
+        return node.saved()
 
     @contextlib.contextmanager
     def changing(self, *numbers, through=None):
