@@ -215,32 +215,6 @@ fn an_exchange_that_scratch_files_leave_no_room_for_saves_nothing() {
     assert!(saved.starts_with(long.as_bytes()), "it was saved");
 }
 
-/// `cp long.yaml /mnt/t; mv /mnt/t /mnt/tree.yaml` saved the beginning, if that was a tree.
-#[test]
-fn a_text_of_which_a_write_failed_is_not_saved() {
-    let (dir, vfs) = writable(&Sample::new());
-    let in_file = || std::fs::read(dir.path().join("a.asdf")).unwrap();
-    let (first, root) = (in_file(), Node::Root);
-    let made = vfs.create(root, "t".as_ref(), FileFacts::new(0o600, 0, 0), WRITE);
-    let handle = made.unwrap().1.handle;
-    let begin = tree_with("b: 2\n");
-    vfs.write(&handle, 0, &begin, false).unwrap();
-    let end = begin.len() as u64;
-    let rename = || {
-        let (from, to) = ("t".as_ref(), TREE_NAME.as_ref());
-        vfs.rename((root, from), (root, to), Rename::Replace, 0)
-    };
-    vfs.write(&handle, end, &vec![b'#'; 2 << 20], false)
-        .unwrap_err();
-    let full = rename();
-    let no_room = matches!(full, Err(Error::Library(Library::NoRoom { .. })));
-    assert!(no_room, "{full:?}");
-    assert_eq!(in_file(), first);
-    vfs.write(&handle, 0, &begin, false).unwrap();
-    rename().unwrap();
-    assert_ne!(in_file(), first);
-}
-
 /// The sample's tree with a line more.
 fn tree_with(line: &str) -> Vec<u8> {
     let end = b"...\n";
