@@ -1,7 +1,7 @@
 //! Scratch files: files of the mount that are not in FILE. Editors and tools make them in the root, beside blocks and beside arrays.
 //!
 //! One table has those of all members of a mount, and outlives a member that is closed. All of them share one limit: the bytes of each file
-//! and [`NAME_COST`] for each name. The bytes lie in memory while they are few, then in a temporary file, see [`ScratchBytes`].
+//! and [`NAME_COST`] for each name. The bytes lie in memory while they are few, then in a temporary file, see [`ScratchBytes`](crate::source::ScratchBytes).
 //!
 //! `tree.yaml` is such a file, too: `tree_file` knows which one, and when it is saved. Its name is not in the table, and it costs nothing.
 //!
