@@ -353,10 +353,12 @@ impl BlockEdits {
         new
     }
 
-    /// How many bytes of the file of an array have been written, if it is being written anew.
-    pub(super) fn rewritten_len(&self, file: Node) -> Option<u64> {
+    /// How many bytes of the file of an array have been written, if the one of this state is being written anew.
+    pub(super) fn rewritten_len(&self, file: Node, state: &State) -> Option<u64> {
         let known = locked(&self.rewriting).get(&file).and_then(Weak::upgrade);
-        known?.len()
+        known
+            .filter(|known| known.opened.form(file) == state.form(file))?
+            .len()
     }
 
     /// Whether a handle has a block open for writing.

@@ -169,7 +169,7 @@ impl Vfs {
             self.check_room_for(block, bytes.len())?;
             let draft = self.edits.get(block);
             if draft.is_some_and(|draft| draft.is_touched())
-                || self.edits.rewritten_len(node).is_some()
+                || self.edits.rewritten_len(node, &self.state()).is_some()
             {
                 return Err(Error::Busy("its block is being edited"));
             }

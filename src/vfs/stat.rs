@@ -91,7 +91,7 @@ impl Vfs {
             Node::Block(n) => self.block_len(state, index(n))?,
             Node::Array(number, format) => {
                 let len = format.len(state.array_data(number).ok_or(Error::NotFound)?);
-                self.edits.rewritten_len(node).unwrap_or(len)
+                self.edits.rewritten_len(node, state).unwrap_or(len)
             }
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),

@@ -201,3 +201,25 @@ fn a_text_of_which_a_write_failed_is_not_saved() {
     rename().unwrap();
     assert_ne!(in_file(), first);
 }
+
+/// `cp` took so many bytes of the new array, and said nothing.
+#[test]
+fn an_array_that_the_tree_has_changed_has_its_own_length_while_the_old_one_is_rewritten() {
+    let (_dir, vfs, [bin, _]) = mounted();
+    let emptying = Access {
+        write: true,
+        truncate: true,
+        ..Access::default()
+    };
+    let handle = vfs.open(bin, 0, emptying).unwrap().handle;
+    vfs.write(&handle, 0, b"A", false).unwrap();
+    let len = || vfs.attr(&vfs.state(), bin).unwrap().size;
+    assert_eq!(len(), 1);
+    let tree = vfs.open(Node::TREE, 0, emptying).unwrap().handle;
+    let text = TEXT.to_vec();
+    let text = String::from_utf8(text).unwrap().replace("[3]", "[2]");
+    vfs.write(&tree, 0, text.as_bytes(), false).unwrap();
+    vfs.flush(&tree, 0).unwrap();
+    assert_eq!(len(), 2);
+    vfs.write(&handle, 1, b"B", false).unwrap_err();
+}
