@@ -45,8 +45,8 @@ def killed_in_a_save(session):
     session.kill()
     kind, _ = session.workers[w].receive()
     session.detach()
-    if kind != "ok" and want == OK:
-        ref.committed = saved_text(session, {old, text})
+    if kind != "ok":
+        ref.committed = saved_text(session, {old, text} if want == OK else {old})
     if kind != "ok" and checks.rejected_text(session.file) == rejected:
         ref.rejected = rejected              # it goes, or another takes its place, at the end
     again(session)
@@ -106,7 +106,7 @@ def ended(session):
 def foreign(session):
     """Another program changes FILE. What was made of the state before can't be saved, and the mount shows the new one."""
     ref, rng = session.reference, session.random
-    if ref.gone or any(writing.touched or writing.owed for writing in ref.writing.values()):
+    if ref.gone or ref.writing:
         return False
     how = rng.choice([replaced, replaced, rewritten, updated, touched])
     early = rng.random() < 0.4

@@ -31,6 +31,7 @@ class File:
     names: int = 1
     ino: int = None
     dirty: bool = False                      # written since it was last saved
+    refused: bool = False                    # at its last save
     stale: bool = False                      # it was tree.yaml when another program changed that, or has been imported
     handles: list = field(default_factory=list)
 
@@ -53,7 +54,6 @@ class Node:
     number: int                              # of its block
     block: disk.Block                        # the bytes of FILE that it shows
     array: texts.Array = None
-    ino: int = None
     changes: int = 0                         # through itself
     versions: list = None                    # what it may also show, once its name has the next number
 
@@ -83,7 +83,7 @@ class Writing:
     descriptors: int = 0
     overlay: bytearray = None                # all its bytes, if they are to be imported
     touched: bool = False                    # whether the overlay holds more than the emptiness that open(2) made
-    owed: bool = False                       # a checksum, since bytes were patched
+    emptied: bool = False                    # an array was, and is written from its beginning on
 
 
 @dataclass(eq=False)
@@ -101,6 +101,7 @@ class Reference:
     def __init__(self, text, blocks):
         self.committed, self.blocks = text, blocks
         self.rejected = None                 # what FILE.rejected.yaml holds
+        self.rejected_of = None              # and the epoch of that text
         self.start()
 
     def start(self):
@@ -108,7 +109,7 @@ class Reference:
         self.names = {TREE: File(self.committed)}
         self.gone = {}                       # names of FILE's things that were removed, and when
         self.epoch, self.parsed = 0, {}
-        self.nodes, self.replaced, self.writing = {}, [], {}
+        self.nodes, self.writing = {}, {}
 
     def arrays(self):
         """The arrays of the committed tree."""
@@ -218,12 +219,13 @@ class Reference:
     def saved(self, file):
         with self.changing():
             self.committed = file.data
-        file.dirty, self.rejected = False, None
+        file.dirty, file.refused, self.rejected = False, False, None
 
-    def reject(self, text):
+    def reject(self, file):
         """Keeps a text that is refused; one that is blank is not worth another."""
-        if self.rejected is None or not texts.is_blank(text):
-            self.rejected = text
+        file.refused = True
+        if self.rejected is None or not texts.is_blank(file.data):
+            self.rejected, self.rejected_of = file.data, file.epoch
 
     def unsaved(self, handle):
         """Whether a flush of a descriptor saves something: the file that is tree.yaml, or was as another program changed FILE."""
@@ -239,16 +241,18 @@ class Reference:
         if want == OK:
             self.saved(file)
         elif not (inherited and want == refusal):
-            self.reject(file.data)
+            self.reject(file)
         return want
 
     def release_text(self, handle):
-        """The end of a descriptor, after its last flush. The last one that writes leaves no blank text."""
+        """The end of a descriptor, after its last flush. The last one that writes leaves no blank text: a refused one is shown again."""
         file, unsaved = handle.file, self.unsaved(handle)
         file.handles.remove(handle)
         if unsaved and not any(other.write for other in file.handles) and texts.is_beginning(file.data):
             if not texts.is_blank(file.data):
-                self.reject(file.data)
+                self.reject(file)
+            elif file is self.tree and file.refused and self.rejected is not None and self.rejected_of == self.epoch:
+                self.give(TREE, File(self.rejected, self.epoch, dirty=True, refused=True))
             elif file is self.tree:
                 self.give(TREE, File(self.committed, self.epoch))
 
@@ -258,7 +262,7 @@ class Reference:
             return errno.EINVAL
         want = self.verdict(file, refusal)
         if want != OK:
-            self.reject(file.data)
+            self.reject(file)
         elif file.data != self.committed:
             self.saved(file)
         file.dirty &= want != OK
@@ -303,7 +307,7 @@ class Reference:
 
     def replace(self, node, old):
         node.versions = [old]
-        self.replaced.append(self.nodes.pop((node.kind, node.name)))
+        del self.nodes[node.kind, node.name]
 
     # ------------------------------------------------------------ blocks and arrays
 
@@ -322,7 +326,9 @@ class Reference:
                 return errno.EBUSY, None
             writing.descriptors += 1
             if truncate:
-                writing.overlay, writing.touched, node.changes = bytearray(), False, node.changes + 1
+                writing.overlay, node.changes = bytearray(), node.changes + 1
+                writing.touched = node.number == len(self.blocks)   # nothing would be kept of a new block
+                writing.emptied = kind != "block"
         return OK, Data(node, append and kind == "block", writing)
 
     def write_data(self, handle, offset, data):
@@ -332,29 +338,13 @@ class Reference:
         shown = bytearray(self.shown(node))
         at = len(shown) if handle.append else offset
         end = at + len(data)
-        emptied = writing.overlay is not None and len(writing.overlay) < len(node.saved())
-        if node.kind != "block" and not emptied and not len(node.header()) <= at <= end <= len(shown):
+        if node.kind != "block" and not writing.emptied and not len(node.header()) <= at <= end <= len(shown):
             return errno.EPERM
-        fits = end <= len(shown)
         shown.extend(bytes(max(0, at - len(shown))))
         shown[at:end] = data
-        if writing.overlay is None and fits and not node.block.code:
-            self.patch(writing, shown)
-        else:
-            writing.overlay, writing.touched = shown, True
+        writing.overlay, writing.touched = shown, True
         node.changes += 1
         return OK
-
-    def patch(self, writing, shown):
-        """A write into a raw block: FILE's at once."""
-        node = writing.node
-        for other in self.replaced:
-            if other.block is node.block:
-                other.versions.append(other.saved())
-        with self.changing(node.number, through=node):
-            node.block.data = node.spliced(shown)
-        writing.owed |= node.block.summed
-        node.block.summed = False
 
     def resize_data(self, handle, length):
         """ftruncate of a block."""
@@ -373,7 +363,7 @@ class Reference:
         if writing and writing.node is not node:
             return errno.EBUSY
         shown = self.shown(node)
-        if len(shown) == length:
+        if len(shown) == length and not (writing and writing.touched):
             return OK
         return self.import_data(node, shown[:length].ljust(length, b"\0"), node)
 
@@ -386,33 +376,31 @@ class Reference:
             return errno.EINVAL
         writing = self.writing.get(number, Writing(node))
         with self.changing(number, through=through):
-            self.blocks[number:number + 1] = [dataclasses.replace(node.block, data=data, summed=node.block.summed or writing.owed)]
+            self.blocks[number:number + 1] = [dataclasses.replace(node.block, data=data)]
         node.block = self.blocks[number] if through else node.block
         node.changes += 1
-        writing.overlay, writing.touched, writing.owed = None, False, False
+        writing.overlay, writing.touched, writing.emptied = None, False, False
         return OK
 
     def import_file(self, kind, name, scratch):
         """The rename of a scratch file over a block or array."""
         node, file = self.node(kind, name), self.names[scratch]
-        if node.number in self.writing:
+        writing = self.writing.get(node.number)
+        if writing and writing.overlay is not None:
             return errno.EBUSY
         if self.import_data(node, file.data) != OK:
             return errno.EIO
+        self.writing.pop(node.number, None)
         file.stale, file.dirty = True, False
         self.take(scratch)
         return OK
 
     def flush_data(self, handle, close=True):
-        """close or fsync."""
+        """close or fsync. Elements that were written before the tree has changed go where the array was in its block."""
         writing, node = handle.writing, handle.node
-        if not writing:
+        if not writing or not writing.touched:
             return OK
-        if writing.owed and close:
-            node.block.summed, writing.owed = True, False
-        if not writing.touched:
-            return OK
-        if node.versions is not None:
+        if node.versions is not None and (writing.emptied or self.writing.get(node.number) is not writing):
             return errno.ESTALE
         want = self.import_data(node, bytes(writing.overlay), node)
         return errno.EIO if want and not close else want
@@ -424,8 +412,11 @@ class Reference:
         writing.descriptors -= 1
         if not writing.descriptors:
             node = writing.node
-            if writing.overlay is not None and node.versions is None:
-                self.replace(node, bytes(writing.overlay))
+            if writing.overlay is not None:
+                for other in self.nodes.values():
+                    other.changes += other.number == node.number
+                if node.versions is None:
+                    self.replace(node, bytes(writing.overlay))
             if self.writing.get(node.number) is writing:
                 del self.writing[node.number]
 
