@@ -31,7 +31,7 @@ class File:
     names: int = 1
     ino: int = None
     dirty: bool = False                      # written since it was last saved
-    refused: bool = False                    # at its last save
+    refused: bytes = None                    # what of it was refused at its last save
     stale: bool = False                      # it was tree.yaml when another program changed that, or has been imported
     handles: list = field(default_factory=list)
 
@@ -219,12 +219,12 @@ class Reference:
     def saved(self, file):
         with self.changing():
             self.committed = file.data
-        file.dirty, file.refused, self.rejected = False, False, None
+        file.dirty, file.refused, self.rejected = False, None, None
 
     def reject(self, file):
-        """Keeps a text that is refused; one that is blank is not worth another."""
-        file.refused = True
-        if self.rejected is None or not texts.is_blank(file.data):
+        """Keeps a text that is refused; one that is blank, or was refused before, is not worth another."""
+        again, file.refused = file.refused == file.data, file.data
+        if self.rejected is None or not (again or texts.is_blank(file.data)):
             self.rejected, self.rejected_of = file.data, file.epoch
 
     def unsaved(self, handle):
@@ -251,8 +251,8 @@ class Reference:
         if unsaved and not any(other.write for other in file.handles) and texts.is_beginning(file.data):
             if not texts.is_blank(file.data):
                 self.reject(file)
-            elif file is self.tree and file.refused and self.rejected is not None and self.rejected_of == self.epoch:
-                self.give(TREE, File(self.rejected, self.epoch, dirty=True, refused=True))
+            elif file is self.tree and file.refused is not None is not self.rejected and self.rejected_of == self.epoch:
+                self.give(TREE, File(self.rejected, self.epoch, dirty=True, refused=self.rejected))
             elif file is self.tree:
                 self.give(TREE, File(self.committed, self.epoch))
 
@@ -281,10 +281,21 @@ class Reference:
             self.nodes[key] = Node(kind, name, number, self.blocks[number], array)
         return self.nodes[key]
 
+    def is_unfinished(self, node):
+        """Whether a handle of an older number has emptied an array."""
+        writing = self.writing.get(node.number)
+        return bool(writing) and writing.node is not node and writing.emptied and writing.node.name == node.name
+
     def shown(self, node):
         """What a current number shows."""
         writing = self.writing.get(node.number)
-        return bytes(writing.overlay) if writing and writing.node is node and writing.overlay is not None else node.saved()
+        if not writing or writing.overlay is None:
+            return node.saved()
+        if writing.node is node:
+            return bytes(writing.overlay)
+        if (writing.node.kind, writing.node.name) == (node.kind, node.name) and node.array and not writing.emptied:
+            return node.header() + node.array.elements(writing.node.spliced(writing.overlay))
+        return node.saved()
 
     @contextlib.contextmanager
     def changing(self, *numbers, through=None):
@@ -327,7 +338,6 @@ class Reference:
             writing.descriptors += 1
             if truncate:
                 writing.overlay, node.changes = bytearray(), node.changes + 1
-                writing.touched = node.number == len(self.blocks)   # nothing would be kept of a new block
                 writing.emptied = kind != "block"
         return OK, Data(node, append and kind == "block", writing)
 
@@ -386,7 +396,7 @@ class Reference:
         """The rename of a scratch file over a block or array."""
         node, file = self.node(kind, name), self.names[scratch]
         writing = self.writing.get(node.number)
-        if writing and writing.overlay is not None:
+        if writing and (writing.node is not node or writing.overlay is not None):
             return errno.EBUSY
         if self.import_data(node, file.data) != OK:
             return errno.EIO

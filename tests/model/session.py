@@ -360,10 +360,10 @@ class Session:
         return f"blocks/{name}.bin" if kind == "block" else f"arrays/{name}.{kind}"
 
     def note_node(self, path, node, found):
-        """A number never stands for two forms of a name, or two states of its bytes. A name may get another one without need."""
+        """A number never stands for two forms of a name, or two states of its bytes, but for what grows. A name may get another one without need."""
         ino = found["ino"]
         before = self.inos.get((path, ino), node)
-        if before is not node and self.reference.shown(node) not in before.versions:
+        if before is not node and not node.block.streamed and self.reference.shown(node) not in before.versions:
             raise Divergence(f"{path} is another file now, and has inode {ino} as before")
         if not self.lagging:                 # else the name may still lead to the number of before
             self.inos[path, ino] = node
@@ -489,6 +489,8 @@ class Session:
         if code == errno.ESTALE and (node.versions if node else handle.file.stale):
             return
         self.must(f"reading {slot}", code, OK)
+        if node and node.versions and node.block.streamed:
+            return                           # it may show what it has grown to
         if node and node.versions and mixed(found[1], [*node.versions, node.saved()]):
             return
         self.same(f"through {slot}", found[1], self.reference.shown(node) if node else handle.file.data)
