@@ -31,7 +31,7 @@ class File:
     names: int = 1
     ino: int = None
     dirty: bool = False                      # written since it was last saved
-    refused: bytes = None                    # what of it was refused at its last save
+    refused: bool = False                    # at its last save
     stale: bool = False                      # it was tree.yaml when another program changed that, or has been imported
     handles: list = field(default_factory=list)
 
@@ -219,12 +219,12 @@ class Reference:
     def saved(self, file):
         with self.changing():
             self.committed = file.data
-        file.dirty, file.refused, self.rejected = False, None, None
+        file.dirty, file.refused, self.rejected = False, False, None
 
     def reject(self, file):
-        """Keeps a text that is refused; one that is blank, or was refused before, is not worth another."""
-        again, file.refused = file.refused == file.data, file.data
-        if self.rejected is None or not (again or texts.is_blank(file.data)):
+        """Keeps a text that is refused; one that is blank is not worth another."""
+        file.refused = True
+        if self.rejected is None or not texts.is_blank(file.data):
             self.rejected, self.rejected_of = file.data, file.epoch
 
     def unsaved(self, handle):
@@ -251,8 +251,8 @@ class Reference:
         if unsaved and not any(other.write for other in file.handles) and texts.is_beginning(file.data):
             if not texts.is_blank(file.data):
                 self.reject(file)
-            elif file is self.tree and file.refused is not None is not self.rejected and self.rejected_of == self.epoch:
-                self.give(TREE, File(self.rejected, self.epoch, dirty=True, refused=self.rejected))
+            elif file is self.tree and file.refused and self.rejected is not None and self.rejected_of == self.epoch:
+                self.give(TREE, File(self.rejected, self.epoch, dirty=True, refused=True))
             elif file is self.tree:
                 self.give(TREE, File(self.committed, self.epoch))
 
