@@ -281,11 +281,6 @@ class Reference:
             self.nodes[key] = Node(kind, name, number, self.blocks[number], array)
         return self.nodes[key]
 
-    def is_unfinished(self, node):
-        """Whether a handle of an older number has emptied an array."""
-        writing = self.writing.get(node.number)
-        return bool(writing) and writing.node is not node and writing.emptied and writing.node.name == node.name
-
     def shown(self, node):
         """What a current number shows."""
         writing = self.writing.get(node.number)
