@@ -412,7 +412,7 @@ impl Vfs {
             | Node::StatsTsv => {
                 // the kernel keeps no pages of what may grow, and none of statistics, which cost less than their pages
                 direct = node == Node::StatsTsv || state.is_growing(node);
-                let opened = self.open_data(state, node, access);
+                let opened = self.open_data(state, node, access, None);
                 let open = Open::Data(if access.write {
                     self.noted(node, opened)?
                 } else {

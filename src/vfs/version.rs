@@ -14,7 +14,7 @@ use super::state::State;
 use crate::asdf::header::BlockHeader;
 
 /// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
-pub const VERSIONS: u64 = 1 << 6;
+pub const VERSIONS: u64 = 1 << 10;
 
 /// What has made other files of those that are shown. No count ever goes down.
 #[derive(Debug, Clone, Default)]

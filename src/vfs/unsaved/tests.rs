@@ -189,7 +189,7 @@ fn a_text_of_which_a_write_failed_is_not_saved() {
     let end = begin.len() as u64;
     let rename = || {
         let (from, to) = ("t".as_ref(), TREE_NAME.as_ref());
-        vfs.rename((root, from), (root, to), Rename::Replace, 0)
+        vfs.rename((root, from), (root, to), Rename::Replace)
     };
     vfs.write(&handle, end, &vec![b'#'; 2 << 20], false)
         .unwrap_err();
