@@ -245,7 +245,7 @@ impl Filesystem for Shim {
 
     fn rename(
         &self,
-        req: &Request,
+        _req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -262,7 +262,7 @@ impl Filesystem for Shim {
         };
         let (_, done) = self.on(parent, |vfs, from| {
             let to = beside(from, newparent)?;
-            vfs.rename((from.node, name), (to, newname), how, req.pid())
+            vfs.rename((from.node, name), (to, newname), how)
         });
         empty(reply, asked.done(done));
     }

@@ -11,7 +11,11 @@
 //! - [`Scratch`]: the files that are not in FILE, of all members of the mount; `TreeFile`: which of them is `tree.yaml`;
 //! - `BlockEdits`: the blocks that are being edited;
 //! - `Saver`: FILE, what writes it, and whether it can be written;
-//! - [`Kernel`]: what the kernel is to be told.
+//! - `Versions`, in `State`: which of its files are others than they were, so that they have other inode numbers.
+//!
+//! The kernel is never told of a change. It keeps pages by inode number, and a number has the same bytes for good, except for what is
+//! written through that very number. A name lasts no time in the kernel, so the next lookup finds the number that counts now. An old number
+//! is answered as long as something can read it: by `Earlier`, the states that were shown before.
 //!
 //! # What is out of date
 //!
@@ -29,8 +33,7 @@
 //! | Is a text made of the text that FILE has? | the save of it: `TreeFile::to_replace` |
 //! | Has what a handle reads the form that it had when it was opened? | each read after a change: `Vfs::source_of` |
 //! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `BlockEdits::generation` |
-//! | Does the kernel know what is shown? | opens and attributes: `Kernel::is_stale`, `Kernel::before` |
-//! | Is an inode of a file on a server of the state that is shown? | opens and attributes: [`Attr::file_epoch`], in its number |
+//! | Is an inode of the version that is shown, or of which earlier one? | opens and attributes: `State::version`, by the [`Attr::version`] in its number; `Earlier` finds the state |
 //!
 //! ## A new rule of staleness
 //!
@@ -69,21 +72,14 @@
 //! | `BlockDraft::written` | through which files a draft was written, why it was refused, and which handles learn of its loss |
 //! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
 //! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
-//! | `Writes::lost`, `State::info_lens`, `Overlay`, `Spool`, `OtherFiles`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text) and `Snapshot::external_blocks` (in `asdf`), `BlockEdits::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
-//! | `fuse`'s `Turns` | how many requests wait for maps; its condition variable waits 5 s at most, before the request takes any other lock |
-//! | `Kernel::under_way` | what the kernel has not been told yet, the directories that it holds locked for requests, and for which of them `invalidate` waits; its condition variable waits 200 ms at most, in the thread `answers` one second |
+//! | `Writes::lost`, `Writes::rests`, `State::info_lens`, `Overlay`, `Earlier`, `OtherFiles`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text) and `Snapshot::external_blocks` (in `asdf`), `BlockEdits::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //!
 //! Threads of a mount:
 //!
-//! - fuser's threads, as many as `-o threads` says and at least two, call the operations. A save runs on the thread of its request. A rename
-//!   waits on it for what maps have changed, which other requests bring: so `fuse::maps` has one thread fewer wait than there are.
+//! - fuser's threads, as many as `-o threads` says, call the operations. A save runs on the thread of its request.
 //! - `waiter` (`fuse::waiters`) threads, as many as are needed, call the operations that may wait for a server, up to `-o timeout`. While it
 //!   waits, such a thread holds locks of the file (`Saver::compared`, `DataHandle::source`, what asks its server), and none of others.
 //! - `killed` (`fuse::pending`) answers requests whose callers are being killed. It takes the lock of its list and that of the reply.
-//! - `invalidate` (`fuse::invalidate`) tells the kernel what changed. The kernel may make it wait for a page or a directory
-//!   that another request holds, so it takes only the lock of `Kernel` and those of a lookup in the catalogue. A name in a directory that
-//!   a request holds waits until that has its reply; a request that takes a directory for which `invalidate` waits is answered at once.
-//! - `answers` (`vfs::kernel`) holds back the replies to saves until the kernel has been told.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
 //! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end; `idle`, with `-o idle`, when
 //!   nothing has been asked for so long.
@@ -416,7 +412,7 @@ impl Vfs {
             | Node::StatsTsv => {
                 // the kernel keeps no pages of what may grow, and none of statistics, which cost less than their pages
                 direct = node == Node::StatsTsv || state.is_growing(node);
-                let opened = self.open_data(state, node, access);
+                let opened = self.open_data(state, node, access, None);
                 let open = Open::Data(if access.write {
                     self.noted(node, opened)?
                 } else {

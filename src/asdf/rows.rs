@@ -88,7 +88,7 @@ impl Rows {
     /// `count` rows of `width` bytes.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if a part has fewer records, or the rows together exceed 2^64 bytes.
+    /// [`Corrupt`](crate::error::Error::Corrupt) if a part has fewer records, or the rows together exceed 2^64 bytes.
     pub(super) fn new(
         parts: Vec<RowPart<Arc<dyn Source>>>,
         width: u64,

@@ -53,7 +53,7 @@ pub struct Attr {
     pub mtime: SystemTime,
     /// Last change of anything.
     pub ctime: SystemTime,
-    /// Tells the file from others that its name led to before, see [`version`](super::version).
+    /// Tells the file from others that its name led to before, counted by `Versions`.
     pub version: u64,
     /// How long the kernel may keep this without asking.
     pub attr_valid: Duration,

@@ -76,7 +76,9 @@ impl BlockDraft {
         let is_spelled =
             |file: &Node| matches!(file, Node::Array(_, format) if format.has_header());
         let only = only.filter(|file| written.taken_in.is_empty() || !is_spelled(file));
-        only.copied()
+        // a file that was renamed over the block is not one that shows it
+        only.filter(|file| !matches!(file, Node::Scratch(_)))
+            .copied()
     }
 
     /// Whether something was written.
@@ -144,6 +146,8 @@ struct BlockSlot {
     id: u64,
     /// The file through which it is written: no other one writes it meanwhile.
     file: Option<Node>,
+    /// How many scratch files are being renamed over it: none of their bytes is seen before all are saved.
+    imports: usize,
     draft: Option<Arc<BlockDraft>>,
     /// Handles that are open for writing, and threads that change the block without one.
     handles: usize,
@@ -208,6 +212,7 @@ impl BlockEdits {
         BlockSlot {
             id: self.slots.fetch_add(1, Ordering::Relaxed),
             file: None,
+            imports: 0,
             draft: None,
             handles: 0,
             writers: 0,
@@ -353,10 +358,12 @@ impl BlockEdits {
         new
     }
 
-    /// How many bytes of the file of an array have been written, if it is being written anew.
-    pub(super) fn rewritten_len(&self, file: Node) -> Option<u64> {
+    /// How many bytes of the file of an array have been written, if the one of this state is being written anew.
+    pub(super) fn rewritten_len(&self, file: Node, state: &State) -> Option<u64> {
         let known = locked(&self.rewriting).get(&file).and_then(Weak::upgrade);
-        known?.len()
+        known
+            .filter(|known| known.opened.form(file) == state.form(file))?
+            .len()
     }
 
     /// Whether a handle has a block open for writing.
@@ -391,6 +398,24 @@ impl BlockEdits {
         slot.map_or(Ok(()), |slot| slot.wake(file))
     }
 
+    /// Hides the draft of a block from its file while a scratch file is being renamed over that.
+    pub(super) fn begin_import(&self, block: usize) {
+        let mut slots = locked(&self.by_block);
+        if let Some(slot) = slots.get_mut(&block) {
+            slot.imports = slot.imports.saturating_add(1);
+        }
+    }
+
+    /// Ends that.
+    pub(super) fn end_import(&self, block: usize) {
+        let mut slots = locked(&self.by_block);
+        if let Some(slot) = slots.get_mut(&block) {
+            slot.imports = slot.imports.saturating_sub(1);
+        }
+        drop(slots);
+        self.changed();
+    }
+
     /// Forgets a handle that is no writer any more.
     pub(super) fn forget_resting(&self, block: usize, id: u64) {
         let mut slots = locked(&self.by_block);
@@ -402,10 +427,13 @@ impl BlockEdits {
         }
     }
 
-    /// The draft of a block, if it is written through that file.
+    /// The draft of a block, if it is written through that file, and not filled from one that is being renamed over it.
     pub(super) fn of_file(&self, block: usize, file: Node) -> Option<Arc<BlockDraft>> {
         let slots = locked(&self.by_block);
         let slot = slots.get(&block).filter(|slot| slot.file == Some(file))?;
+        if slot.imports > 0 {
+            return None;
+        }
         slot.draft.clone()
     }
 

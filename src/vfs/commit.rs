@@ -55,6 +55,9 @@ impl Vfs {
 
     /// Checks a text and makes it FILE's, with what YAML tools drop of it put back.
     pub(super) fn commit_text(&self, unsaved: &Unsaved, named: impl FnOnce()) -> Result<()> {
+        if let Some(short) = &unsaved.short {
+            return Err(short.clone().into());
+        }
         let mut writer = self.saver.writer()?;
         self.catch_up(Some(&mut writer));
         let replaced = self.tree.to_replace(unsaved);

@@ -39,6 +39,8 @@ pub(super) struct Writes {
     pub(super) block: usize,
     /// The id of the block's slot in `BlockEdits`.
     slot: u64,
+    /// The file that the bytes come through: the open one, or the scratch file that is being renamed over that.
+    pub(super) through: Node,
     /// Whether it is not counted as a writer, because a descriptor was closed after the last write.
     rests: Mutex<bool>,
     /// Set if the draft that it has written into was given up.
@@ -67,12 +69,14 @@ impl DataHandle {
 }
 
 impl Vfs {
-    /// Opens a block or array.
+    /// Opens a block or array. `import`: the scratch file that is being renamed over it. What is written anew of the file then, no other
+    /// handle sees.
     pub(super) fn open_data(
         &self,
         state: &Arc<State>,
         node: Node,
         access: super::Access,
+        import: Option<Node>,
     ) -> Result<DataHandle> {
         if let Node::Array(number, _) = node {
             state.array(number)?;
@@ -103,6 +107,7 @@ impl Vfs {
             Ok::<_, Error>(Box::new(Writes {
                 block,
                 slot: slot.map_err(|other| self.in_use(other))?,
+                through: import.unwrap_or(node),
                 rests: Mutex::new(false),
                 lost: Mutex::default(),
                 has_emptied: AtomicBool::new(false),
@@ -114,7 +119,10 @@ impl Vfs {
             form: AtomicU64::new(state.form(node)),
             writes: writes.transpose()?,
             source: Mutex::default(),
-            rewriting: self.edits.rewriting(node, state),
+            rewriting: match import {
+                Some(_) => Arc::new(Rewriting::new(state)),
+                None => self.edits.rewriting(node, state),
+            },
         };
         if !access.write {
             return Ok(handle);

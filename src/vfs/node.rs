@@ -1,12 +1,17 @@
 //! The files of the mount, and their inode numbers.
 //!
-//! An inode number is computed from the node and back, without a table. The upper 32 bits tell the kind, the lower 32 bits
-//! which one of that kind. Names under `arrays/` get their numbers from [`Numbers`](super::catalogue::Numbers), in which a name keeps its
+//! An inode number is computed from the node and back, without a table. The upper four of 32 bits tell the kind, the lower 28
+//! bits which one of that kind. Names under `arrays/` get their numbers from [`Numbers`](super::catalogue::Numbers), in which a name keeps its
 //! number and names that a save or another program brings in are added: so the inode of a name stays the same as long as its `Vfs` lives.
 //! The kernel sees these numbers as they are only in the mount of one file that is not on a server; for others see `collection::Inode`.
 
 use super::format::Format;
 use super::views::View;
+
+/// Bits of the number of a file in its kind.
+const NUMBER_BITS: u32 = 28;
+/// How many files of a kind there can be.
+pub(super) const NUMBERS: u32 = 1 << NUMBER_BITS;
 
 /// A file or directory of the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,14 +110,14 @@ impl Node {
             Self::ViewDir(View::Previews, n) => (12, n),
             Self::View(View::Previews, n) => (13, n),
         };
-        (kind << 32) | u64::from(number)
+        (kind << NUMBER_BITS) | u64::from(number)
     }
 
     /// The node with that inode number, whether it exists or not.
     #[must_use]
     pub fn from_ino(ino: u64) -> Option<Self> {
-        let number = u32::try_from(ino & u64::from(u32::MAX)).ok()?;
-        Some(match (ino >> 32, number) {
+        let number = u32::try_from(ino & u64::from(NUMBERS - 1)).ok()?;
+        Some(match (ino >> NUMBER_BITS, number) {
             (0, 1) => Self::Root,
             (0, 2) => Self::Blocks,
             (0, 3) => Self::Info,
@@ -148,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_node_is_found_by_its_inode_number(n: u32) {
+        fn a_node_is_found_by_its_inode_number(n in 0..NUMBERS) {
             for node in [
                 Node::Root, Node::Blocks, Node::Info, Node::Status, Node::BlocksTsv, Node::ArraysTsv,
                 Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Scratch(n), Node::FitsTsv, Node::StatsTsv, Node::TreeJson,

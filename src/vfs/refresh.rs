@@ -299,7 +299,10 @@ impl Vfs {
     pub(super) fn show(&self, mut new: State) {
         let facts = FileFacts::of(&new.stat, &self.options);
         let before = self.state();
-        if !Arc::ptr_eq(new.snapshot.text(), before.snapshot.text()) {
+        if new.stream() != before.stream() {
+            new.versions.changed_stream();
+        }
+        if new.snapshot.text() != before.snapshot.text() {
             let same = before.has_arrays_that_stay_in(&new);
             new.versions.changed_tree(same, new.stat.modified());
         }

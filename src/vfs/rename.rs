@@ -7,7 +7,7 @@ use super::edit::block_of;
 use super::node::Node;
 use super::scratch::{Role, ScratchFile};
 use super::write::{check_root_name, copy};
-use super::{Access, Attr, Error, Open, Rename, Result, TREE_NAME, Vfs};
+use super::{Access, Attr, Error, Rename, Result, TREE_NAME, Vfs};
 use crate::source::Source;
 
 impl Vfs {
@@ -41,20 +41,14 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::Exists`], [`Error::NotPermitted`]; what refuses the text.
-    pub fn rename(
-        &self,
-        from: (Node, &OsStr),
-        to: (Node, &OsStr),
-        how: Rename,
-        thread: u32,
-    ) -> Result<()> {
+    pub fn rename(&self, from: (Node, &OsStr), to: (Node, &OsStr), how: Rename) -> Result<()> {
         self.open_for_writing()?;
         match (from.0, to.0) {
             (Node::Root, Node::Root) => self.rename_in_root(from.1, to.1, how),
             (_, Node::Root) => Err(Error::NotPermitted(
                 "only files in the root can be renamed to it",
             )),
-            _ => self.rename_beside(from, to, how, thread),
+            _ => self.rename_beside(from, to, how),
         }
     }
 
@@ -103,13 +97,7 @@ impl Vfs {
 
     /// Renames into the directories of blocks and arrays: over the file of one, which gets the bytes and is saved, or to another name
     /// beside them.
-    fn rename_beside(
-        &self,
-        from: (Node, &OsStr),
-        to: (Node, &OsStr),
-        how: Rename,
-        thread: u32,
-    ) -> Result<()> {
+    fn rename_beside(&self, from: (Node, &OsStr), to: (Node, &OsStr), how: Rename) -> Result<()> {
         let state = self.state();
         let node = self.find(&state, from.0, from.1)?;
         let taken = self.find(&state, to.0, to.1).ok();
@@ -132,8 +120,7 @@ impl Vfs {
                 if there.is_none() {
                     self.make_block(to.1)?;
                 }
-                self.noted(node, self.take_over(node, &file, thread))?;
-                self.show_other_file(node);
+                self.noted(node, self.take_over(node, &file))?;
                 self.unhide(to.0, to.1);
                 scratch.take(&directory, from.1)
             }
@@ -151,59 +138,60 @@ impl Vfs {
     }
 
     /// Gives a block or array the bytes of a file. The file can't be written to after that.
-    fn take_over(&self, node: Node, file: &Arc<ScratchFile>, thread: u32) -> Result<()> {
+    fn take_over(&self, node: Node, file: &Arc<ScratchFile>) -> Result<()> {
         let before = file.role();
         file.set_role(Role::Taken);
-        let bytes: Arc<dyn Source> = file.source();
-        let replaced = self.replace_data(node, &*bytes, thread);
+        let replaced = self.replace_data(node, file);
         replaced.inspect_err(|_| file.set_role(before))
     }
 
-    /// Writes all of a block or array anew, and saves it.
-    fn replace_data(&self, node: Node, bytes: &dyn Source, thread: u32) -> Result<()> {
+    /// Writes all of a block or array anew, and saves it. Others see the bytes of before until all are saved.
+    fn replace_data(&self, node: Node, file: &Arc<ScratchFile>) -> Result<()> {
+        let bytes: Arc<dyn Source> = file.source();
         if bytes.is_empty() && !matches!(node, Node::Block(_)) {
             return Err(Error::NotPermitted("an empty file is no array"));
         }
-        let block = block_of(&self.state(), node);
-        if let Some(block) = block {
-            self.check_room_for(block, bytes.len())?;
-            let draft = self.edits.get(block);
-            if draft.is_some_and(|draft| draft.is_touched())
-                || self.edits.rewritten_len(node).is_some()
-            {
-                return Err(Error::Busy("its block is being edited"));
-            }
+        let state = self.state();
+        let not_stored = || Error::ReadOnly("inline and external arrays: edit tree.yaml");
+        let block = block_of(&state, node).ok_or_else(not_stored)?;
+        self.check_room_for(block, bytes.len())?;
+        let draft = self.edits.get(block);
+        if draft.is_some_and(|draft| draft.is_touched())
+            || self.edits.rewritten_len(node, &state).is_some()
+        {
+            return Err(Error::Busy("its block is being edited"));
         }
         let access = Access {
             write: true,
             truncate: matches!(node, Node::Array(..)),
-            pid: thread,
+            pid: 0,
         };
-        let handle = self.open_node(&self.state(), node, access)?.handle;
-        let replaced = match (node, block) {
-            (Node::Block(_), Some(block)) => self.replace_block(node, block, bytes),
-            _ => copy(bytes, |at, chunk| {
-                self.write(&handle, at, chunk, false).map(drop)
-            })
-            .and_then(|()| self.fsync(&handle)),
+        let open = self.open_data(&state, node, access, Some(file.node))?;
+        self.edits.begin_import(block);
+        let replaced = match node {
+            Node::Block(_) => self.replace_block(block, file.node, &*bytes),
+            _ => copy(&*bytes, |at, chunk| self.write_data(&open, Some(at), chunk))
+                .and_then(|()| self.save_data(&open)),
         };
-        if let (Err(_), Open::Data(open)) = (&replaced, &handle.open) {
+        if replaced.is_err() {
             // nothing is lost: the file that was to be renamed keeps its bytes and its name
             open.rewriting.forget();
         }
-        self.release(&handle);
-        replaced
+        // what it could not save is given up, and the file that was to be renamed still has it
+        let closed = self.close_data(&open);
+        self.edits.end_import(block);
+        replaced.and(closed)
     }
 
-    /// Writes all of a block anew, and saves it. No other thread changes the block meanwhile.
-    fn replace_block(&self, node: Node, block: usize, bytes: &dyn Source) -> Result<()> {
+    /// Writes all of a block anew through a scratch file, and saves it. No other thread changes the block meanwhile.
+    fn replace_block(&self, block: usize, through: Node, bytes: &dyn Source) -> Result<()> {
         self.alone(block, |draft, saved| {
             if draft.is_touched() {
                 return Err(Error::Busy("it is being edited"));
             }
             draft.overlay.resize(0);
             let copied = copy(bytes, |at, chunk| Ok(draft.overlay.write(at, chunk)?));
-            draft.touch(node);
+            draft.touch(through);
             let saved_now = copied.and_then(|()| self.save_held(draft, saved));
             if saved_now.is_err() && !**saved {
                 // no other handle has written into the draft, and the file that was to be renamed keeps its bytes and its name

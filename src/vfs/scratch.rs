@@ -1,7 +1,7 @@
 //! Scratch files: files of the mount that are not in FILE. Editors and tools make them in the root, beside blocks and beside arrays.
 //!
 //! One table has those of all members of a mount, and outlives a member that is closed. All of them share one limit: the bytes of each file
-//! and [`NAME_COST`] for each name. The bytes lie in memory while they are few, then in a temporary file, see [`ScratchBytes`].
+//! and [`NAME_COST`] for each name. The bytes lie in memory while they are few, then in a temporary file, see [`ScratchBytes`](crate::source::ScratchBytes).
 //!
 //! `tree.yaml` is such a file, too: `tree_file` knows which one, and when it is saved. Its name is not in the table, and it costs nothing.
 //!
@@ -23,7 +23,7 @@ pub(super) use self::editors::{is_made_by_editor, is_temporary_data};
 pub(super) use self::file::{Role, ScratchFile, Unsaved, is_beginning, is_blank};
 use super::attr::{FileFacts, FileKind};
 use super::error::Error;
-use super::node::Node;
+use super::node::{NUMBERS, Node};
 use super::{Result, locked};
 use crate::error::Error as Library;
 use crate::source::ScratchRoom;
@@ -256,7 +256,7 @@ impl Scratch {
         }
         table.files.retain(|_, file| file.strong_count() > 0);
         let number = table.next;
-        let next = number.checked_add(1);
+        let next = number.checked_add(1).filter(|next| *next < NUMBERS);
         let Some(next) = next.filter(|_| table.files.len() < MAX_FILES) else {
             let why = format!("there are {MAX_FILES} scratch files already");
             return Err(Library::NoRoom { why, limit: false }.into());

@@ -43,13 +43,14 @@ impl Vfs {
 
     /// The attributes of something with that size and so many names.
     fn described(&self, state: &State, node: Node, size: u64, names: u32) -> Attr {
+        let attr = Attr::of_file(node, size, &state.stat, self.is_read_only(), &self.options);
         let time = state.time(node);
         Attr {
             nlink: names,
             version: state.version(node),
-            mtime: time,
-            ctime: time,
-            ..Attr::of_file(node, size, &state.stat, self.is_read_only(), &self.options)
+            mtime: time.unwrap_or(attr.mtime),
+            ctime: time.unwrap_or(attr.ctime),
+            ..attr
         }
     }
 
@@ -90,7 +91,7 @@ impl Vfs {
             Node::Block(n) => self.block_len(state, index(n))?,
             Node::Array(number, format) => {
                 let len = format.len(state.array_data(number).ok_or(Error::NotFound)?);
-                self.edits.rewritten_len(node).unwrap_or(len)
+                self.edits.rewritten_len(node, state).unwrap_or(len)
             }
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),

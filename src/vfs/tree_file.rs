@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 pub(super) use self::refused::{Refused, not_saved};
 use super::attr::{Attr, FileFacts, FileKind};
 use super::error::Error;
-use super::node::Node;
+use super::node::{NUMBERS, Node};
 use super::scratch::{Absence, Named, Role, ScratchFile, Unsaved};
 use super::{Result, locked};
 use crate::source::{ScratchRoom, Source};
@@ -55,7 +55,7 @@ impl TreeMark {
     pub fn changed(self) -> Self {
         Self {
             node: Node::Tree(self.next),
-            next: self.next.saturating_add(1),
+            next: after(self.next),
             epoch: self.epoch.saturating_add(1),
         }
     }
@@ -320,6 +320,11 @@ impl TreeFile {
     }
 }
 
+/// The number of the file that is made after the one with this number. It takes months of saves to get to the last.
+fn after(number: u32) -> u32 {
+    number.saturating_add(1).min(NUMBERS - 1)
+}
+
 impl Inner {
     fn mark(&self, node: Node) -> TreeMark {
         let (next, epoch) = (self.next, self.epoch);
@@ -351,7 +356,7 @@ impl Inner {
     /// Has the name lead to a new file with this text.
     fn show(&mut self, text: Arc<Vec<u8>>, made_of: u64, before: Role) -> Arc<ScratchFile> {
         let node = Node::Tree(self.next);
-        self.next = self.next.saturating_add(1);
+        self.next = after(self.next);
         self.show_as(node, text, made_of, before)
     }
 

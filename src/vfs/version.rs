@@ -14,7 +14,7 @@ use super::state::State;
 use crate::asdf::header::BlockHeader;
 
 /// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
-pub const VERSIONS: u64 = 1 << 6;
+pub const VERSIONS: u64 = 1 << 10;
 
 /// What has made other files of those that are shown. No count ever goes down.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +29,8 @@ pub struct Versions {
     arrays: u64,
     /// How often a save has changed the tree.
     trees: u64,
+    /// How often a streamed block began somewhere else.
+    streams: u64,
     /// How often saves have changed each block, if they have, and when the last one did.
     blocks: Arc<HashMap<usize, (u64, SystemTime)>>,
     /// The sum of `blocks`.
@@ -62,7 +64,13 @@ impl Versions {
     /// Those of files none of which is one of these.
     #[must_use]
     pub fn renewed(&self) -> Self {
-        let counts = [self.elsewhere, self.touched, self.trees, self.saves];
+        let counts = [
+            self.elsewhere,
+            self.touched,
+            self.trees,
+            self.saves,
+            self.streams,
+        ];
         let top = counts.into_iter().fold(self.base, u64::saturating_add);
         Self::behind(top.saturating_add(1))
     }
@@ -71,6 +79,11 @@ impl Versions {
     #[must_use]
     pub fn is_of_one_tree(&self) -> bool {
         self.trees == 0 && self.elsewhere == 0
+    }
+
+    /// Notes that there is another streamed block, or one that begins somewhere else.
+    pub(super) fn changed_stream(&mut self) {
+        self.streams = self.streams.saturating_add(1);
     }
 
     /// Notes that FILE has been touched, which may hide that its bytes are others.
@@ -158,6 +171,16 @@ impl Versions {
         counts.into_iter().fold(self.base, u64::saturating_add)
     }
 
+    /// The version of a file that grows.
+    fn of_growing(&self, file: Node) -> u64 {
+        let arrays = match file {
+            Node::Block(_) => 0,
+            _ => self.arrays,
+        };
+        let counts = [self.streams, arrays].into_iter();
+        counts.fold(self.base, u64::saturating_add)
+    }
+
     /// What tells the form and bytes of a file from others that it had. `block`: the one that it shows, if it shows one.
     fn form(&self, file: Node, block: Option<usize>) -> u64 {
         let counted = self.counted(file, block);
@@ -186,24 +209,30 @@ impl State {
     /// The version of a file.
     pub(super) fn version(&self, file: Node) -> u64 {
         if self.is_growing(file) {
-            return self.versions.base;
+            return self.versions.of_growing(file);
         }
         self.versions.of(file, block_of(self, file))
     }
 
-    /// When the bytes of a file came to be.
-    pub(super) fn time(&self, file: Node) -> SystemTime {
+    /// When the bytes of a block or array came to be; `None` of one that grows, and of any other file, which have the time of FILE.
+    pub(super) fn time(&self, file: Node) -> Option<SystemTime> {
         let time = self.versions.time(file, block_of(self, file));
-        let time = time.filter(|_| !self.is_growing(file));
-        time.unwrap_or_else(|| self.stat.modified())
+        time.filter(|_| !self.is_growing(file))
     }
 
     /// The same for a handle, which goes on with a file that was only touched.
     pub(super) fn form(&self, file: Node) -> u64 {
         if self.is_growing(file) {
-            return self.versions.base;
+            return self.versions.of_growing(file);
         }
         self.versions.form(file, block_of(self, file))
+    }
+
+    /// Where the streamed block begins, if there is one.
+    pub(super) fn stream(&self) -> Option<u64> {
+        let last = self.snapshot.layout().blocks.last();
+        let last = last.filter(|last| last.streamed());
+        last.map(BlockHeader::data_offset)
     }
 
     /// Whether a file may grow at any time: then it is one file at all lengths, and the kernel keeps no pages of it.

@@ -127,10 +127,10 @@ impl Vfs {
         // it may have been emptied once more since it was whole
         check_done(file, elements)?;
         match &elements.header {
-            None => self.save_in_block(open, writes, &elements.bytes, (draft, saved), is_in),
+            None => self.save_in_block(writes, &elements.bytes, (draft, saved), is_in),
             Some(header) if file.is_of(header) => {
                 let placed = self.placed(file, header, Arc::clone(&elements.bytes))?;
-                self.save_in_block(open, writes, &placed, (draft, saved), is_in)
+                self.save_in_block(writes, &placed, (draft, saved), is_in)
             }
             // Replaces the array and all of its block. What was written through this file before it was emptied is gone, as on any file
             // system.
@@ -192,7 +192,6 @@ impl Vfs {
     /// else was written into the draft, takes the elements out again. `is_in` tells whether they are in the draft afterwards.
     fn save_in_block(
         &self,
-        open: &DataHandle,
         writes: &Writes,
         bytes: &Overlay,
         (draft, saved): (&Arc<BlockDraft>, &mut RwLockWriteGuard<'_, bool>),
@@ -204,7 +203,7 @@ impl Vfs {
         let lone = !draft.is_touched() && draft.overlay.keeps_length();
         draft.overlay.take(bytes)?;
         *is_in = true;
-        draft.touch(open.node);
+        draft.touch(writes.through);
         let done = self.save_held(draft, saved);
         if done.is_err() && !**saved && lone {
             bytes.take(&draft.overlay)?;

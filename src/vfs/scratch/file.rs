@@ -54,6 +54,8 @@ struct Inner {
     closing: bool,
     /// Which of FILE's texts it was made of, see `TreeFile::epoch`.
     made_of: u64,
+    /// Why bytes are missing: the last write failed.
+    short: Option<Library>,
 }
 
 #[derive(Debug)]
@@ -90,6 +92,8 @@ pub(in crate::vfs) struct Unsaved {
     pub(in crate::vfs) made_of: u64,
     /// Whether the file is to become `tree.yaml` with it.
     pub(in crate::vfs) becoming: bool,
+    /// Why bytes of it are missing, so that it is not to be saved.
+    pub(in crate::vfs) short: Option<Library>,
 }
 
 /// Why nothing more is written to a file that was renamed over a block or array.
@@ -146,6 +150,7 @@ impl ScratchFile {
             refused: None,
             closing: false,
             made_of,
+            short: None,
         };
         let inner = Mutex::new(inner);
         Self { node, kind, inner }
@@ -424,6 +429,7 @@ impl Inner {
             version: self.version,
             made_of: self.made_of,
             becoming,
+            short: self.short.clone(),
         })
     }
 
@@ -470,6 +476,8 @@ impl Inner {
         if !matches!(written, Err(Library::NoRoom { .. })) {
             self.changed();
         }
+        // the beginning of a text may be a valid tree
+        self.short = written.as_ref().err().cloned();
         Ok(written?)
     }
 
@@ -478,6 +486,7 @@ impl Inner {
             // a program that empties a file writes into it what it makes of FILE's text of now
             self.content = Content::Own(ScratchBytes::new(&self.room));
             self.made_of = epoch;
+            self.short = None;
         } else {
             self.own()?.resize(len)?;
         }

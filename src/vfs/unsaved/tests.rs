@@ -9,7 +9,7 @@ use rustix::fs::XattrFlags;
 use super::*;
 use crate::asdf::sample::Sample;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Format, Handle};
+use crate::vfs::{Access, FileFacts, Format, Handle, Rename, TREE_NAME};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
     x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
@@ -170,4 +170,56 @@ fn what_is_not_saved_is_told_when_a_text_that_was_closed_has_been_refused() {
             "{said}"
         );
     });
+}
+
+/// `cp long.yaml /mnt/t; mv /mnt/t /mnt/tree.yaml` saved the beginning, if that was a tree.
+#[test]
+fn a_text_of_which_a_write_failed_is_not_saved() {
+    let (dir, vfs, _) = mounted();
+    let in_file = || fs::read(dir.path().join("a.asdf")).unwrap();
+    let write = Access {
+        write: true,
+        ..Access::default()
+    };
+    let (first, root) = (in_file(), Node::Root);
+    let made = vfs.create(root, "t".as_ref(), FileFacts::new(0o600, 0, 0), write);
+    let handle = made.unwrap().1.handle;
+    let begin = OTHER;
+    vfs.write(&handle, 0, begin, false).unwrap();
+    let end = begin.len() as u64;
+    let rename = || {
+        let (from, to) = ("t".as_ref(), TREE_NAME.as_ref());
+        vfs.rename((root, from), (root, to), Rename::Replace)
+    };
+    vfs.write(&handle, end, &vec![b'#'; 2 << 20], false)
+        .unwrap_err();
+    let full = rename();
+    let no_room = matches!(full, Err(Error::Library(Library::NoRoom { .. })));
+    assert!(no_room, "{full:?}");
+    assert_eq!(in_file(), first);
+    vfs.write(&handle, 0, begin, false).unwrap();
+    rename().unwrap();
+    assert_ne!(in_file(), first);
+}
+
+/// `cp` took so many bytes of the new array, and said nothing.
+#[test]
+fn an_array_that_the_tree_has_changed_has_its_own_length_while_the_old_one_is_rewritten() {
+    let (_dir, vfs, [bin, _]) = mounted();
+    let emptying = Access {
+        write: true,
+        truncate: true,
+        ..Access::default()
+    };
+    let handle = vfs.open(bin, 0, emptying).unwrap().handle;
+    vfs.write(&handle, 0, b"A", false).unwrap();
+    let len = || vfs.attr(&vfs.state(), bin).unwrap().size;
+    assert_eq!(len(), 1);
+    let tree = vfs.open(Node::TREE, 0, emptying).unwrap().handle;
+    let text = TEXT.to_vec();
+    let text = String::from_utf8(text).unwrap().replace("[3]", "[2]");
+    vfs.write(&tree, 0, text.as_bytes(), false).unwrap();
+    vfs.flush(&tree, 0).unwrap();
+    assert_eq!(len(), 2);
+    vfs.write(&handle, 1, b"B", false).unwrap_err();
 }

@@ -202,13 +202,12 @@ fn an_exchange_that_scratch_files_leave_no_room_for_saves_nothing() {
         .unwrap();
     vfs.write(&open.handle, 0, b"#ASDF 1.0.0\n---\na: 2\n...\n", false)
         .unwrap();
-    let rename = |from: &str, to: &str, how, thread| {
-        vfs.rename((root, from.as_ref()), (root, to.as_ref()), how, thread)
-    };
-    let full = rename("tree.yaml", "backup", Rename::Replace, 0);
+    let rename =
+        |from: &str, to: &str, how| vfs.rename((root, from.as_ref()), (root, to.as_ref()), how);
+    let full = rename("tree.yaml", "backup", Rename::Replace);
     let no_room = matches!(full, Err(Error::Library(Library::NoRoom { .. })));
     assert!(no_room, "{full:?}");
-    let full = rename("next", "tree.yaml", Rename::Exchange, 0);
+    let full = rename("next", "tree.yaml", Rename::Exchange);
     let no_room = matches!(full, Err(Error::Library(Library::NoRoom { .. })));
     assert!(no_room, "{full:?}");
     let saved = std::fs::read(dir.path().join("a.asdf")).unwrap();
@@ -298,7 +297,7 @@ fn a_text_that_is_replaced_while_it_waits_to_be_saved_is_not_saved() {
         .unwrap();
     vfs.write(&next.handle, 0, &two, false).unwrap();
     let names = ["next", TREE_NAME].map(|name| (Node::Root, name.as_ref()));
-    vfs.rename(names[0], names[1], Rename::Replace, 0).unwrap();
+    vfs.rename(names[0], names[1], Rename::Replace).unwrap();
     vfs.save_text(&waiting, || Ok(())).unwrap();
     assert_eq!(texts(&vfs), [two.clone(), two]);
 }
@@ -338,7 +337,7 @@ fn what_is_written_behind_a_rename_comes_where_the_tool_has_it() {
         .unwrap();
     vfs.write(&next.handle, 0, &dump, false).unwrap();
     let names = ["next", TREE_NAME].map(|name| (Node::Root, name.as_ref()));
-    vfs.rename(names[0], names[1], Rename::Replace, 0).unwrap();
+    vfs.rename(names[0], names[1], Rename::Replace).unwrap();
     assert_eq!(texts(&vfs), [tree.clone(), tree]);
     let at = dump.windows(5).position(|part| part == b"first").unwrap();
     vfs.write(&next.handle, at as u64, b"third", false).unwrap();
@@ -357,7 +356,7 @@ fn nothing_is_written_to_a_file_whose_bytes_a_block_has_got() {
         vfs.write(&handle, 0, bytes, false).unwrap();
         let name = (directory, name.as_ref());
         let block = (Node::Blocks, "0.bin".as_ref());
-        vfs.rename(name, block, Rename::Replace, 0).unwrap();
+        vfs.rename(name, block, Rename::Replace).unwrap();
         vfs.flush(&handle, 0).unwrap();
         let told = vfs.write(&handle, 3, b"more", false);
         let stale = matches!(told, Err(Error::Library(Library::Stale { .. })));
@@ -465,7 +464,7 @@ fn nothing_is_lost_by_a_rename_that_is_refused() {
     let path = dir.path().join("a.asdf");
     let rename = || {
         let names = [".0.bin.tmp", "0.bin"].map(|name| (Node::Blocks, name.as_ref()));
-        vfs.rename(names[0], names[1], Rename::Replace, 0)
+        vfs.rename(names[0], names[1], Rename::Replace)
     };
     let editor = vfs.open_now(Node::Block(0), WRITE).unwrap().handle;
     vfs.write(&editor, 0, b"x", false).unwrap();
@@ -536,7 +535,7 @@ fn an_array_that_is_replaced_after_it_was_removed_is_found() {
         vfs.write(&handle, 0, b"123", false).unwrap();
         vfs.release(&handle);
         vfs.unlink(Node::ARRAYS, names[1].1).unwrap();
-        vfs.rename(names[0], names[1], how, 0).unwrap();
+        vfs.rename(names[0], names[1], how).unwrap();
         vfs.lookup(Node::ARRAYS, names[1].1).unwrap();
     }
 }
