@@ -170,7 +170,8 @@ impl Vfs {
         if state.form(open.node) == open.form.load(Ordering::Acquire) {
             return Ok(state);
         }
-        if !open.opened.is_sealed() && !self.saver.file.is_far() {
+        let is_last = open.opened.has_last_bytes(open.node, &state);
+        if is_last && !open.opened.is_sealed() && !self.saver.file.is_far() {
             return Ok(Arc::clone(&open.opened));
         }
         let why = "it has changed since it was opened: open it again".to_owned();

@@ -299,7 +299,7 @@ impl Vfs {
     pub(super) fn show(&self, mut new: State) {
         let facts = FileFacts::of(&new.stat, &self.options);
         let before = self.state();
-        if new.stream() != before.stream() {
+        if new.has_other_stream(&before) {
             new.versions.changed_stream();
         }
         if new.snapshot.text() != before.snapshot.text() {

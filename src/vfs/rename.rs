@@ -213,7 +213,7 @@ impl Vfs {
             self.tree.give(file);
             renamed()
         };
-        if !file.is_dirty() && self.tree.is_committed(&unsaved.text) {
+        if self.tree.is_committed(&unsaved.text) {
             return named();
         }
         self.save_text(&unsaved, named)

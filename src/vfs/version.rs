@@ -11,7 +11,6 @@ use std::time::SystemTime;
 use super::edit::block_of;
 use super::node::Node;
 use super::state::State;
-use crate::asdf::header::BlockHeader;
 
 /// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
 pub const VERSIONS: u64 = 1 << 10;
@@ -25,11 +24,11 @@ pub struct Versions {
     elsewhere: u64,
     /// How often FILE has got other attributes with the same time of change and length, which may hide a change of its bytes.
     touched: u64,
-    /// How often a save has changed an array of the tree, or taken one away.
+    /// Grows when a save has changed an array of the tree, or taken one away.
     arrays: u64,
     /// How often a save has changed the tree.
     trees: u64,
-    /// How often a streamed block began somewhere else.
+    /// How often there was another streamed block.
     streams: u64,
     /// How often saves have changed each block, if they have, and when the last one did.
     blocks: Arc<HashMap<usize, (u64, SystemTime)>>,
@@ -81,7 +80,7 @@ impl Versions {
         self.trees == 0 && self.elsewhere == 0
     }
 
-    /// Notes that there is another streamed block, or one that begins somewhere else.
+    /// Notes that there is another streamed block.
     pub(super) fn changed_stream(&mut self) {
         self.streams = self.streams.saturating_add(1);
     }
@@ -113,7 +112,9 @@ impl Versions {
     pub(super) fn changed_tree(&mut self, same_arrays: bool, at: SystemTime) {
         self.trees = self.trees.saturating_add(1);
         if !same_arrays {
-            self.arrays = self.arrays.saturating_add(1);
+            // also an array that lies in a block now of which fewer saves were made has a greater version than before
+            let more = self.saves.saturating_add(1);
+            self.arrays = self.arrays.saturating_add(more);
             self.arrays_since = Some(at);
         }
     }
@@ -189,6 +190,13 @@ impl Versions {
             .map_or(counted, |own| own.kept)
     }
 
+    /// Whether a file of this form was written through itself after `before`, so that its last bytes are not those of `before`.
+    fn has_own_change_since(&self, before: &Self, file: Node, form: u64) -> bool {
+        let own = self.own.get(&file).filter(|own| own.kept == form);
+        let known = before.own.get(&file).map(|own| own.counted);
+        own.is_some_and(|own| known != Some(own.counted))
+    }
+
     /// The version of a file.
     pub(super) fn of(&self, file: Node, block: Option<usize>) -> u64 {
         let form = self.form(file, block);
@@ -228,19 +236,31 @@ impl State {
         self.versions.form(file, block_of(self, file))
     }
 
-    /// Where the streamed block begins, if there is one.
-    pub(super) fn stream(&self) -> Option<u64> {
-        let last = self.snapshot.layout().blocks.last();
-        let last = last.filter(|last| last.streamed());
-        last.map(BlockHeader::data_offset)
+    /// Whether a file has the last bytes in this state that it had in its form of here, as `now` tells.
+    pub(super) fn has_last_bytes(&self, file: Node, now: &Self) -> bool {
+        let form = self.form(file);
+        !now.versions
+            .has_own_change_since(&self.versions, file, form)
+    }
+
+    /// Whether there is another streamed block than in the state before, not only a longer one.
+    pub(super) fn has_other_stream(&self, before: &Self) -> bool {
+        let is_replaced =
+            self.versions.elsewhere != before.versions.elsewhere && self.stat.id != before.stat.id;
+        is_replaced || self.stream() != before.stream()
+    }
+
+    /// The number of blocks up to the streamed one, if there is one: it is the last.
+    fn stream(&self) -> Option<usize> {
+        let layout = self.snapshot.layout();
+        layout.streamed().then(|| layout.blocks.len())
     }
 
     /// Whether a file may grow at any time: then it is one file at all lengths, and the kernel keeps no pages of it.
     pub(super) fn is_growing(&self, file: Node) -> bool {
-        let last = self.snapshot.layout().blocks.last();
-        last.is_some_and(BlockHeader::streamed)
-            && block_of(self, file).and_then(|block| block.checked_add(1))
-                == Some(self.snapshot.layout().blocks.len())
+        let after = |block: usize| block.checked_add(1);
+        self.stream()
+            .is_some_and(|count| block_of(self, file).and_then(after) == Some(count))
     }
 
     /// Notes that a block has other bytes than in the state before, and through which file they came, if through one.
