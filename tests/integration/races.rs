@@ -1,16 +1,19 @@
-//! Mounts of which one ends while another begins at the same place, and commands that meet at one mount.
+//! Mounts of which one ends while another begins at the same place, commands that meet at one mount, and readers beside a writer.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use crate::common::{
-    Mounted, PROGRAM, Place, can_mount, daemons_of, eventually, is_root, is_running, mounted_at,
-    run,
+    Mount, Mounted, PROGRAM, Place, can_mount, daemons_of, eventually, is_root, is_running,
+    mounted_at, run,
 };
+use crate::sample::{Block, Sample, array};
 
 /// What has been logged so far.
 fn logged(log: &Path) -> String {
@@ -261,4 +264,37 @@ fn a_daemon_that_is_killed_before_it_serves_is_told_of() {
     let said = String::from_utf8(ended.stderr).unwrap();
     let want = "asdf-mount: the daemon ended before it had mounted: signal: 9 (SIGKILL)\n";
     assert_eq!((ended.status.code(), &*said), (Some(1), want));
+}
+
+/// A reader got an empty file, or as many bytes as had been copied by then.
+#[test]
+fn a_reader_sees_one_whole_file_while_others_are_renamed_over_it() {
+    if !can_mount() {
+        return;
+    }
+    const LEN: usize = 100_000;
+    let tree = array("x", 0, "uint8", "[100000]");
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(&tree)
+        .block(Block::raw(&[b'a'; LEN]))
+        .write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    for name in ["arrays/x.bin", "blocks/0.bin"] {
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for byte in b"bcdefghijkbcdefghijk" {
+                    let new = mount.path(name).with_file_name("new.tmp");
+                    fs::write(&new, [*byte; LEN]).unwrap();
+                    fs::rename(&new, mount.path(name)).unwrap();
+                    assert_eq!(mount.read(name).unwrap(), [*byte; LEN]);
+                }
+            });
+            while !writer.is_finished() {
+                // a file that was replaced while it was open may be stale
+                if let Ok(bytes) = mount.read(name) {
+                    assert_eq!(bytes, vec![bytes[0]; LEN], "{name}");
+                }
+            }
+        });
+    }
 }
