@@ -2,13 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 use super::news::News;
 use super::rewrite::Rewriting;
 use super::{Error, Node, State, locked};
 use crate::asdf::Snapshot;
 use crate::source::{Made, Overlay, ScratchBytes, ScratchRoom, Source};
+
+/// How long a writer of a block waits for the kernel to release the handle of another file that has been closed.
+const RELEASING: Duration = Duration::from_millis(100);
 
 /// The decoded bytes of a block with edits that are not saved yet.
 pub(super) struct BlockDraft {
@@ -129,6 +133,8 @@ pub(super) struct BlockEdits {
     by_block: Mutex<HashMap<usize, BlockSlot>>,
     /// How many slots there have been.
     slots: AtomicU64,
+    /// Signalled when a writer of a block has ended.
+    freed: Condvar,
     /// Counts each time a draft comes, goes or gets another length, stored bytes move, or another state is shown. A handle whose source was
     /// made at another count makes its source anew.
     generation: AtomicU64,
@@ -150,8 +156,6 @@ struct BlockSlot {
     imports: usize,
     draft: Option<Arc<BlockDraft>>,
     /// Handles that are open for writing, and threads that change the block without one.
-    handles: usize,
-    /// Those of them that may write before they end.
     writers: usize,
 }
 
@@ -159,20 +163,14 @@ impl BlockSlot {
     /// Whether this is a new block, not one of the `count` that FILE has, to which nothing was written and that no handle can write to.
     fn is_unopened(&self, block: usize, count: usize) -> bool {
         let touched = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
-        block >= count && self.handles == 0 && !touched
+        block >= count && self.writers == 0 && !touched
     }
 
-    /// Counts one writer more, which writes through `file`. Otherwise the file through which the block is written now.
-    fn wake(&mut self, file: Node) -> Result<(), Node> {
+    /// The file through which the block is written, if it is not this one.
+    fn other(&self, file: Node) -> Option<Node> {
         let is_edited = self.draft.as_ref().is_some_and(|draft| draft.is_touched());
-        if let Some(other) = self.file.filter(|other| *other != file)
-            && (self.writers > 0 || is_edited)
-        {
-            return Err(other);
-        }
-        self.file = Some(file);
-        self.writers = self.writers.saturating_add(1);
-        Ok(())
+        self.file
+            .filter(|other| *other != file && (self.writers > 0 || is_edited))
     }
 
     /// Ends the draft, if the block is one of the `count` that FILE has and the draft holds nothing. Whether there is no draft now. A
@@ -200,6 +198,7 @@ impl BlockEdits {
         Self {
             by_block: Mutex::default(),
             slots: AtomicU64::default(),
+            freed: Condvar::new(),
             generation: AtomicU64::default(),
             rewriting: Mutex::default(),
             scratch,
@@ -214,7 +213,6 @@ impl BlockEdits {
             file: None,
             imports: 0,
             draft: None,
-            handles: 0,
             writers: 0,
         }
     }
@@ -319,7 +317,7 @@ impl BlockEdits {
             return;
         };
         slot.draft = None;
-        if slot.handles == 0 {
+        if slot.writers == 0 {
             slots.remove(&draft.block);
         }
         self.changed();
@@ -373,29 +371,23 @@ impl BlockEdits {
     }
 
     /// Notes that a handle has a block open for writing through `file`, or that a thread changes it without one. The id of the block's slot;
-    /// the file that has the block open for writing, if that is another one.
+    /// the file that has the block open for writing, if that is another one. Waits a moment for that: the kernel lets close(2) return before
+    /// it releases the handle.
     pub(super) fn add_writer(&self, block: usize, file: Node) -> Result<u64, Node> {
-        let mut slots = locked(&self.by_block);
+        let is_taken = |slots: &mut HashMap<usize, BlockSlot>| {
+            let slot = slots.get(&block);
+            slot.is_some_and(|slot| slot.other(file).is_some())
+        };
+        let slots = locked(&self.by_block);
+        let waited = self.freed.wait_timeout_while(slots, RELEASING, is_taken);
+        let (mut slots, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let slot = slots.entry(block).or_insert_with(|| self.new_slot());
-        slot.wake(file)?;
-        slot.handles = slot.handles.saturating_add(1);
-        Ok(slot.id)
-    }
-
-    /// Counts a handle as no writer whose descriptor has been closed: the kernel releases it only later, and another file may be opened
-    /// before that.
-    pub(super) fn rest(&self, block: usize, id: u64) {
-        let mut slots = locked(&self.by_block);
-        if let Some(slot) = slots.get_mut(&block).filter(|slot| slot.id == id) {
-            slot.writers = slot.writers.saturating_sub(1);
+        if let Some(other) = slot.other(file) {
+            return Err(other);
         }
-    }
-
-    /// Counts it as a writer again, as another descriptor of it is still open. Otherwise the file that has the block open for writing now.
-    pub(super) fn wake(&self, block: usize, id: u64, file: Node) -> Result<(), Node> {
-        let mut slots = locked(&self.by_block);
-        let slot = slots.get_mut(&block).filter(|slot| slot.id == id);
-        slot.map_or(Ok(()), |slot| slot.wake(file))
+        slot.file = Some(file);
+        slot.writers = slot.writers.saturating_add(1);
+        Ok(slot.id)
     }
 
     /// Hides the draft of a block from its file while a scratch file is being renamed over that.
@@ -414,17 +406,6 @@ impl BlockEdits {
         }
         drop(slots);
         self.changed();
-    }
-
-    /// Forgets a handle that is no writer any more.
-    pub(super) fn forget_resting(&self, block: usize, id: u64) {
-        let mut slots = locked(&self.by_block);
-        if let Some(slot) = slots.get_mut(&block).filter(|slot| slot.id == id) {
-            slot.handles = slot.handles.saturating_sub(1);
-            if slot.handles == 0 && slot.draft.is_none() {
-                slots.remove(&block);
-            }
-        }
     }
 
     /// The draft of a block, if it is written through that file, and not filled from one that is being renamed over it.
@@ -451,7 +432,6 @@ impl BlockEdits {
         };
         let others = slot.writers > 1;
         slot.writers = slot.writers.saturating_sub(others.into());
-        slot.handles = slot.handles.saturating_sub(others.into());
         others
     }
 
@@ -460,7 +440,7 @@ impl BlockEdits {
         let mut slots = locked(&self.by_block);
         let slot = slots.get_mut(&block).filter(|slot| slot.id == id)?;
         slot.writers = slot.writers.saturating_sub(1);
-        slot.handles = slot.handles.saturating_sub(1);
+        self.freed.notify_all();
         // a draft that another thread has locked stays: that thread saves it, or forgets it if it can't
         let over = |draft: &Arc<BlockDraft>| match draft.saved.try_write() {
             Ok(mut saved) => {
@@ -472,12 +452,9 @@ impl BlockEdits {
         if slot.writers > 0 || !slot.draft.as_ref().is_none_or(over) {
             return None;
         }
-        let draft = slot.draft.take();
-        if slot.handles == 0 {
-            slots.remove(&block);
-        }
+        let removed = slots.remove(&block);
         self.changed();
-        draft
+        removed.and_then(|slot| slot.draft)
     }
 }
 

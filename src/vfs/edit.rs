@@ -41,8 +41,6 @@ pub(super) struct Writes {
     slot: u64,
     /// The file that the bytes come through: the open one, or the scratch file that is being renamed over that.
     pub(super) through: Node,
-    /// Whether it is not counted as a writer, because a descriptor was closed after the last write.
-    rests: Mutex<bool>,
     /// Set if the draft that it has written into was given up.
     pub(super) lost: Mutex<Arc<OnceLock<Error>>>,
     /// Whether it has emptied the file of an array.
@@ -108,7 +106,6 @@ impl Vfs {
                 block,
                 slot: slot.map_err(|other| self.in_use(other))?,
                 through: import.unwrap_or(node),
-                rests: Mutex::new(false),
                 lost: Mutex::default(),
                 has_emptied: AtomicBool::new(false),
             }))
@@ -263,7 +260,6 @@ impl Vfs {
     ) -> Result<T> {
         let writes = open.writes()?;
         self.refresh();
-        self.wake(open, writes)?;
         self.check_current(open, writes)?;
         loop {
             let draft = self.draft(writes.block)?;
@@ -301,28 +297,6 @@ impl Vfs {
             );
         }
         Ok(())
-    }
-
-    /// Counts a handle as a writer of its block again, if a descriptor of it has been closed.
-    fn wake(&self, open: &DataHandle, writes: &Writes) -> Result<()> {
-        let mut rests = locked(&writes.rests);
-        if *rests {
-            let woken = self.edits.wake(writes.block, writes.slot, open.node);
-            woken.map_err(|other| self.in_use(other))?;
-            *rests = false;
-        }
-        Ok(())
-    }
-
-    /// Notes that a descriptor of a handle has been closed.
-    pub(super) fn note_closed(&self, open: &DataHandle) {
-        if let Some(writes) = &open.writes {
-            let mut rests = locked(&writes.rests);
-            if !*rests {
-                self.edits.rest(writes.block, writes.slot);
-                *rests = true;
-            }
-        }
     }
 
     /// Writes into a block or array, at the end of it if no offset is given.
@@ -530,15 +504,6 @@ impl Vfs {
             return Ok(());
         };
         self.end_rewriting(open, writes);
-        let rests = *locked(&writes.rests);
-        if rests && self.edits.of_file(block, open.node).is_none() {
-            self.edits.forget_resting(block, slot);
-            return Ok(());
-        }
-        if rests {
-            // what a map has changed came after the flush: this handle saves it, or gives it up
-            self.wake(open, writes)?;
-        }
         self.end_writer(open.node, block, slot)
     }
 

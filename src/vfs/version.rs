@@ -253,7 +253,7 @@ impl State {
     /// The number of blocks up to the streamed one, if there is one: it is the last.
     fn stream(&self) -> Option<usize> {
         let layout = self.snapshot.layout();
-        layout.streamed().then(|| layout.blocks.len())
+        layout.streamed().then_some(layout.blocks.len())
     }
 
     /// Whether a file may grow at any time: then it is one file at all lengths, and the kernel keeps no pages of it.

@@ -333,10 +333,8 @@ impl Vfs {
             Open::Scratch(file, true) if inherited => self.flush_inherited(file),
             _ => self.fsync(handle),
         };
-        match &handle.open {
-            Open::Scratch(file, true) => file.note_closing(),
-            Open::Data(open) if !inherited => self.note_closed(open),
-            Open::Data(_) | Open::Scratch(..) | Open::Fixed(_) | Open::Directory(..) => {}
+        if let Open::Scratch(file, true) = &handle.open {
+            file.note_closing();
         }
         if inherited && is_rejected(&saved) {
             return Ok(());
