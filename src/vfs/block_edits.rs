@@ -390,22 +390,18 @@ impl BlockEdits {
         Ok(slot.id)
     }
 
-    /// Hides the draft of a block from its file while a scratch file is being renamed over that.
-    pub(super) fn begin_import(&self, block: usize) {
-        let mut slots = locked(&self.by_block);
-        if let Some(slot) = slots.get_mut(&block) {
-            slot.imports = slot.imports.saturating_add(1);
-        }
-    }
-
-    /// Ends that.
-    pub(super) fn end_import(&self, block: usize) {
-        let mut slots = locked(&self.by_block);
-        if let Some(slot) = slots.get_mut(&block) {
-            slot.imports = slot.imports.saturating_sub(1);
-        }
-        drop(slots);
+    /// Runs the rename of a scratch file over a file of a block, which does not see the draft meanwhile.
+    pub(super) fn import<T>(&self, block: usize, run: impl FnOnce() -> T) -> T {
+        let imports = |change: fn(usize, usize) -> usize| {
+            if let Some(slot) = locked(&self.by_block).get_mut(&block) {
+                slot.imports = change(slot.imports, 1);
+            }
+        };
+        imports(usize::saturating_add);
+        let done = run();
+        imports(usize::saturating_sub);
         self.changed();
+        done
     }
 
     /// The draft of a block, if it is written through that file, and not filled from one that is being renamed over it.

@@ -76,23 +76,7 @@ impl Vfs {
         access: super::Access,
         import: Option<Node>,
     ) -> Result<DataHandle> {
-        if let Node::Array(number, _) = node {
-            state.array(number)?;
-        }
-        if let Node::HduHeader(_) | Node::HduBin(_) = node {
-            hdus::source(&state.snapshot, node)?;
-        }
-        if node == Node::StatsTsv && access.write {
-            return Err(Error::ReadOnly("info/ describes the mount"));
-        }
-        if let Node::View(view, number) = node {
-            state.view_len(view, number)?;
-            if access.write {
-                return Err(Error::ReadOnly(
-                    "views are made of arrays: write to the file in arrays/",
-                ));
-            }
-        }
+        check_openable(state, node, access.write)?;
         if state.is_elsewhere(node) {
             // the kernel shows the same pages to all handles of the file: those that are open look at the other file anew, too
             self.edits.changed();
@@ -565,6 +549,28 @@ pub(super) fn block_of(state: &State, node: Node) -> Option<usize> {
         },
         _ => None,
     }
+}
+
+/// Checks that a block or array is there, and may be opened so.
+fn check_openable(state: &State, node: Node, writes: bool) -> Result<()> {
+    if let Node::Array(number, _) = node {
+        state.array(number)?;
+    }
+    if let Node::HduHeader(_) | Node::HduBin(_) = node {
+        hdus::source(&state.snapshot, node)?;
+    }
+    if node == Node::StatsTsv && writes {
+        return Err(Error::ReadOnly("info/ describes the mount"));
+    }
+    if let Node::View(view, number) = node {
+        state.view_len(view, number)?;
+        if writes {
+            return Err(Error::ReadOnly(
+                "views are made of arrays: write to the file in arrays/",
+            ));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -167,20 +167,18 @@ impl Vfs {
             pid: 0,
         };
         let open = self.open_data(&state, node, access, Some(file.node))?;
-        self.edits.begin_import(block);
-        let replaced = match node {
-            Node::Block(_) => self.replace_block(block, file.node, &*bytes),
-            _ => copy(&*bytes, |at, chunk| self.write_data(&open, Some(at), chunk))
-                .and_then(|()| self.save_data(&open)),
-        };
-        if replaced.is_err() {
-            // nothing is lost: the file that was to be renamed keeps its bytes and its name
-            open.rewriting.forget();
-        }
-        // what it could not save is given up, and the file that was to be renamed still has it
-        let closed = self.close_data(&open);
-        self.edits.end_import(block);
-        replaced.and(closed)
+        self.edits.import(block, || {
+            let replaced = match node {
+                Node::Block(_) => self.replace_block(block, file.node, &*bytes),
+                _ => copy(&*bytes, |at, chunk| self.write_data(&open, Some(at), chunk))
+                    .and_then(|()| self.save_data(&open)),
+            };
+            if replaced.is_err() {
+                // nothing is lost: the file that was to be renamed keeps its bytes and its name
+                open.rewriting.forget();
+            }
+            replaced.and(self.close_data(&open))
+        })
     }
 
     /// Writes all of a block anew through a scratch file, and saves it. No other thread changes the block meanwhile.
@@ -213,7 +211,7 @@ impl Vfs {
             self.tree.give(file);
             renamed()
         };
-        if self.tree.is_committed(&unsaved.text) {
+        if !file.is_dirty() && self.tree.is_committed(&unsaved.text) {
             return named();
         }
         self.save_text(&unsaved, named)

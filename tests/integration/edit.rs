@@ -85,7 +85,7 @@ fn what_is_written_while_a_save_runs_is_in_the_next_save() {
 }
 
 #[test]
-fn first_writes_through_several_files_at_once_are_all_kept() {
+fn first_writes_through_several_descriptors_at_once_are_all_kept() {
     const LEN: usize = 3000;
     const ROUNDS: usize = 60;
     if !can_mount() {
@@ -95,18 +95,17 @@ fn first_writes_through_several_files_at_once_are_all_kept() {
         Sample::new(&array("x", 0, "uint8", &format!("[{LEN}]"))).block(Block::raw(&[0; LEN]));
     let (_dir, file, mount) = writable(&sample);
     let header = mount.read("arrays/x.npy").unwrap().len() - LEN;
-    for round in 0..ROUNDS {
+    let files = [
+        ("blocks/0.bin", 0),
+        ("arrays/x.bin", 0),
+        ("arrays/x.npy", header),
+    ];
+    for (round, (name, shift)) in files.into_iter().cycle().take(ROUNDS).enumerate() {
         let barrier = Barrier::new(3);
+        let descriptors = [(); 3].map(|()| open(&mount.path(name)));
         std::thread::scope(|scope| {
-            for (n, (name, shift)) in [
-                ("blocks/0.bin", 0),
-                ("arrays/x.bin", 0),
-                ("arrays/x.npy", header),
-            ]
-            .into_iter()
-            .enumerate()
-            {
-                let (barrier, file) = (&barrier, open(&mount.path(name)));
+            for (n, file) in descriptors.into_iter().enumerate() {
+                let barrier = &barrier;
                 scope.spawn(move || {
                     barrier.wait();
                     let at = shift + n * 1000 + round;

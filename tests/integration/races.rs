@@ -15,6 +15,9 @@ use crate::common::{
 };
 use crate::sample::{Block, Sample, array};
 
+/// Bytes of an array that is read while it is replaced.
+const LEN: usize = 100_000;
+
 /// What has been logged so far.
 fn logged(log: &Path) -> String {
     fs::read_to_string(log).unwrap()
@@ -272,11 +275,10 @@ fn a_reader_sees_one_whole_file_while_others_are_renamed_over_it() {
     if !can_mount() {
         return;
     }
-    const LEN: usize = 100_000;
     let tree = array("x", 0, "uint8", "[100000]");
     let dir = TempDir::new().unwrap();
     let file = Sample::new(&tree)
-        .block(Block::raw(&[b'a'; LEN]))
+        .block(Block::raw(&vec![b'a'; LEN]))
         .write(dir.path());
     let mount = Mount::new(&file, &[]);
     for name in ["arrays/x.bin", "blocks/0.bin"] {
@@ -284,9 +286,10 @@ fn a_reader_sees_one_whole_file_while_others_are_renamed_over_it() {
             let writer = scope.spawn(|| {
                 for byte in b"bcdefghijkbcdefghijk" {
                     let new = mount.path(name).with_file_name("new.tmp");
-                    fs::write(&new, [*byte; LEN]).unwrap();
+                    let bytes = vec![*byte; LEN];
+                    fs::write(&new, &bytes).unwrap();
                     fs::rename(&new, mount.path(name)).unwrap();
-                    assert_eq!(mount.read(name).unwrap(), [*byte; LEN]);
+                    assert_eq!(mount.read(name).unwrap(), bytes);
                 }
             });
             while !writer.is_finished() {

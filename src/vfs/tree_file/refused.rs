@@ -63,9 +63,9 @@ impl TreeFile {
     }
 
     /// Whether a refused text is passed over, so that the one that was refused last is kept instead: if it is blank, or was refused before
-    /// that one, and its program has not renamed it since.
+    /// that one.
     pub(in crate::vfs) fn makes_way(&self, unsaved: &Unsaved) -> bool {
-        let again = unsaved.file.is_refused() && !unsaved.becoming;
+        let again = unsaved.file.is_refused();
         let inner = locked(&self.inner);
         let last = inner.refused.as_ref();
         (again || is_blank(&unsaved.text)) && last.is_some_and(|last| *last.text != *unsaved.text)

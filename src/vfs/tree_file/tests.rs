@@ -270,25 +270,6 @@ fn a_scratch_file_that_is_written_anew_is_of_the_text_of_now() {
     assert!(!is_outdated(&tree, &file));
 }
 
-/// `sed -i` put a refused text in place once more, and removed it: then it was nowhere.
-#[test]
-fn a_text_that_is_refused_again_when_it_is_renamed_is_kept_again() {
-    let tree = tree();
-    let first = written(&tree, OTHER);
-    refuse(&tree, &first.to_save().unwrap().unwrap(), true);
-    let second = written(&tree, THEIRS);
-    refuse(&tree, &second.to_save().unwrap().unwrap(), true);
-    first.write(0, OTHER).unwrap();
-    let retried = first.becoming().unwrap();
-    first.note_refused(retried.version, &Error::Invalid("a test"));
-    assert!(!tree.makes_way(&retried));
-    let closed = Unsaved {
-        becoming: false,
-        ..retried
-    };
-    assert!(tree.makes_way(&closed));
-}
-
 /// The log told to copy it from there.
 #[test]
 fn the_only_copy_of_a_text_whose_file_is_tree_yaml_no_more_is_shown() {
