@@ -224,10 +224,10 @@ class Reference:
             self.committed = file.data
         file.dirty, file.refused, self.rejected = False, False, None
 
-    def reject(self, file, becoming=False):
-        """Keeps a text that is refused; one that is blank is not worth another."""
+    def reject(self, file):
+        """Keeps a text that is refused; one that is blank, or was refused before, is not worth another."""
         file.refused = True
-        again, file.kept = file.kept == file.data and not becoming, file.data
+        again, file.kept = file.kept == file.data, file.data
         if self.rejected is None or not (again or texts.is_blank(file.data)):
             self.rejected, self.rejected_of = file.data, file.epoch
 
@@ -266,7 +266,7 @@ class Reference:
             return errno.EINVAL
         want = self.verdict(file, refusal)
         if want != OK:
-            self.reject(file, True)
+            self.reject(file)
         elif file.data != self.committed:
             self.saved(file)
         file.dirty &= want != OK
