@@ -53,20 +53,14 @@ struct Shim {
 }
 
 impl Shim {
-    /// Runs something on a file of a member. Gives the member, too: the reply may have to wait until its kernel has been told.
+    /// Runs something on a file of a member.
     fn on<T>(
         &self,
         ino: INodeNo,
         run: impl FnOnce(&Arc<Vfs>, Inode) -> Result<T, Error>,
-    ) -> (Option<Arc<Vfs>>, Result<T, Error>) {
-        let member = inode(ino).and_then(|inode| Ok((self.files.member(inode)?, inode)));
-        match member {
-            Ok((vfs, inode)) => {
-                let done = run(&vfs, inode);
-                (Some(vfs), done)
-            }
-            Err(error) => (None, Err(error)),
-        }
+    ) -> Result<T, Error> {
+        let inode = inode(ino)?;
+        run(&self.files.member(inode)?, inode)
     }
 
     /// Runs something on an open file. For one that is of no member gives `nothing`, if there is that, else an error.
@@ -75,13 +69,10 @@ impl Shim {
         fh: FileHandle,
         nothing: Option<T>,
         run: impl FnOnce(&Vfs, &vfs::Handle) -> Result<T, Error>,
-    ) -> (Option<Arc<Vfs>>, Result<T, Error>) {
-        match self.handles.get(fh) {
-            Ok(handle) => match handle.member() {
-                Ok((vfs, handle)) => (Some(Arc::clone(vfs)), run(vfs, handle)),
-                Err(error) => (None, nothing.ok_or(error)),
-            },
-            Err(error) => (None, Err(error)),
+    ) -> Result<T, Error> {
+        match self.handles.get(fh)?.member() {
+            Ok((vfs, handle)) => run(vfs, handle),
+            Err(error) => nothing.ok_or(error),
         }
     }
 }
@@ -164,7 +155,7 @@ impl Filesystem for Shim {
             }),
         };
         let handle = fh.map(|fh| self.handles.get(fh)).transpose();
-        let (_, done) = self.on(ino, |vfs, inode| {
+        let done = self.on(ino, |vfs, inode| {
             let handle = handle?;
             let handle = handle.as_deref().map(Handle::member).transpose()?;
             let handle = handle.map(|(_, handle)| handle);
@@ -176,7 +167,7 @@ impl Filesystem for Shim {
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
         self.serve(req, (reply, ReplyData::error), move |shim, reply| {
             let asked = shim.asked(Call::Readlink, ino);
-            let (_, target) = shim.on(ino, |vfs, inode| vfs.readlink(inode.node));
+            let target = shim.on(ino, |vfs, inode| vfs.readlink(inode.node));
             let target = asked.done(target);
             reply.send(|reply| link(reply, target));
         });
@@ -193,7 +184,7 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let asked = self.asked(Call::Create, parent).named(name);
-        let (_, done) = self.on(parent, |vfs, dir| {
+        let done = self.on(parent, |vfs, dir| {
             Ok((dir.item, vfs.mknod(dir.node, name, mode, facts(mode, req))?))
         });
         entry(reply, asked.done(done));
@@ -209,19 +200,19 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let asked = self.asked(Call::Create, parent).named(name);
-        let (_, done) = self.on(parent, |vfs, _| Err(vfs.make_directory()));
+        let done = self.on(parent, |vfs, _| Err(vfs.make_directory()));
         entry(reply, asked.done(done));
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let asked = self.asked(Call::Unlink, parent).named(name);
-        let (_, done) = self.on(parent, |vfs, dir| vfs.unlink(dir.node, name));
+        let done = self.on(parent, |vfs, dir| vfs.unlink(dir.node, name));
         empty(reply, asked.done(done));
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let asked = self.asked(Call::Unlink, parent).named(name);
-        let (_, done) = self.on(parent, |vfs, _| Err(vfs.make_directory()));
+        let done = self.on(parent, |vfs, _| Err(vfs.make_directory()));
         empty(reply, asked.done(done));
     }
 
@@ -234,7 +225,7 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let asked = self.asked(Call::Create, parent).named(name);
-        let (_, done) = self.on(parent, |vfs, dir| {
+        let done = self.on(parent, |vfs, dir| {
             Ok((
                 dir.item,
                 vfs.symlink(dir.node, name, target, facts(0o777, req))?,
@@ -260,7 +251,7 @@ impl Filesystem for Shim {
             flags if flags.is_empty() => Rename::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
-        let (_, done) = self.on(parent, |vfs, from| {
+        let done = self.on(parent, |vfs, from| {
             let to = beside(from, newparent)?;
             vfs.rename((from.node, name), (to, newname), how)
         });
@@ -276,7 +267,7 @@ impl Filesystem for Shim {
         reply: ReplyEntry,
     ) {
         let asked = self.asked(Call::Create, newparent).named(newname);
-        let (_, done) = self.on(ino, |vfs, of| {
+        let done = self.on(ino, |vfs, of| {
             let to = beside(of, newparent)?;
             Ok((of.item, vfs.link(of.node, to, newname)?))
         });
@@ -331,7 +322,7 @@ impl Filesystem for Shim {
     ) {
         let asked = self.asked(Call::Write, ino);
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let (_, done) = self.through(fh, None, |vfs, handle| {
+        let done = self.through(fh, None, |vfs, handle| {
             if !mapped && appends(flags) {
                 vfs.append(handle, offset, data)
             } else {
@@ -353,7 +344,7 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let asked = self.asked(Call::Flush, ino);
-        let (_, saved) = self.through(fh, Some(()), |vfs, handle| vfs.flush(handle, req.pid()));
+        let saved = self.through(fh, Some(()), |vfs, handle| vfs.flush(handle, req.pid()));
         empty(reply, asked.done(saved));
     }
 
@@ -382,7 +373,7 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let asked = self.asked(Call::Fsync, ino);
-        let (_, saved) = self.through(fh, Some(()), |vfs, handle| vfs.fsync(handle).map(drop));
+        let saved = self.through(fh, Some(()), |vfs, handle| vfs.fsync(handle).map(drop));
         empty(reply, asked.done(saved));
     }
 
@@ -513,7 +504,7 @@ impl Filesystem for Shim {
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let asked = self.asked(Call::Removexattr, ino).of(name);
-        let (_, done) = self.on(ino, |vfs, inode| vfs.removexattr(inode.node, name));
+        let done = self.on(ino, |vfs, inode| vfs.removexattr(inode.node, name));
         empty(reply, asked.done(done));
     }
 
@@ -529,7 +520,7 @@ impl Filesystem for Shim {
     ) {
         let asked = self.asked(Call::Create, parent).named(name);
         let access = access(OpenFlags(flags), req);
-        let (_, done) = self.on(parent, |vfs, dir| {
+        let done = self.on(parent, |vfs, dir| {
             let (attr, opened) = vfs.create(dir.node, name, facts(mode, req), access)?;
             let opened = Collection::opened(dir.item, Arc::clone(vfs), opened);
             Ok((dir.item, attr, opened))
@@ -562,7 +553,7 @@ impl Filesystem for Shim {
         reply: ReplyEmpty,
     ) {
         let asked = self.asked(Call::Fallocate, ino);
-        let (_, done) = self.through(fh, None, |vfs, handle| {
+        let done = self.through(fh, None, |vfs, handle| {
             vfs.fallocate(handle, offset, length, mode)
         });
         empty(reply, asked.done(done));
