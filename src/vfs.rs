@@ -62,7 +62,7 @@
 //! | `Rewriting::rewritten`, `DataHandle::source` | how far the file of an array is written anew; the source that a handle reads |
 //! | `Views::unreadable` | why FITS files could not be read; nothing is taken under it |
 //! | `Made::source` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it. An encoded block has one, too, which is taken as those of a [`Snapshot`] are |
-//! | `BlockEdits::by_block` | the drafts and how many handles write to each block; lookups of blocks and arrays take it, and reads after a change, so it is held for moments, but for the reading of a FILE that another program has changed |
+//! | `BlockEdits::by_block` | the drafts and how many handles write to each block; lookups of blocks and arrays take it, and reads after a change, so it is held for moments, but for the reading of a FILE that another program has changed. Its condition variable waits 100 ms at most for the release of a file that is closed already |
 //! | `BlockEdits::rewriting` | for each array's file that handles have open: what is written of it anew |
 //! | `Views::fits` and `Views::previews`, then `State::catalogue` | the files of a view, and the names under `arrays/`; made from the tree |
 //! | `TreeFile::inner` | which file is `tree.yaml`, FILE's text, and the text that was refused last |

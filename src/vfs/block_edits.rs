@@ -391,9 +391,11 @@ impl BlockEdits {
     }
 
     /// Runs the rename of a scratch file over a file of a block, which does not see the draft meanwhile.
-    pub(super) fn import<T>(&self, block: usize, run: impl FnOnce() -> T) -> T {
+    pub(super) fn import<T>(&self, block: usize, id: u64, run: impl FnOnce() -> T) -> T {
         let imports = |change: fn(usize, usize) -> usize| {
-            if let Some(slot) = locked(&self.by_block).get_mut(&block) {
+            let mut slots = locked(&self.by_block);
+            // the slot is gone after its last writer, and another rename may have made the next one
+            if let Some(slot) = slots.get_mut(&block).filter(|slot| slot.id == id) {
                 slot.imports = change(slot.imports, 1);
             }
         };
@@ -407,11 +409,9 @@ impl BlockEdits {
     /// The draft of a block, if it is written through that file, and not filled from one that is being renamed over it.
     pub(super) fn of_file(&self, block: usize, file: Node) -> Option<Arc<BlockDraft>> {
         let slots = locked(&self.by_block);
-        let slot = slots.get(&block).filter(|slot| slot.file == Some(file))?;
-        if slot.imports > 0 {
-            return None;
-        }
-        slot.draft.clone()
+        let slot = slots.get(&block)?;
+        let is_seen = slot.file == Some(file) && slot.imports == 0;
+        slot.draft.clone().filter(|_| is_seen)
     }
 
     /// Whether the block with that number is still the one of the slot, and was not removed.

@@ -38,7 +38,7 @@ pub(super) struct DataHandle {
 pub(super) struct Writes {
     pub(super) block: usize,
     /// The id of the block's slot in `BlockEdits`.
-    slot: u64,
+    pub(super) slot: u64,
     /// The file that the bytes come through: the open one, or the scratch file that is being renamed over that.
     pub(super) through: Node,
     /// Set if the draft that it has written into was given up.

@@ -2,7 +2,7 @@
 //!
 //! When a file of the mount is looked at or read, but at most once a second, FILE's times are compared with those of the state, and
 //! whether another file has FILE's name. After a change FILE is shown anew. A handle that is open for writing then can't save what was
-//! made of the old state (`ESTALE`): each state has an epoch, and each handle that of its state. While a block has unsaved edits, or
+//! made of the old state (`ESTALE`): each handle has the form that its file had. While a block has unsaved edits, or
 //! FILE can't be read, the old state stays. Its places in FILE are wrong then, so that no stored bytes are read.
 
 use std::sync::{Arc, PoisonError};

@@ -167,7 +167,7 @@ impl Vfs {
             pid: 0,
         };
         let open = self.open_data(&state, node, access, Some(file.node))?;
-        self.edits.import(block, || {
+        self.edits.import(block, open.writes()?.slot, || {
             let replaced = match node {
                 Node::Block(_) => self.replace_block(block, file.node, &*bytes),
                 _ => copy(&*bytes, |at, chunk| self.write_data(&open, Some(at), chunk))
