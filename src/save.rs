@@ -145,7 +145,7 @@ pub use plan::Pad;
 pub use publish::{is_published, publish};
 pub use recovery::Recovery;
 pub use whole::{WholeBlock, whole};
-pub use writer::{Committed, Method, NotOpened, RawWrite, SaveOptions, Writable, Writer, writable};
+pub use writer::{Committed, Method, NotOpened, Put, SaveOptions, Writable, Writer, writable};
 
 /// A file that is only read.
 pub struct ReadOnly {

@@ -9,7 +9,7 @@
 //!
 //! - `State`: what is shown, a snapshot and the names that it gives;
 //! - [`Scratch`]: the files that are not in FILE, of all members of the mount; `TreeFile`: which of them is `tree.yaml`;
-//! - `BlockEdits`: the blocks that are being edited;
+//! - `Blocks`: the blocks that are open for writing, and what was written into them that FILE does not have;
 //! - `Saver`: FILE, what writes it, and whether it can be written;
 //! - `Versions`, in `State`: which of its files are others than they were, so that they have other inode numbers.
 //!
@@ -29,10 +29,11 @@
 //! | Has FILE the text and the headers of what is shown? | `Writer::reload`, if the attributes do not tell or are others; each save before it writes, by `Baseline::compared` |
 //! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |
-//! | Is what a handle writes to what it was when it was opened? | each change through a handle of a block or array: `Vfs::change` |
+//! | Is what a handle writes to what it was when it was opened? | each change through a handle of a block or array: `Vfs::check_known`; each save of one: `Vfs::check_block` |
+//! | Is FILE as our last write has left it? | each write into a raw block: `Writer::patch` |
 //! | Is a text made of the text that FILE has? | the save of it: `TreeFile::to_replace` |
 //! | Has what a handle reads the form that it had when it was opened? | each read after a change: `Vfs::source_of` |
-//! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `BlockEdits::generation` |
+//! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `Blocks::generation` |
 //! | Is an inode of the version that is shown, or of which earlier one? | opens and attributes: `State::version`, by the [`Attr::version`] in its number; `Earlier` finds the state |
 //!
 //! ## A new rule of staleness
@@ -54,25 +55,23 @@
 //! |---|---|
 //! | `MemberSlot` (in `collection`) | a member: the first thread that wants it opens FILE |
 //! | `Saver::compared` (try) | when FILE was last compared with the state; one thread compares |
-//! | `BlockDraft::saved` (try under `by_block`) | read: a change of the draft; write: its save or end, after which another draft is begun |
+//! | `WrittenFile::turn` | what was written through a file, and is not saved: a write holds it, and a save until it is over |
 //! | `Saver::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
 //! | `Renewed::asking`, then `Renewed::state` (in `collection`) | what a server said last; the first is held while the server is asked |
 //! | `Members::table` (in `collection`) | the members that are open, and what those have left that are closed. Below it, locks of other members are taken, which are idle |
 //! | `Saver::stored` | read: stored bytes are read where a state says they are; write: a save changes some in place. Not reentrant |
-//! | `Rewriting::rewritten`, `DataHandle::source` | how far the file of an array is written anew; the source that a handle reads |
+//! | `DataHandle::source` | the source that a handle reads |
 //! | `Views::unreadable` | why FITS files could not be read; nothing is taken under it |
 //! | `Made::source` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it. An encoded block has one, too, which is taken as those of a [`Snapshot`] are |
-//! | `BlockEdits::by_block` | the drafts and how many handles write to each block; lookups of blocks and arrays take it, and reads after a change, so it is held for moments, but for the reading of a FILE that another program has changed. Its condition variable waits 100 ms at most for the release of a file that is closed already |
-//! | `BlockEdits::rewriting` | for each array's file that handles have open: what is written of it anew |
+//! | `Blocks::by_block` | the files that have blocks open for writing, and how many descriptors each; lookups of blocks and arrays take it, and reads after a change. Its condition variable waits 100 ms at most for the release of a file that is closed already |
 //! | `Views::fits` and `Views::previews`, then `State::catalogue` | the files of a view, and the names under `arrays/`; made from the tree |
 //! | `TreeFile::inner` | which file is `tree.yaml`, FILE's text, and the text that was refused last |
 //! | `State::numbers` | the names under `arrays/` and their numbers |
 //! | `Lasting` and `OnceLock` in a [`Snapshot`] | the tree, its arrays, and the blocks that have been opened; to make them, FILE is read |
 //! | `Vfs::state` | which state is shown; readers clone the `Arc` |
-//! | `BlockDraft::written` | through which files a draft was written, why it was refused, and which handles learn of its loss |
 //! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
 //! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
-//! | `Writes::lost`, `Writes::rests`, `State::info_lens`, `Overlay`, `Earlier`, `OtherFiles`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text) and `Snapshot::external_blocks` (in `asdf`), `BlockEdits::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `WrittenFile::inner`, `State::left`, `State::info_lens`, `Overlay`, `Earlier`, `OtherFiles`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text) and `Snapshot::external_blocks` (in `asdf`), `Blocks::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //!
 //! Threads of a mount:
 //!
@@ -90,18 +89,20 @@
 //!   moved or was replaced, and the cache knows segments by their decoder. The other threads of the decoder are those of one call, see
 //!   [`codec`](crate::codec).
 
+mod array_file;
 mod attr;
-mod block_edits;
 mod block_names;
+mod block_write;
+mod blocks;
 mod catalogue;
 mod closed;
 mod commit;
-mod edit;
-mod elements;
+mod data;
 mod elsewhere;
 mod error;
 mod format;
 mod hdus;
+mod import;
 mod info;
 mod listing;
 mod member;
@@ -113,7 +114,6 @@ mod owner;
 mod process;
 mod refresh;
 mod rename;
-mod rewrite;
 mod saved;
 mod saver;
 mod scratch;
@@ -158,9 +158,9 @@ pub use version::{VERSIONS, Versions};
 pub use views::View;
 pub use xattr::shortened;
 
-use block_edits::BlockEdits;
 use block_names::{block_name, block_number};
-use edit::DataHandle;
+use blocks::Blocks;
+use data::DataHandle;
 use process::process_of;
 use saver::Saver;
 use scratch::ScratchFile;
@@ -197,7 +197,7 @@ pub struct Vfs {
     /// What was shown before.
     earlier: Earlier,
     tree: TreeFile,
-    edits: BlockEdits,
+    blocks: Blocks,
     /// Which member of the mount this is.
     member: u32,
     saver: Saver,
@@ -235,13 +235,13 @@ impl Vfs {
         let facts = FileFacts::of(&state.stat, &options);
         let text = Arc::clone(state.snapshot.text());
         let tree = TreeFile::new(text, facts, options.scratch.tree_room());
-        let edits = BlockEdits::new(Arc::clone(options.scratch.room()));
+        let blocks = Blocks::new(Arc::clone(options.scratch.room()));
         Self {
             options,
             state: RwLock::new(Arc::new(state)),
             earlier: Earlier::default(),
             tree,
-            edits,
+            blocks,
             member: 0,
             saver: Saver::new(path, writing),
             on_refusal: OnceLock::new(),
@@ -302,6 +302,7 @@ impl Vfs {
     pub fn lookup(&self, directory: Node, name: &OsStr) -> Result<Attr> {
         // each open of a file begins with this, and shows what another program has done before
         self.look(self.is_read_only());
+        self.show_patches();
         if self.hidden(directory).contains(name) {
             return Err(Error::NotFound);
         }
@@ -371,11 +372,7 @@ impl Vfs {
             // its bytes are gone: the kernel looks the name up again
             return Err(Error::NotFound);
         }
-        let opened = self.open_node(&state, node, access)?;
-        if access.write {
-            self.begin_block(node);
-        }
-        Ok(opened)
+        self.open_node(&state, node, access)
     }
 
     /// Opens a file to be read as it is now, without a look at FILE.
@@ -412,7 +409,7 @@ impl Vfs {
             | Node::StatsTsv => {
                 // the kernel keeps no pages of what may grow, and none of statistics, which cost less than their pages
                 direct = node == Node::StatsTsv || state.is_growing(node);
-                let opened = self.open_data(state, node, access, None);
+                let opened = self.open_data(state, node, access);
                 let open = Open::Data(if access.write {
                     self.noted(node, opened)?
                 } else {
@@ -464,6 +461,9 @@ impl Vfs {
                 }
                 Library::corrupt(Place::File, error.to_string())
             })?;
+        }
+        if let Open::Data(open) = open {
+            self.wait_for_import(open);
         }
         let reading = self.saver.reading();
         let source = match open {

@@ -406,7 +406,9 @@ impl Store for Disk {
     }
 
     fn stat(&self, file: &Arc<File>) -> io::Result<Stat> {
-        Ok(Stat::from(&file.metadata()?))
+        // a call that failed is made once more: without FILE's attributes nobody knows whether another program has written it
+        let meta = file.metadata().or_else(|_| file.metadata());
+        Ok(Stat::from(&meta?))
     }
 
     fn lock(&self, file: &Arc<File>) -> io::Result<bool> {

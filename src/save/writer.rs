@@ -1,6 +1,6 @@
 //! [`Writer`] writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
-mod raw_write;
+mod patch;
 mod reload;
 #[cfg(test)]
 mod testing;
@@ -10,9 +10,8 @@ use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use super::baseline::{Baseline, named};
+use super::baseline::Baseline;
 use super::edit::Edit;
 use super::file_path::FilePath;
 use super::inplace::{self, InPlace, SaveFailure};
@@ -32,7 +31,8 @@ use crate::source::{Source, Stat};
 
 use unsettled::Unsettled;
 
-pub use raw_write::RawWrite;
+pub use patch::Put;
+use reload::{PATIENCE, locked};
 
 /// What the user allows a save to do.
 #[derive(Debug, Clone, Copy)]
@@ -131,7 +131,7 @@ pub struct Writer<S: Store = Disk> {
     /// What the last save has left to do.
     unsettled: Option<Unsettled>,
     rejected: RejectedText,
-    /// FILE, open for writing, while data of a raw block are written.
+    /// FILE, open for writing, from a write into a raw block to the next save of something else.
     raw: Option<S::File>,
     /// What other programs write during a save.
     own: OwnWrites,
@@ -280,6 +280,16 @@ impl<S: Store> Writer<S> {
     /// [`Error::Rejected`] if FILE would not read as planned; [`Error::Io`]. What is read of FILE is then as it was, and nothing
     /// has moved. What has made the writer [broken](Writer::broken) is given to each save after it.
     pub fn commit(
+        &mut self,
+        edit: &Edit,
+        observer: &mut dyn FnMut(bool),
+    ) -> Result<Committed<S::File>> {
+        self.raw = None;
+        self.commit_beside(edit, observer)
+    }
+
+    /// [`Writer::commit`] while data of a raw block are written, too.
+    fn commit_beside(
         &mut self,
         edit: &Edit,
         observer: &mut dyn FnMut(bool),
@@ -541,42 +551,6 @@ impl<S: Store> Writer<S> {
     fn error(&self, what: &str, cause: std::io::Error) -> Error {
         Error::io(format!("{}: {what}", self.name.display()), cause)
     }
-}
-
-/// How long a lock is waited for: a mount that was unmounted or killed holds it until its process has ended.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Opens and locks the file of that name, which must be a regular one that may be written.
-fn locked<S: Store>(store: &S, name: &OsStr, patience: Duration) -> Result<S::File, NotOpened> {
-    /// How often the name may come to mean another file while it is being locked.
-    const ATTEMPTS: usize = 10;
-    /// Between two attempts at the lock.
-    const PAUSE: Duration = Duration::from_millis(5);
-    let failed = |cause| Error::io(name.display().to_string(), cause);
-    let deadline = Instant::now().checked_add(patience);
-    let mut attempts = 0;
-    while attempts < ATTEMPTS {
-        let file = store.open(name, Access::Read).map_err(failed)?;
-        let stat = store.stat(&file).map_err(failed)?;
-        if !stat.is_regular() {
-            return Err(Error::unsupported(Place::File, "not a regular file").into());
-        }
-        store.open(name, Access::Write).map_err(failed)?;
-        if !store.lock(&file).map_err(failed)? {
-            if deadline.is_some_and(|deadline| Instant::now() < deadline) {
-                std::thread::sleep(PAUSE);
-                continue;
-            }
-            let holder = store.lock_holder(&file);
-            return Err(NotOpened::Locked { holder });
-        }
-        attempts = attempts.saturating_add(1);
-        if named(store, name)?.is_some_and(|named| named.id == stat.id) {
-            return Ok(file);
-        }
-    }
-    let why = format!("{} is being replaced again and again", name.display());
-    Err(Error::Stale { why }.into())
 }
 
 /// Whether files like this are written at all.

@@ -2,11 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::sync::Arc;
 
+use super::data::{DataHandle, block_of};
 use super::node::Node;
+use super::write::WRITE;
 use super::{Error, Result, State, Vfs, index};
-use crate::source::{Memory, Source};
 
 /// The name of block `n`.
 pub(super) fn block_name(n: impl Display) -> OsString {
@@ -21,60 +21,45 @@ pub(super) fn block_number(name: &OsStr) -> Option<u32> {
 }
 
 impl Vfs {
-    /// A new block at the end, which begins to exist when it is written to, or is closed after it was open for writing.
-    pub(super) fn make_block(&self, name: &OsStr) -> Result<Node> {
-        loop {
-            let state = self.state();
-            let layout = state.snapshot.layout();
-            let count = layout.blocks.len();
-            let n =
-                block_number(name)
-                    .filter(|&n| index(n) == count)
-                    .ok_or(Error::NotPermitted(
-                        "a new block gets the next free number, and nothing else can be made here",
-                    ))?;
-            if layout.streamed() {
-                return Err(Error::NotPermitted("nothing can follow a streamed block"));
-            }
-            // another thread may show a FILE that has a block of this number: an empty draft would hide that
-            let is_shown = || Arc::ptr_eq(&self.state(), &state);
-            let empty = || -> Arc<dyn Source> { Arc::new(Memory::new(Vec::new())) };
-            let draft = {
-                let made = Some(Node::Block(n));
-                self.edits
-                    .get_or_begin(count, made, || is_shown().then(empty))
-            };
-            if draft.is_some() {
-                return Ok(Node::Block(n));
-            }
+    /// The node of a block that is to be made.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if it would not be the next one.
+    pub(super) fn new_block(&self, name: &OsStr) -> Result<Node> {
+        let state = self.state();
+        let layout = state.snapshot.layout();
+        let next = block_number(name).filter(|&n| index(n) == layout.blocks.len());
+        let next = next.ok_or(Error::NotPermitted(
+            "a new block gets the next free number, and nothing else can be made here",
+        ))?;
+        if layout.streamed() {
+            return Err(Error::NotPermitted("nothing can follow a streamed block"));
         }
+        Ok(Node::Block(next))
     }
 
-    /// Has a block that was made, and is open for writing now, saved when it is closed, even if nothing is written.
-    pub(super) fn begin_block(&self, node: Node) {
-        if let Node::Block(n) = node
-            && index(n) >= self.state().snapshot.layout().blocks.len()
-            && let Some(draft) = self.edits.get(index(n))
-        {
-            draft.touch(node);
+    /// Opens a block for writing that FILE does not have yet: it is saved when it is closed, even if nothing is written. If another thread
+    /// has made it, or FILE has it, opens that. Whether it was made.
+    pub(super) fn make_block(&self, node: Node) -> Result<(DataHandle, bool)> {
+        let state = self.state();
+        let block = block_of(&state, node).ok_or(Error::NotFound)?;
+        let is_there = block < state.snapshot.layout().blocks.len();
+        if !is_there && let Some(made) = self.blocks.make(&state, block, node) {
+            return Ok((DataHandle::new(node, &state, Some(made)), true));
         }
+        Ok((self.open_data(&state, node, WRITE)?, false))
     }
 
     /// Removes the last block, if no array uses it.
     pub(super) fn remove_block(&self, name: &OsStr) -> Result<()> {
-        let state = self.state();
-        let n = index(block_number(name).ok_or(Error::NotFound)?);
-        let count = state.snapshot.layout().blocks.len();
-        if self.edits.forget_unopened(count) && n == count {
-            return Ok(());
-        }
-        self.commit_removal(n)
+        let n = block_number(name).ok_or(Error::NotFound)?;
+        self.commit_removal(index(n))
     }
 
-    /// That block `n` is the last one, that no array uses it, and that no draft is of it or behind it.
+    /// That block `n` is the last one, that no array uses it, and that nothing is unsaved of it or behind it.
     pub(super) fn check_removable(&self, state: &State, n: usize) -> Result<()> {
         let count = state.snapshot.layout().blocks.len();
-        let is_edited = self.edits.any_from(n);
+        let is_edited = self.blocks.any_unsaved_from(n);
         if n >= count && !is_edited {
             return Err(Error::NotFound);
         }
@@ -102,46 +87,38 @@ impl Vfs {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::fs;
 
     use super::*;
     use crate::asdf::sample::Sample;
+    use crate::error::Error as Library;
+    use crate::vfs::FileFacts;
     use crate::vfs::testing::writable;
-    use crate::vfs::{Access, FileFacts};
 
     /// The block that another program had added was empty in the mount, and in FILE after the next write to it.
     #[test]
-    fn a_block_is_made_only_if_the_file_that_is_shown_has_none_of_its_number() {
-        let (_dir, vfs) = writable(&Sample::new().block(b"a"));
-        let (_other_dir, other) = writable(&Sample::new().block(b"a").block(b"b"));
-        let (old, new) = (vfs.state(), other.state());
-        let owners = Arc::strong_count(&old);
-        thread::scope(|scope| {
-            let mut making = None;
-            vfs.edits.while_none(1, || {
-                making = Some(scope.spawn(|| vfs.make_block("1.bin".as_ref())));
-                // the other thread has the old state, and waits for the table of edits
-                while Arc::strong_count(&old) == owners {
-                    thread::yield_now();
-                }
-                *vfs.state.write().unwrap() = new;
-            });
-            let made = making.unwrap().join().unwrap();
-            assert!(matches!(made, Err(Error::NotPermitted(_))), "{made:?}");
-        });
-        assert!(vfs.edits.get(1).is_none());
+    fn a_block_that_another_program_adds_is_not_the_one_that_is_being_made() {
+        let (dir, vfs) = writable(&Sample::new().block(b"a"));
+        let name = "1.bin".as_ref();
+        let made = vfs.create(Node::Blocks, name, FileFacts::new(0o600, 0, 0), WRITE);
+        let made = made.unwrap().1.handle;
+        let other = Sample::new().block(b"a").block(b"b").bytes();
+        fs::write(dir.path().join("a.asdf"), other).unwrap();
+        vfs.refresh_soon();
+        assert_eq!(vfs.lookup(Node::Blocks, name).unwrap().size, 1);
+        let refused = vfs.write(&made, 0, b"x", false);
+        let stale = matches!(refused, Err(Error::Library(Library::Stale { .. })));
+        assert!(stale, "{refused:?}");
+        vfs.release(&made);
+        assert_eq!(vfs.lookup(Node::Blocks, name).unwrap().size, 1);
     }
 
     /// There was "no such file".
     #[test]
     fn a_new_block_that_is_open_for_writing_is_busy() {
         let (_dir, vfs) = writable(&Sample::new().block(b"a"));
-        let write = Access {
-            write: true,
-            ..Access::default()
-        };
         let name = "1.bin".as_ref();
-        let made = vfs.create(Node::Blocks, name, FileFacts::new(0o600, 0, 0), write);
+        let made = vfs.create(Node::Blocks, name, FileFacts::new(0o600, 0, 0), WRITE);
         let handle = made.unwrap().1.handle;
         let remove = || vfs.unlink(Node::Blocks, name);
         assert!(matches!(remove(), Err(Error::Busy(_))));

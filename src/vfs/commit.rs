@@ -6,31 +6,33 @@ mod sum;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
-use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
+use std::sync::{Arc, MutexGuard};
 
 use log::warn;
 
 pub(super) use self::sum::Sum;
 use super::attr::usable;
-use super::block_edits::BlockDraft;
-use super::edit::block_of;
+use super::blocks::Content;
+use super::data::block_of;
 use super::node::Node;
 use super::saved::{BlockChange, Saved};
 use super::scratch::Unsaved;
 use super::{Error, MAX_PREPARED, Result, State, Vfs, locked};
+use crate::asdf::Snapshot;
 use crate::asdf::check::check_written;
 use crate::asdf::checksum::ChecksumState;
-use crate::asdf::header::BlockHeader;
 use crate::asdf::heal::WrittenText;
-use crate::asdf::{Array, Snapshot};
 use crate::codec::{self, Choice, Edited};
 use crate::error::{Error as Library, Place};
+use crate::save::Writer;
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
-use crate::save::{RawWrite, Writer};
-use crate::source::{FileSource, Source, Window, unnamed_file};
+use crate::source::{FileSource, Overlay, Source, unnamed_file};
 
 /// How much of an edited block is copied at a time.
 const CHUNK: usize = 1 << 20;
+
+/// FILE, while one thread saves: its writer, and what it is.
+pub(super) type Saving<'a> = (MutexGuard<'a, Writer>, Arc<State>);
 
 impl Vfs {
     /// Saves a text, and runs `named` before another save can begin. A text that can't be saved is kept, and the error says why.
@@ -112,61 +114,17 @@ impl Vfs {
         let unasked = text.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
         let checked = Some(checked).filter(|_| !unasked);
         let done = self.commit(writer, &Edit::text(text), &what, None, None, checked)?;
-        locked(&self.edits.news).forget_refusals(None);
+        locked(&self.blocks.news).forget_refusals(None);
         Ok(done)
     }
 
     /// The writer of FILE, once no other thread saves, and the state of FILE then. A save takes the state only here: it may change while
     /// the save waits for the writer.
-    pub(super) fn begin_save(&self) -> Result<(MutexGuard<'_, Writer>, Arc<State>)> {
+    pub(super) fn begin_save(&self) -> Result<Saving<'_>> {
         let mut writer = self.saver.writer()?;
         self.catch_up(Some(&mut writer));
         self.saver.check_up_to_date()?;
         Ok((writer, self.state()))
-    }
-
-    /// Saves the edits of a block. `_saved`: the lock of the draft, so that no thread changes them. While there is a draft, no other state
-    /// of FILE is shown.
-    pub(super) fn commit_block(
-        &self,
-        draft: &BlockDraft,
-        _saved: &RwLockWriteGuard<'_, bool>,
-    ) -> Result<Saved<'_>> {
-        let (mut writer, state) = self.begin_save()?;
-        let n = draft.block;
-        let len = draft.overlay.len();
-        Self::check_resize(&state.snapshot, n, len)?;
-        let header = state.snapshot.layout().blocks.get(n);
-        let coded = header.filter(|header| header.compression != [0; 4]);
-        // A hole in the draft takes no space, but to sum or encode it takes time by its length, and other saves wait: so room is checked first.
-        let mut edit = None;
-        if coded.is_some() {
-            // how short the codec will make it is not known yet
-            self.check_room_for(n, len)?;
-        } else {
-            edit = edit_of_raw(&state, draft)?;
-            let growth = edit.as_ref().map_or(Ok(0), |edit| writer.growth(edit))?;
-            self.check_free(n, growth)?;
-        }
-        let (what, sum) = match header {
-            Some(header) => ("saved", Sum::of(&state.snapshot, header, draft)?),
-            None => ("added", Sum::Stored),
-        };
-        let what = format!("block {n} {what}");
-        if let Some(header) = coded {
-            let stored = self.reencoded(&state.snapshot, header, draft, &sum)?;
-            edit = Some(Edit::block(BlockEdit::Replace { n, stored }));
-        } else if let Some(edit) = &mut edit {
-            edit.set_checksum(sum.over(&*draft.overlay)?);
-        }
-        let change = BlockChange {
-            block: n,
-            through: draft.through(),
-        };
-        match edit {
-            Some(edit) => self.commit(&mut writer, &edit, &what, Some(change), sum.known(n), None),
-            None => self.write_in_place(&mut writer, draft, change, &sum, &what),
-        }
     }
 
     /// Checks that the disk has room for all bytes of a block, before any are encoded: a hole may be longer than the disk.
@@ -176,7 +134,7 @@ impl Vfs {
     }
 
     /// Checks that the disk has so many bytes left for block `n`, as far as this user may fill it.
-    fn check_free(&self, n: usize, growth: u64) -> Result<()> {
+    pub(super) fn check_free(&self, n: usize, growth: u64) -> Result<()> {
         let privileged = rustix::process::geteuid().is_root();
         let free = self.statfs()?.map_or(0, |disk| usable(&disk, privileged));
         if growth <= free {
@@ -186,99 +144,33 @@ impl Vfs {
         Err(Library::NoRoom { why, limit: false }.into())
     }
 
-    /// Writes the edited bytes of a raw block where they are. Its checksum says "not verified" meanwhile.
-    fn write_in_place(
-        &self,
-        writer: &mut Writer,
-        draft: &BlockDraft,
-        change: BlockChange,
-        sum: &Sum,
-        what: &str,
-    ) -> Result<Saved<'_>> {
-        let n = draft.block;
-        // what another file of the block has been opened for is gone from now on
-        self.show_changed_block(change);
-        self.earlier.seal(self.state().stat.id);
-        let _writing = self.saver.writing();
-        let write = RawWrite {
-            n,
-            data: &*draft.overlay,
-            ranges: &draft.overlay.touched(),
-            md5: &|| sum.over(&*draft.overlay),
-        };
-        let mut begun = None;
-        let written = writer.write_raw(&write, &mut begun);
-        match written {
-            Ok(committed) => {
-                let known = sum.known(n);
-                let unfinished =
-                    self.show_saved(writer, committed, what, &[], Some(change), known, None);
-                Ok(Saved {
-                    _stirring: None,
-                    unfinished,
-                })
-            }
-            Err(error) => {
-                if let Some(begun) = begun {
-                    let what = format!("block {n} saved in part");
-                    self.show_saved(writer, begun, &what, &[], Some(change), None, None);
-                }
-                self.failed(writer, &error);
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Checks that a block of that length still holds every array that lies in it.
-    pub(super) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
-        for &i in snapshot.block_users().get(block).into_iter().flatten() {
-            let sound = |array: &&Array| array.problem().is_none();
-            let Some(array) = snapshot.arrays().get(i).filter(sound) else {
-                continue;
-            };
-            let holds = if array.goes_to_the_end() {
-                array.offset() <= len
-            } else {
-                snapshot.array_view(i, len).is_ok()
-            };
-            if !holds {
-                return Err(Error::Library(Library::Rejected {
-                    at: Place::Block(block),
-                    why: format!("with {len} bytes it no longer holds array {}", array.path()),
-                    advice: "change the array in tree.yaml first".to_owned(),
-                }));
-            }
-        }
-        Ok(())
-    }
-
     /// Encodes an edited block. A codec that can encode parts encodes only those that the edit touched.
-    fn reencoded(
+    pub(super) fn reencoded(
         &self,
         snapshot: &Snapshot,
-        header: &BlockHeader,
-        draft: &BlockDraft,
+        n: usize,
+        block: &Overlay,
         sum: &Sum,
     ) -> Result<StoredBlock> {
+        let header = snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
         let codec = codec::codec(header.compression)?;
-        let stored = snapshot.stored(draft.block)?;
-        let decoded: &dyn Source = &*draft.overlay;
-        let write = |out: &mut dyn Write| match snapshot.framing(draft.block) {
+        let stored = snapshot.stored(n)?;
+        let write = |out: &mut dyn Write| match snapshot.framing(n) {
             // a block whose checksum is wrong is decoded as a whole, which tells whether it can be
             Some(framing) if !matches!(sum, Sum::Is(_, ChecksumState::Wrong)) => codec.reencode(
                 &Edited {
                     framing,
                     stored: &stored,
                     stored_len: header.data_size,
-                    decoded,
-                    touched: &draft.overlay.touched(),
+                    decoded: block,
+                    touched: &block.touched(),
                 },
                 out,
             ),
-            framing => codec.encode(framing, decoded, out),
+            framing => codec.encode(framing, block, out),
         };
         let file = self.spooled(write)?;
-        stored_as(file, header.compression, decoded, sum)
+        stored_as(file, header.compression, block, sum)
     }
 
     /// A temporary file of what `write` writes.
@@ -331,8 +223,24 @@ impl Vfs {
         self.encoded(code, state.snapshot.framing(n), decoded, sum)
     }
 
+    /// Encodes a block anew. No file of the mount may be writing it.
+    pub(super) fn recompress(&self, node: Node, choice: Choice) -> Result<()> {
+        let state = self.state();
+        let n = block_of(&state, node).ok_or(Error::NotFound)?;
+        let added = self.blocks.add_writer(&state, n, node);
+        let written = added.map_err(|other| self.in_use(other))?;
+        let turn = written.turn();
+        let done = match written.content() {
+            Content::Saved => self.encode_anew(n, choice),
+            _ => Err(Error::Busy("the block is being edited")),
+        };
+        drop(turn);
+        self.blocks.remove_writer(&written);
+        done
+    }
+
     /// Encodes block `n` anew.
-    pub(super) fn recompress(&self, n: usize, choice: Choice) -> Result<()> {
+    fn encode_anew(&self, n: usize, choice: Choice) -> Result<()> {
         let (mut writer, state) = self.begin_save()?;
         let header = state
             .snapshot
@@ -345,9 +253,6 @@ impl Vfs {
         }
         if header.streamed() {
             return Err(Error::NotPermitted("a streamed block is never compressed"));
-        }
-        if self.edits.get(n).is_some() {
-            return Err(Error::Busy("the block is being edited"));
         }
         let sum = match state.snapshot.verify_checksum(n, &mut |_| {})? {
             ChecksumState::Wrong => {
@@ -384,53 +289,27 @@ impl Vfs {
         let change = BlockChange {
             block: n,
             through: None,
+            at: None,
         };
         let saved = self.commit(&mut writer, &edit, &what, Some(change), None, None)?;
-        self.edits.removed(n);
+        self.blocks.removed(n);
         saved.finished()?;
-        locked(&self.edits.news).removed(n);
+        locked(&self.blocks.news).removed(n);
         Ok(())
-    }
-
-    /// Shows the same state, in which the file of a block or array is another one than the kernel knows: what it has of it is out of date.
-    pub(super) fn show_other_file(&self, file: Node) {
-        if let Some(block) = block_of(&self.state(), file) {
-            self.show_changed_block(BlockChange {
-                block,
-                through: None,
-            });
-        }
     }
 
     /// Shows the same state, in which a block has other bytes.
     pub(super) fn show_changed_block(&self, change: BlockChange) {
         let old = self.state();
-        let stat = old.timed.then_some(old.stat);
+        let stat = old.timed.then(|| old.left());
         let mut new = old.next(Arc::clone(&old.snapshot), stat);
-        new.note_changed(change.block, change.through);
+        new.note_changed(change);
         self.show(new);
     }
 }
 
-/// The edit that saves a raw block, or a new one, without its checksum; `None` if its bytes are written where they are.
-fn edit_of_raw(state: &State, draft: &BlockDraft) -> Result<Option<Edit>> {
-    let n = draft.block;
-    let Some(header) = state.snapshot.layout().blocks.get(n) else {
-        check_counted(&state.snapshot)?;
-        return Ok(Some(Edit {
-            text: Some(Arc::clone(state.snapshot.text())),
-            blocks: vec![BlockEdit::Append(StoredBlock::raw(draft.overlay.clone()))],
-        }));
-    };
-    if !header.streamed() && draft.overlay.keeps_length() {
-        return Ok(None);
-    }
-    let stored = resized(draft)?;
-    Ok(Some(Edit::block(BlockEdit::Replace { n, stored })))
-}
-
 /// Checks that every array keeps its block if the number of blocks changes.
-fn check_counted(snapshot: &Snapshot) -> Result<()> {
+pub(super) fn check_counted(snapshot: &Snapshot) -> Result<()> {
     let arrays = snapshot.arrays();
     match arrays.iter().find(|array| array.counts_from_the_end()) {
         None => Ok(()),
@@ -452,28 +331,6 @@ fn stored_as(file: File, code: [u8; 4], decoded: &dyn Source, sum: &Sum) -> Resu
         data_size: decoded.len(),
         shrink: false,
     })
-}
-
-/// A raw block of another length. Bytes that were not written over are kept from FILE.
-fn resized(draft: &BlockDraft) -> Result<StoredBlock> {
-    let mut stored = StoredBlock::raw(draft.overlay.clone());
-    stored.pieces = draft
-        .overlay
-        .parts()
-        .into_iter()
-        .map(|(extent, kept)| {
-            if kept {
-                return Ok(Piece::Old(crate::asdf::layout::Extent {
-                    start: extent.0,
-                    end: extent.1,
-                }));
-            }
-            let len = extent.1.saturating_sub(extent.0);
-            let window = Window::new(draft.overlay.clone(), extent.0, len)?;
-            Ok(Piece::New(Arc::new(window)))
-        })
-        .collect::<Result<_, Library>>()?;
-    Ok(stored)
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@
 //! For a `Format`:
 //! - here its methods, and in [`Node`](super::Node) its number: the compiler tells of these;
 //! - its suffix in `asdf::names`, from which all names follow, and in [`ArrayData`] its length, which `--list` tells, too;
-//! - if its header is not one of NPY, in `rewrite` how that is read from a file that was emptied, and what of it changes the tree. The
-//!   header may not be written over in place, and if its length changes, a handle is refused (`ESTALE`): see `elements` and `form`;
+//! - if its header is not one of NPY, in `array_file` how that is read, and in `import` what of it changes the tree. The header may not be
+//!   written over in place, and if its length changes, a handle is refused (`ESTALE`);
 //! - `tests/integration/rewrite.rs`, the manual and the README.
 
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Format {
         }
     }
 
-    /// Whether a header comes before the elements: a file that is written anew is taken in once that is whole.
+    /// Whether a header comes before the elements.
     pub(super) fn has_header(self) -> bool {
         match self {
             Self::Bin => false,

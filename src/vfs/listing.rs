@@ -34,7 +34,7 @@ impl Vfs {
             }
             Node::Blocks => {
                 let count = state.snapshot.layout().blocks.len();
-                let new = self.edits.get(count).is_some();
+                let new = self.blocks.writer_of(count).is_some();
                 let count = count.saturating_add(new.into());
                 Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
             }

@@ -59,7 +59,7 @@ impl Vfs {
         let has_files = scratch.has_any(self.member);
         let remains = Remains {
             files: has_files.then(|| (Arc::clone(scratch), self.member)),
-            news: std::mem::take(&mut locked(&self.edits.news)),
+            news: std::mem::take(&mut locked(&self.blocks.news)),
             last_save: locked(&self.saver.last).take(),
             older_text: self.saver.noted_text().map(Into::into),
             losses,
@@ -73,7 +73,7 @@ impl Vfs {
 
     /// Takes up what an earlier [`Vfs`] of FILE has left. Call it before anything else.
     pub fn take_up(&mut self, remains: Remains) {
-        *locked(&self.edits.news) = remains.news;
+        *locked(&self.blocks.news) = remains.news;
         *locked(&self.saver.last) = remains.last_save;
         if let Some(path) = remains.older_text {
             self.saver.note_older_text(path);
@@ -123,7 +123,7 @@ impl Vfs {
     #[must_use]
     pub fn timed_stat(&self) -> Option<Stat> {
         let state = self.state();
-        state.timed.then_some(state.stat)
+        state.timed.then(|| state.left())
     }
 
     /// The snapshot that is shown.
@@ -148,6 +148,6 @@ impl Vfs {
     /// refused text waits to be mended. The caller must know whether any file is open.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        self.edits.is_empty() && self.tree.is_at_rest()
+        self.blocks.is_empty() && self.tree.is_at_rest()
     }
 }

@@ -21,8 +21,8 @@ const MAX_LINES: usize = 100;
 #[derive(Debug)]
 struct Line {
     block: Option<usize>,
-    /// The files through which the block was written, if it was, see [`written`].
-    files: Vec<Node>,
+    /// The file through which the block was written, if it was, see [`written`].
+    file: Option<Node>,
     text: String,
 }
 
@@ -59,12 +59,12 @@ impl News {
         self.refusals.iter().map(|said| &said.text)
     }
 
-    /// Notes that what was written into a block through these files could not be saved and is gone.
-    pub(super) fn give_up(&mut self, block: usize, files: &[Node], text: String) {
+    /// Notes that what was written into a block through a file could not be saved and is gone.
+    pub(super) fn give_up(&mut self, block: usize, file: Node, text: String) {
         self.forget_refusals(Some(block));
         let line = Line {
             block: Some(block),
-            files: written(files).collect(),
+            file: Some(written(file)),
             text,
         };
         add(&mut self.given_up, line);
@@ -77,18 +77,17 @@ impl News {
             if block.is_some() {
                 self.forget_refusals(block);
             }
-            let files = Vec::new();
-            add(&mut self.refusals, Line { block, files, text });
+            let file = None;
+            add(&mut self.refusals, Line { block, file, text });
         }
     }
 
-    /// Notes that a block has been saved with what was written through these files. Drops lines about refused changes of the block, and
-    /// those about edits that were given up and have been made through the same files again.
-    pub(super) fn saved(&mut self, block: usize, files: &[Node]) {
-        let files: Vec<Node> = written(files).collect();
-        let again = |said: &Line| said.files.iter().all(|file| files.contains(file));
+    /// Notes that a block has been saved with what was written through a file. Drops lines about refused changes of the block, and about an
+    /// edit that was given up and has been made through the same file again.
+    pub(super) fn saved(&mut self, block: usize, file: Node) {
+        let again = Some(written(file));
         self.given_up
-            .retain(|said| said.block != Some(block) || !again(said));
+            .retain(|said| said.block != Some(block) || said.file != again);
         self.forget_refusals(Some(block));
     }
 
@@ -105,12 +104,12 @@ impl News {
     }
 }
 
-/// Those files, with `.bin` for each file of an array: what is written through one of its files shows in the other.
-fn written(files: &[Node]) -> impl Iterator<Item = Node> {
-    files.iter().map(|file| match *file {
+/// A file, or `.bin` for a file of an array: what is written through one of its files shows in the other.
+fn written(file: Node) -> Node {
+    match file {
         Node::Array(number, _) => Node::Array(number, Format::Bin),
         file => file,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -122,10 +121,10 @@ mod tests {
         let [bin, npy, other] = [(1, Format::Bin), (1, Format::Npy), (2, Format::Npy)]
             .map(|(number, format)| Node::Array(number, format));
         let mut news = News::default();
-        news.give_up(0, &[bin], "a.bin: lost".to_owned());
-        news.saved(0, &[other]);
+        news.give_up(0, bin, "a.bin: lost".to_owned());
+        news.saved(0, other);
         assert_eq!(news.unsaved().len(), 1);
-        news.saved(0, &[npy]);
+        news.saved(0, npy);
         assert!(news.is_empty());
     }
 }

@@ -69,7 +69,7 @@ impl Vfs {
             // FILE could not be looked at, which says nothing of it
             return;
         };
-        if is_of(&state, &stat) && stat.is_untouched_since(&state.stat) {
+        if is_of(&state, &stat) && stat.is_untouched_since(&state.left()) {
             return self.saver.note_out_of_date(None);
         }
         if (!state.timed || is_of(&state, &stat))
@@ -79,7 +79,7 @@ impl Vfs {
             self.saver.note(writer);
             match reloaded {
                 Ok(None) => return self.show_touched(&state, stat, writer),
-                // `show_changed` reads FILE once more, now or when no block is being edited any more
+                // `show_changed` reads FILE once more
                 Ok(Some(_)) => writer.distrust(),
                 Err(error @ Library::Stale { .. }) => {
                     return self.saver.note_out_of_date(Some(&error.to_string()));
@@ -87,33 +87,22 @@ impl Vfs {
                 Err(_) => return,
             }
         }
-        self.show_unless_edited(&state, writer, stat);
+        self.show_as_found(&state, writer, stat);
     }
 
-    /// Shows FILE, which has these attributes now, unless blocks of it are being edited. Notes why, if it can't be shown.
-    fn show_unless_edited(&self, state: &State, writer: Option<&mut Writer>, stat: Stat) {
+    /// Shows FILE, which has these attributes now. What is being written to a block is refused from then on. Notes why, if FILE can't be shown.
+    fn show_as_found(&self, state: &State, writer: Option<&mut Writer>, stat: Stat) {
         if let Some(unlock) = self.unlock.get().filter(|_| stat.id != state.stat.id) {
             // a file that was renamed may be locked under its old name
             unlock(stat);
         }
-        let mut shown = Ok(());
-        let count = state.snapshot.layout().blocks.len();
-        let show = || shown = self.show_changed(state, writer, stat);
-        let none_edited = if self.saver.file.is_far() {
-            // a file on a server has no edits, and the table of edits must not be locked while the server is asked
-            show();
-            true
-        } else {
-            self.edits.while_none(count, show)
-        };
-        let why = match shown {
+        let why = match self.show_changed(state, writer, stat) {
             // FILE has the same bytes; its other attributes are shown when this succeeds
             Err(error) if is_of(state, &stat) => {
                 return warn!("{}: {error}", self.saver.path.display());
             }
             Err(error) => Some(error.to_string()),
-            Ok(()) if none_edited || is_of(state, &stat) => None,
-            Ok(()) => Some("blocks of it are being edited here".to_owned()),
+            Ok(()) => None,
         };
         self.saver.note_out_of_date(why.as_deref());
     }
@@ -239,10 +228,16 @@ impl Vfs {
     /// differs in anything that a save depends on: then another program has changed it, too.
     pub(super) fn forgive(&self, writer: &mut Writer) {
         let old = self.state();
+        let alone = writer.alone_around();
+        let alone = alone.filter(|(before, _)| before.is_untouched_since(&old.left()));
         let stat = old.snapshot.stat();
         match stat.and_then(|stat| Ok((stat, writer.reload()?))) {
+            // no other program has written it
+            Ok((stat, None)) if alone.is_some_and(|(_, now)| stat.is_untouched_since(&now)) => {
+                self.saver.note_out_of_date(None);
+                self.show_times(&old, Some(stat));
+            }
             Ok((stat, None)) => self.show_touched(&old, stat, writer),
-            // there may be drafts of the old state
             Ok((_, Some(_))) => writer.distrust(),
             Err(error) => {
                 warn!("{}: {error}", self.saver.path.display());
@@ -255,7 +250,7 @@ impl Vfs {
     /// that has failed, or by another program.
     fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
         self.saver.note_out_of_date(None);
-        if is_of(old, &stat) && stat.is_untouched_since(&old.stat) {
+        if is_of(old, &stat) && stat.is_untouched_since(&old.left()) {
             return self.show_times(old, Some(stat));
         }
         let anew = writer.unsettled_bytes();
@@ -275,7 +270,7 @@ impl Vfs {
                 if !is_of(old, &stat) {
                     self.earlier.seal(stat.id);
                 }
-                self.edits.rebase(&self.state().snapshot);
+                self.blocks.rebase(&self.state().snapshot);
                 if is_of(old, &stat) {
                     // owner or mode; an editor asks its user what to do about a file with another time
                     self.show_tree(Arc::clone(old.snapshot.text()));
@@ -308,7 +303,7 @@ impl Vfs {
         }
         self.swap_state(new);
         self.tree.note_file(facts);
-        self.edits.changed();
+        self.blocks.changed();
     }
 
     /// Lets go of a tree so large that two of them would take too much memory, as another one is going to be read.
@@ -347,7 +342,7 @@ impl Vfs {
 
 /// Whether FILE, which has these attributes, is the file of that state with the same bytes.
 fn is_of(state: &State, stat: &Stat) -> bool {
-    state.timed && stat.has_bytes_of(&state.stat)
+    state.timed && stat.has_bytes_of(&state.left())
 }
 
 #[cfg(test)]

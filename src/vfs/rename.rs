@@ -3,12 +3,10 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use super::edit::block_of;
 use super::node::Node;
 use super::scratch::{Role, ScratchFile};
-use super::write::{check_root_name, copy};
-use super::{Access, Attr, Error, Rename, Result, TREE_NAME, Vfs};
-use crate::source::Source;
+use super::write::check_root_name;
+use super::{Attr, Error, Rename, Result, TREE_NAME, Vfs};
 
 impl Vfs {
     /// Gives a file of the root another name there.
@@ -118,7 +116,7 @@ impl Vfs {
         match taken {
             Some(node @ (Node::Block(_) | Node::Array(..))) => {
                 if there.is_none() {
-                    self.make_block(to.1)?;
+                    self.new_block(to.1)?;
                 }
                 self.noted(node, self.take_over(node, &file))?;
                 self.unhide(to.0, to.1);
@@ -141,62 +139,8 @@ impl Vfs {
     fn take_over(&self, node: Node, file: &Arc<ScratchFile>) -> Result<()> {
         let before = file.role();
         file.set_role(Role::Taken);
-        let replaced = self.replace_data(node, file);
-        replaced.inspect_err(|_| file.set_role(before))
-    }
-
-    /// Writes all of a block or array anew, and saves it. Others see the bytes of before until all are saved.
-    fn replace_data(&self, node: Node, file: &Arc<ScratchFile>) -> Result<()> {
-        let bytes: Arc<dyn Source> = file.source();
-        if bytes.is_empty() && !matches!(node, Node::Block(_)) {
-            return Err(Error::NotPermitted("an empty file is no array"));
-        }
-        let state = self.state();
-        let not_stored = || Error::ReadOnly("inline and external arrays: edit tree.yaml");
-        let block = block_of(&state, node).ok_or_else(not_stored)?;
-        self.check_room_for(block, bytes.len())?;
-        let draft = self.edits.get(block);
-        if draft.is_some_and(|draft| draft.is_touched())
-            || self.edits.rewritten_len(node, &state).is_some()
-        {
-            return Err(Error::Busy("its block is being edited"));
-        }
-        let access = Access {
-            write: true,
-            truncate: matches!(node, Node::Array(..)),
-            pid: 0,
-        };
-        let open = self.open_data(&state, node, access, Some(file.node))?;
-        self.edits.import(block, open.writes()?.slot, || {
-            let replaced = match node {
-                Node::Block(_) => self.replace_block(block, file.node, &*bytes),
-                _ => copy(&*bytes, |at, chunk| self.write_data(&open, Some(at), chunk))
-                    .and_then(|()| self.save_data(&open)),
-            };
-            if replaced.is_err() {
-                // nothing is lost: the file that was to be renamed keeps its bytes and its name
-                open.rewriting.forget();
-            }
-            replaced.and(self.close_data(&open))
-        })
-    }
-
-    /// Writes all of a block anew through a scratch file, and saves it. No other thread changes the block meanwhile.
-    fn replace_block(&self, block: usize, through: Node, bytes: &dyn Source) -> Result<()> {
-        self.alone(block, |draft, saved| {
-            if draft.is_touched() {
-                return Err(Error::Busy("it is being edited"));
-            }
-            draft.overlay.resize(0);
-            let copied = copy(bytes, |at, chunk| Ok(draft.overlay.write(at, chunk)?));
-            draft.touch(through);
-            let saved_now = copied.and_then(|()| self.save_held(draft, saved));
-            if saved_now.is_err() && !**saved {
-                // no other handle has written into the draft, and the file that was to be renamed keeps its bytes and its name
-                self.end_draft(draft, saved, None);
-            }
-            saved_now
-        })
+        let imported = self.import_file(node, file.source());
+        imported.inspect_err(|_| file.set_role(before))
     }
 
     /// Saves the bytes of a file, gives it the name `tree.yaml`, and takes its old name away by `renamed`, before any other save: that of the

@@ -21,6 +21,8 @@ pub(super) struct BlockChange {
     pub(super) block: usize,
     /// The file through which all of the change came, so that the kernel has it.
     pub(super) through: Option<Node>,
+    /// When; [`None`] for the time of the save.
+    pub(super) at: Option<SystemTime>,
 }
 
 /// A save that has happened.
@@ -71,7 +73,7 @@ impl Vfs {
         let unfinished = self.show_saved(writer, committed, what, &replaced, change, sum, text);
         if stirring.is_some() {
             self.earlier.seal(old);
-            self.edits.rebase(&self.state().snapshot);
+            self.blocks.rebase(&self.state().snapshot);
         }
         Ok(Saved {
             _stirring: stirring,
@@ -136,7 +138,7 @@ impl Vfs {
             text,
         );
         // if another program may have written FILE since it was read, it is looked at again, which a state without times tells
-        let is_as_read = |found: &Stat| old.timed && found.is_untouched_since(&old.stat);
+        let is_as_read = |found: &Stat| old.timed && found.is_untouched_since(&old.left());
         let around = committed.around.filter(|(found, _)| is_as_read(found));
         let stat = around.map(|(_, now)| now);
         if let Some((n, state)) = sum {
@@ -144,7 +146,7 @@ impl Vfs {
         }
         let mut new = old.next(Arc::new(snapshot), stat);
         if let Some(change) = change {
-            new.note_changed(change.block, change.through);
+            new.note_changed(change);
         }
         self.show(new);
         let what = format!("{what} {how}, {} bytes written", committed.written);

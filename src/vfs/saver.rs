@@ -17,7 +17,7 @@ use crate::save::{FilePath, SaveOptions, Writer};
 
 /// While this lives, no save changes or moves stored bytes of the current snapshot.
 ///
-/// Not reentrant. A thread takes it before `DataHandle::source` and `BlockEdits::by_block`: a save takes those while it holds the
+/// Not reentrant. A thread takes it before `DataHandle::source` and `Blocks::by_block`: a save takes those while it holds the
 /// other side of the lock.
 pub type Reading<'a> = RwLockReadGuard<'a, ()>;
 

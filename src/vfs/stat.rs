@@ -1,11 +1,13 @@
 //! What `stat(2)` says of the files of the mount.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::StatVfs;
 
 use super::attr::sizes_of_disk;
+use super::blocks::Content;
+use super::data::block_of;
 use super::node::Node;
 use super::state::State;
 use super::{Attr, Error, FileKind, Result, Vfs, hdus, index, locked, root_directories};
@@ -44,7 +46,7 @@ impl Vfs {
     /// The attributes of something with that size and so many names.
     fn described(&self, state: &State, node: Node, size: u64, names: u32) -> Attr {
         let attr = Attr::of_file(node, size, &state.stat, self.is_read_only(), &self.options);
-        let time = state.time(node);
+        let time = self.patched_time(state, node).or(state.time(node));
         Attr {
             nlink: names,
             version: state.version(node),
@@ -91,7 +93,10 @@ impl Vfs {
             Node::Block(n) => self.block_len(state, index(n))?,
             Node::Array(number, format) => {
                 let len = format.len(state.array_data(number).ok_or(Error::NotFound)?);
-                self.edits.rewritten_len(node, state).unwrap_or(len)
+                match self.content_of(state, node) {
+                    Some(Content::Emptied(bytes)) => bytes.len(),
+                    _ => len,
+                }
             }
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
@@ -114,6 +119,16 @@ impl Vfs {
         Ok(directories.saturating_add(2))
     }
 
+    /// When bytes of the block of a file were patched last, if FILE's state does not say yet.
+    fn patched_time(&self, state: &State, node: Node) -> Option<SystemTime> {
+        if self.blocks.is_empty() || state.is_growing(node) {
+            return None;
+        }
+        let written = self.blocks.writer_of(block_of(state, node)?)?;
+        let is_patched = matches!(written.content(), Content::Patched(_));
+        written.patched().filter(|_| is_patched)
+    }
+
     /// Bytes of each block, if they are known and not very many.
     pub(super) fn block_lens(&self, state: &State) -> Option<Arc<[u64]>> {
         let count = state.snapshot.layout().blocks.len();
@@ -123,9 +138,10 @@ impl Vfs {
 
     /// Bytes of a block, as it is being written through its own file.
     fn block_len(&self, state: &State, n: usize) -> Result<u64> {
-        let file = u32::try_from(n).map(Node::Block);
-        if let Some(draft) = file.ok().and_then(|file| self.edits.of_file(n, file)) {
-            return Ok(draft.overlay.len());
+        let file = u32::try_from(n).map(Node::Block).ok();
+        let content = file.and_then(|file| self.content_of(state, file));
+        if let Some(Content::Edited(bytes) | Content::Emptied(bytes)) = content {
+            return Ok(bytes.len());
         }
         let len = state.snapshot.block_len(n).ok_or(Error::NotFound)?;
         // a streamed block may grow at any time, but shows what is there in one state

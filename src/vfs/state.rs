@@ -23,6 +23,8 @@ use crate::source::Stat;
 pub(super) struct State {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) stat: Stat,
+    /// The same, as the last write into a raw block has left them.
+    left: Mutex<Stat>,
     /// Whether the times in `stat` are FILE's: not if they could not be had after a save of ours.
     pub(super) timed: bool,
     /// When this state was made, after FILE was read.
@@ -62,6 +64,7 @@ impl State {
         Self {
             snapshot,
             stat,
+            left: Mutex::new(stat),
             timed: true,
             made: SystemTime::now(),
             versions,
@@ -89,6 +92,16 @@ impl State {
             views: self.views.next(),
             ..Self::new(snapshot, stat)
         }
+    }
+
+    /// FILE's attributes as this mount has left them.
+    pub(super) fn left(&self) -> Stat {
+        *locked(&self.left)
+    }
+
+    /// Takes in FILE's attributes after a write of ours into a raw block.
+    pub(super) fn note_left(&self, stat: Stat) {
+        *locked(&self.left) = stat;
     }
 
     /// Whether FILE is a FITS file that holds an ASDF file.
@@ -130,7 +143,7 @@ impl State {
 
     /// The same state without the tree, which is read again when a request needs it.
     pub(super) fn unread(&self) -> Self {
-        let stat = self.timed.then_some(self.stat);
+        let stat = self.timed.then(|| self.left());
         self.next(Arc::new(self.snapshot.unread()), stat)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use log::{info, warn};
 
-use super::edit::block_of;
+use super::data::block_of;
 use super::node::Node;
 use super::scratch::Unsaved;
 use super::tree_file::{Refused, not_saved};
@@ -14,9 +14,6 @@ use crate::error::Error as Library;
 
 /// The longest wait for handles to be released: less than the time after which `-u` says that it waits.
 const CLOSING: Duration = Duration::from_millis(500);
-
-/// How many files are named in a message, of those through which a block was written.
-const MAX_PATHS: usize = 3;
 
 /// What the end of the mount loses, a line each.
 #[derive(Debug, Clone, Default)]
@@ -119,18 +116,12 @@ impl Vfs {
         Ok(())
     }
 
-    /// Notes that what was written into a block through these files is given up.
-    pub(super) fn note_loss(&self, block: usize, files: &[Node], why: &dyn Display) {
-        let mut paths: Vec<String> = files.iter().map(|file| self.path_of(*file)).collect();
-        paths.sort_unstable();
-        let more = paths.len().saturating_sub(MAX_PATHS);
-        paths.truncate(MAX_PATHS);
-        if more > 0 {
-            paths.push(format!("{more} more"));
-        }
-        let why = format!("{}: {why}; what was written is given up", paths.join(", "));
+    /// Notes that what was written into a block through a file is given up.
+    pub(super) fn note_loss(&self, block: usize, file: Node, why: &dyn Display) {
+        let path = self.path_of(file);
+        let why = format!("{path}: {why}; what was written is given up");
         warn!("{}: {why}", self.saver.path.display());
-        locked(&self.edits.news).give_up(block, files, why);
+        locked(&self.blocks.news).give_up(block, file, why);
     }
 
     /// Passes on what became of a change of a block or array. Notes the reason of a refusal for `info/status`, as an errno does not tell it.
@@ -138,7 +129,7 @@ impl Vfs {
         if let Err(error) = &done {
             let block = block_of(&self.state(), node);
             let why = format!("{}: {error}", self.path_of(node));
-            locked(&self.edits.news).refuse(block, why);
+            locked(&self.blocks.news).refuse(block, why);
         }
         done
     }
@@ -150,9 +141,9 @@ impl Vfs {
         if let Err(error) = self.rescue() {
             warn!("{path}: the tree that was refused is lost: {error}");
         }
-        for draft in self.edits.touched() {
+        for written in self.blocks.unsaved() {
             let why = "the mount has ended before it was closed";
-            self.note_loss(draft.block, &draft.files(), &why);
+            self.note_loss(written.block, written.file, &why);
         }
         self.losses().say(&path)
     }
@@ -161,7 +152,7 @@ impl Vfs {
     #[must_use]
     pub fn losses(&self) -> Losses {
         let text = self.tree.refusal(Refused::at_unmount);
-        let edits = locked(&self.edits.news).unsaved();
+        let edits = locked(&self.blocks.news).unsaved();
         let scratch = self.options.scratch.described(self.member);
         Losses {
             unsaved: text.into_iter().chain(edits).collect(),

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::edit::block_of;
+use super::data::block_of;
 use super::node::Node;
+use super::saved::BlockChange;
 use super::state::State;
 
 /// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
@@ -78,6 +79,11 @@ impl Versions {
     #[must_use]
     pub fn is_of_one_tree(&self) -> bool {
         self.trees == 0 && self.elsewhere == 0
+    }
+
+    /// How often another program has changed FILE.
+    pub(super) fn elsewhere(&self) -> u64 {
+        self.elsewhere
     }
 
     /// Notes that there is another streamed block.
@@ -263,9 +269,10 @@ impl State {
             .is_some_and(|count| block_of(self, file).and_then(after) == Some(count))
     }
 
-    /// Notes that a block has other bytes than in the state before, and through which file they came, if through one.
-    pub(super) fn note_changed(&mut self, block: usize, through: Option<Node>) {
-        let at = self.stat.modified();
+    /// Notes that a block has other bytes than in the state before.
+    pub(super) fn note_changed(&mut self, change: BlockChange) {
+        let BlockChange { block, through, at } = change;
+        let at = at.unwrap_or_else(|| self.stat.modified());
         let kept = through.map(|file| (file, self.form(file)));
         self.versions.changed_block(block, at);
         if let Some((file, kept)) = kept {

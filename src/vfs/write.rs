@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use log::warn;
 
-use super::edit::block_of;
+use super::data::block_of;
 use super::error::check_name;
 use super::node::Node;
-use super::process::is_of_another;
+use super::process::{is_of_another, process_of};
 use super::scratch::{Role, ScratchFile, is_beginning, is_blank};
 use super::{
     Access, Attr, Attributes, Error, FileFacts, FileKind, Handle, Open, Opened, ROOT_DIRECTORIES,
@@ -30,7 +30,7 @@ const MODE_MASK: u32 = 0o7777;
 /// Of them, those by which a file is a program.
 const EXECUTE_BITS: u32 = 0o111;
 /// To write.
-const WRITE: Access = Access {
+pub(super) const WRITE: Access = Access {
     write: true,
     truncate: false,
     pid: 0,
@@ -62,6 +62,10 @@ impl Vfs {
         if let Some(size) = changes.size {
             match node {
                 Node::Block(_) | Node::Array(..) => {
+                    let open = match open {
+                        Some(Open::Data(open)) => Some(open),
+                        _ => None,
+                    };
                     self.noted(node, self.resize_data(node, open, size))?;
                 }
                 _ => return Err(Error::NotPermitted("this file is not yours to change")),
@@ -74,7 +78,7 @@ impl Vfs {
     /// Whether any change of owner and mode is accepted: for a file that is being written, as `install` sets the mode of a file that it has
     /// made and not closed.
     fn passes_over_facts(&self, node: Node) -> bool {
-        block_of(&self.state(), node).is_some_and(|block| self.edits.is_open(block))
+        block_of(&self.state(), node).is_some_and(|block| self.blocks.writer_of(block).is_some())
     }
 
     /// Changes attributes of a scratch file, or of `tree.yaml`. A new length that does not come through a descriptor is saved at once.
@@ -124,7 +128,17 @@ impl Vfs {
             return Err(Error::NotPermitted("only regular files can be made"));
         }
         let node = self.make(parent, name, facts)?;
+        if let Node::Block(_) = node {
+            self.noted(node, self.add_block(node))?;
+        }
         self.attr(&self.state(), node)
+    }
+
+    /// Adds an empty block to FILE.
+    fn add_block(&self, node: Node) -> Result<()> {
+        let (made, _) = self.make_block(node)?;
+        let saved = self.save_data(&made, true);
+        saved.and(self.close_data(&made))
     }
 
     /// Makes a file and opens it: in the root a scratch file, or `tree.yaml` anew; in `blocks/` a new last block; there and beside
@@ -140,12 +154,35 @@ impl Vfs {
         access: Access,
     ) -> Result<(Attr, Opened)> {
         let node = self.make(parent, name, facts)?;
+        if let Node::Block(_) = node {
+            return self.create_block(node, access);
+        }
         // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
         let truncate = matches!(node, Node::Tree(_) | Node::Array(..));
         let opened = self.open_node(&self.state(), node, Access { truncate, ..access })?;
-        if access.write {
-            self.begin_block(node);
+        let attr = self.attr(&self.state(), node);
+        let attr = attr.inspect_err(|_| self.release(&opened.handle))?;
+        Ok((attr, opened))
+    }
+
+    /// Makes a block and opens it; it is added to FILE at once if it is not opened for writing.
+    fn create_block(&self, node: Node, access: Access) -> Result<(Attr, Opened)> {
+        if !access.write {
+            self.noted(node, self.add_block(node))?;
         }
+        let opened = if access.write {
+            let (made, _) = self.noted(node, self.make_block(node))?;
+            Opened {
+                handle: Handle {
+                    opener: process_of(access.pid).unwrap_or(0),
+                    open: Open::Data(made),
+                },
+                keep_cache: false,
+                direct: false,
+            }
+        } else {
+            self.open_node(&self.state(), node, access)?
+        };
         let attr = self.attr(&self.state(), node);
         let attr = attr.inspect_err(|_| self.release(&opened.handle))?;
         Ok((attr, opened))
@@ -165,7 +202,7 @@ impl Vfs {
             }
             Node::Blocks if block_number(name).is_some() => {
                 let block = block_number(name).map_or(Node::Blocks, Node::Block);
-                self.noted(block, self.make_block(name))
+                self.noted(block, self.new_block(name))
             }
             Node::ArrayDir(_) | Node::Blocks => {
                 let found = self.find(&self.state(), parent, name);
@@ -176,7 +213,7 @@ impl Vfs {
                         self.check_beside(parent, name).inspect_err(|error| {
                             let why =
                                 format!("{}: {error}", self.path_to(Some(parent), Some(name)));
-                            locked(&self.edits.news).refuse(None, why);
+                            locked(&self.blocks.news).refuse(None, why);
                         })?;
                         self.make_scratch(parent, name, None, facts)
                     }
@@ -284,8 +321,8 @@ impl Vfs {
             Open::Data(open) if mapped => {
                 let done = self.write_data(open, Some(offset), data);
                 // the process that has written into the map gets no error
-                if let (Err(why), Some(writes)) = (&done, &open.writes) {
-                    self.note_loss(writes.block, &[open.node], why);
+                if let (Err(why), Ok(written)) = (&done, open.writes()) {
+                    self.note_loss(written.block, open.node, why);
                 }
                 done?;
             }
@@ -331,6 +368,7 @@ impl Vfs {
         let inherited = opener != 0 && is_of_another(thread, opener);
         let saved = match &handle.open {
             Open::Scratch(file, true) if inherited => self.flush_inherited(file),
+            Open::Data(open) => self.save_data(open, true),
             _ => self.fsync(handle),
         };
         if let Open::Scratch(file, true) = &handle.open {
@@ -365,7 +403,7 @@ impl Vfs {
     pub fn fsync(&self, handle: &Handle) -> Result<()> {
         match &handle.open {
             Open::Scratch(file, true) => self.save_file(file),
-            Open::Data(open) => self.save_data(open),
+            Open::Data(open) => self.save_data(open, false),
             Open::Scratch(..) | Open::Fixed(_) | Open::Directory(..) => Ok(()),
         }
     }
@@ -452,7 +490,10 @@ fn unfinished_text() -> Error {
 }
 
 /// Passes all bytes on, in pieces, each with its offset.
-pub(super) fn copy(bytes: &dyn Source, mut to: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+pub(super) fn copy(
+    bytes: &dyn Source,
+    mut to: impl FnMut(u64, &[u8]) -> Result<(), Library>,
+) -> Result<(), Library> {
     let mut buffer = vec![0; CHUNK];
     let mut at = 0;
     while at < bytes.len() {

@@ -91,9 +91,9 @@ impl Vfs {
                 let choice = compression(value);
                 self.noted(
                     block,
-                    choice.and_then(|choice| self.recompress(index(n), choice)),
+                    choice.and_then(|choice| self.recompress(block, choice)),
                 )?;
-                locked(&self.edits.news).forget_refusals(Some(index(n)));
+                locked(&self.blocks.news).forget_refusals(Some(index(n)));
                 Ok(())
             }
             _ => Err(Error::NotSupported(

@@ -204,9 +204,11 @@ fn an_edit_that_is_given_up_is_told_of_by_its_name() {
     fs::write(&file, tree(22).bytes()).unwrap();
     assert_eq!(data.sync_all().unwrap_err().raw_os_error(), Some(116));
     drop(data);
-    let said = "arrays/data.bin: the file has been changed by another program";
-    let status = mount.text("info/status");
-    assert!(status.contains(&format!("NOT SAVED: {said}")), "{status}");
+    let said = "arrays/data.bin: it has been changed since it was opened, by another program";
+    eventually("the loss is told of", || {
+        let status = mount.text("info/status");
+        status.contains(&format!("NOT SAVED: {said}"))
+    });
     let unmounted = unmount(&mount);
     assert_eq!(unmounted.code, 40);
     let news = format!("unmounted, but an edit is not saved: {said}");

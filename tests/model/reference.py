@@ -86,6 +86,7 @@ class Writing:
     overlay: bytearray = None                # all its bytes, if they are to be imported
     touched: bool = False                    # whether the overlay holds more than the emptiness that open(2) made
     emptied: bool = False                    # an array was, and is written from its beginning on
+    owed: bool = False                       # a checksum, since bytes were patched
 
 
 @dataclass(eq=False)
@@ -112,7 +113,7 @@ class Reference:
         self.names = {TREE: File(self.committed)}
         self.gone = {}                       # names of FILE's things that were removed, and when
         self.epoch, self.parsed = 0, {}
-        self.nodes, self.writing = {}, {}
+        self.nodes, self.replaced, self.writing = {}, [], {}
 
     def arrays(self):
         """The arrays of the committed tree."""
@@ -288,13 +289,7 @@ class Reference:
     def shown(self, node):
         """What a current number shows."""
         writing = self.writing.get(node.number)
-        if not writing or writing.overlay is None:
-            return node.saved()
-        if writing.node is node:
-            return bytes(writing.overlay)
-        if (writing.node.kind, writing.node.name) == (node.kind, node.name) and node.array and not writing.emptied:
-            return node.header() + node.array.elements(writing.node.spliced(writing.overlay))
-        return node.saved()
+        return bytes(writing.overlay) if writing and writing.node is node and writing.overlay is not None else node.saved()
 
     @contextlib.contextmanager
     def changing(self, *numbers, through=None):
@@ -317,7 +312,7 @@ class Reference:
 
     def replace(self, node, old):
         node.versions = [old]
-        del self.nodes[node.kind, node.name]
+        self.replaced.append(self.nodes.pop((node.kind, node.name)))
 
     # ------------------------------------------------------------ blocks and arrays
 
@@ -336,9 +331,8 @@ class Reference:
                 return errno.EBUSY, None
             writing.descriptors += 1
             if truncate:
-                writing.overlay, node.changes = bytearray(), node.changes + 1
-                writing.emptied = kind != "block"
-                writing.touched &= not writing.emptied
+                writing.emptied, node.changes = kind != "block", node.changes + 1
+                self.keep(writing, b"", touched=node.number >= len(self.blocks))
         return OK, Data(node, append and kind == "block", writing)
 
     def write_data(self, handle, offset, data):
@@ -350,11 +344,31 @@ class Reference:
         end = at + len(data)
         if node.kind != "block" and not writing.emptied and not len(node.header()) <= at <= end <= len(shown):
             return errno.EPERM
+        fits = end <= len(shown)
         shown.extend(bytes(max(0, at - len(shown))))
         shown[at:end] = data
-        writing.overlay, writing.touched = shown, True
+        if writing.overlay is None and fits and not node.block.code:
+            self.patch(writing, shown)
+        else:
+            self.keep(writing, shown)
         node.changes += 1
         return OK
+
+    def keep(self, writing, shown, touched=True):
+        """Bytes that are imported at a close. What was patched before gets its checksum."""
+        writing.node.block.summed |= writing.owed
+        writing.overlay, writing.touched, writing.owed = bytearray(shown), touched, False
+
+    def patch(self, writing, shown):
+        """A write into a raw block: FILE's at once."""
+        node = writing.node
+        for other in self.replaced:
+            if other.block is node.block:
+                other.versions.append(other.saved())
+        with self.changing(node.number, through=node):
+            node.block.data = node.spliced(shown)
+        writing.owed |= node.block.summed
+        node.block.summed = False
 
     def resize_data(self, handle, length):
         """ftruncate of a block."""
@@ -362,7 +376,7 @@ class Reference:
         if node.versions is not None:
             return errno.ESTALE
         if len(self.shown(node)) != length:
-            writing.overlay, writing.touched = bytearray(self.shown(node)[:length].ljust(length, b"\0")), True
+            self.keep(writing, self.shown(node)[:length].ljust(length, b"\0"))
             node.changes += 1
         return OK
 
@@ -386,10 +400,10 @@ class Reference:
             return errno.EINVAL
         writing = self.writing.get(number, Writing(node))
         with self.changing(number, through=through):
-            self.blocks[number:number + 1] = [dataclasses.replace(node.block, data=data)]
+            self.blocks[number:number + 1] = [dataclasses.replace(node.block, data=data, summed=node.block.summed or writing.owed)]
         node.block = self.blocks[number] if through else node.block
         node.changes += 1
-        writing.overlay, writing.touched, writing.emptied = None, False, False
+        writing.overlay, writing.touched, writing.emptied, writing.owed = None, False, False, False
         return OK
 
     def import_file(self, kind, name, scratch):
@@ -408,7 +422,11 @@ class Reference:
     def flush_data(self, handle, close=True):
         """close or fsync. Elements that were written before the tree has changed go where the array was in its block."""
         writing, node = handle.writing, handle.node
-        if not writing or not writing.touched:
+        if not writing:
+            return OK
+        if writing.owed and close:
+            node.block.summed, writing.owed = True, False
+        if not writing.touched:
             return OK
         if node.versions is not None and (writing.emptied or self.writing.get(node.number) is not writing):
             return errno.ESTALE

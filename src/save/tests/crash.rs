@@ -16,8 +16,8 @@ use crate::save::edit::Edit;
 use crate::save::name;
 use crate::save::recovery::{self, Recovery};
 use crate::save::store::{Access, Store};
-use crate::save::writer::{RawWrite, SaveOptions, Writer};
-use crate::source::{Memory, read_all};
+use crate::save::writer::{SaveOptions, Writer};
+use crate::source::read_all;
 
 const EINTR: i32 = 4;
 const EIO: i32 = 5;
@@ -470,15 +470,14 @@ fn write_block(disk: &Arc<Sim>, cut: usize, md5: [u8; 16]) -> bool {
         cut: Some(cut),
         ..Trouble::default()
     });
-    let mut data = vec![2; 900];
-    data[100..700].fill(9);
-    let write = RawWrite {
-        n: 1,
-        data: &Memory::new(data),
-        ranges: &[100..400, 400..700],
-        md5: &|| Ok(md5),
-    };
-    writer.write_raw(&write, &mut None).is_ok()
+    let written = writer.begin_patch(1, &(100..700)).and_then(|begun| {
+        begun.unfinished.map_or(Ok(()), Err)?;
+        writer.patch(1, |put| put(100, &[9; 300]))?;
+        writer.patch(1, |put| put(400, &[9; 300]))?;
+        writer.sync_patch()?;
+        writer.end_patch(1, md5)
+    });
+    written.is_ok()
 }
 
 /// Checksum and data of block 1 after recovery.

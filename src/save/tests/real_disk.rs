@@ -8,12 +8,10 @@ use std::sync::Arc;
 use crate::asdf::layout::BlockIndex;
 use crate::asdf::sample::Sample;
 use crate::asdf::scan::scan;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::save::edit::{BlockEdit, Edit, StoredBlock};
 use crate::save::plan::Pad;
-use crate::save::{
-    Method, NotOpened, RawWrite, Recovery, SaveOptions, Writable, Writer, open_read_only,
-};
+use crate::save::{Method, NotOpened, Recovery, SaveOptions, Writable, Writer, open_read_only};
 use crate::source::{Memory, Source, read_all};
 
 mod planted;
@@ -346,43 +344,54 @@ fn a_change_by_another_program_is_noticed_and_read() -> Result<()> {
 fn raw_data_are_written_with_the_checksum_taken_back() {
     let folder = Folder::new(&padded());
     let mut writer = folder.open().writer;
-    let mut data = vec![7; 5000];
-    data[4990..].copy_from_slice(b"0123456789");
-    let data = Memory::new(data);
     let block = || {
         let found = scan(&Memory::new(folder.bytes()), false).unwrap();
         found.layout.blocks[1].clone()
     };
-    let written = || {
-        assert!(!block().has_checksum());
-        assert!(content(&folder.bytes()).1[1].ends_with(b"0123456789"));
-        Ok([3; 16])
-    };
-    let fails = || Err(Error::corrupt(Place::File, "no checksum"));
-    let write = |writer: &mut Writer, n, end, md5: &dyn Fn() -> Result<[u8; 16]>| {
-        let write = RawWrite {
-            n,
-            data: &data,
-            ranges: &[4990..4995, 4995..end],
-            md5,
-        };
-        let mut begun = None;
-        let done = writer.write_raw(&write, &mut begun);
-        (done, begun)
-    };
     for (n, end) in [(0, 5000), (1, 5001), (2, 5000)] {
-        let (refused, begun) = write(&mut writer, n, end, &written);
-        assert!(refused.is_err() && begun.is_none());
+        assert!(writer.begin_patch(n, &(4990..end)).is_err());
         assert_eq!(folder.bytes(), padded());
     }
-    let done = write(&mut writer, 1, 5000, &written).0.ok().unwrap();
+    let begun = writer.begin_patch(1, &(4990..5000)).unwrap();
+    assert!(!begun.scan.layout.blocks[1].has_checksum() && !block().has_checksum());
+    writer.patch(1, |put| put(4990, b"01234")).unwrap();
+    writer
+        .patch(1, |put| {
+            put(4995, b"56789")?;
+            put(4999, b"xx")
+        })
+        .unwrap_err();
+    assert!(content(&folder.bytes()).1[1].ends_with(b"0123456789"));
+    // a save of something else may come in between
+    writer.save(&edit(9000)).unwrap();
+    writer.patch(1, |put| put(4999, b"X")).unwrap();
+    writer.sync_patch().unwrap();
+    let done = writer.end_patch(1, [3; 16]).unwrap();
     assert_eq!(done.scan.layout.blocks[1].checksum, [3; 16]);
     assert_eq!(block().checksum, [3; 16]);
-    let (failed, begun) = write(&mut writer, 1, 5000, &fails);
-    let begun = begun.filter(|_| failed.is_err()).unwrap();
-    assert!(!begun.scan.layout.blocks[1].has_checksum() && !block().has_checksum());
-    writer.save(&edit(9000)).unwrap();
-    assert!(!block().has_checksum());
+    assert!(content(&folder.bytes()).1[1].ends_with(b"012345678X"));
+}
+
+/// A write into a raw block must not mix with what another program has made of FILE.
+#[test]
+fn raw_data_are_not_written_into_a_file_that_another_program_has_changed() {
+    let folder = Folder::new(&padded());
+    let mut writer = folder.open().writer;
+    writer.begin_patch(1, &(0..5)).unwrap();
+    writer.patch(1, |put| put(0, b"01234")).unwrap();
+    let other = File::options().append(true).open(folder.path()).unwrap();
+    other.set_len(other.metadata().unwrap().len()).unwrap();
+    let at = std::time::SystemTime::now() + std::time::Duration::from_secs(9);
+    other.set_modified(at).unwrap();
+    let before = folder.bytes();
+    for refused in [writer.patch(1, |put| put(0, b"x")), writer.sync_patch()] {
+        assert!(matches!(refused, Err(Error::Stale { .. })));
+    }
+    fs::write(folder.path().with_extension("new"), &before).unwrap();
+    fs::rename(folder.path().with_extension("new"), folder.path()).unwrap();
+    let refused = writer.patch(1, |put| put(0, b"x"));
+    assert!(matches!(refused, Err(Error::Stale { .. })));
+    assert_eq!(folder.bytes(), before);
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! Whether another program has changed FILE, and what it is then.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Method, NotOpened, Writer, locked, writable};
+use super::{Method, NotOpened, Writer, writable};
 use crate::asdf::scan::Scan;
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result};
 use crate::save::baseline::{Baseline, named, scanned};
-use crate::save::store::{Store, busy};
+use crate::save::store::{Access, Store, busy};
 use crate::source::Stat;
 
 impl<S: Store> Writer<S> {
@@ -110,4 +111,44 @@ impl<S: Store> Writer<S> {
         }
         Ok(scan)
     }
+}
+
+/// How long a lock is waited for: a mount that was unmounted or killed holds it until its process has ended.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Opens and locks the file of that name, which must be a regular one that may be written.
+pub(super) fn locked<S: Store>(
+    store: &S,
+    name: &OsStr,
+    patience: Duration,
+) -> Result<S::File, NotOpened> {
+    /// How often the name may come to mean another file while it is being locked.
+    const ATTEMPTS: usize = 10;
+    /// Between two attempts at the lock.
+    const PAUSE: Duration = Duration::from_millis(5);
+    let failed = |cause| Error::io(name.display().to_string(), cause);
+    let deadline = Instant::now().checked_add(patience);
+    let mut attempts = 0;
+    while attempts < ATTEMPTS {
+        let file = store.open(name, Access::Read).map_err(failed)?;
+        let stat = store.stat(&file).map_err(failed)?;
+        if !stat.is_regular() {
+            return Err(Error::unsupported(Place::File, "not a regular file").into());
+        }
+        store.open(name, Access::Write).map_err(failed)?;
+        if !store.lock(&file).map_err(failed)? {
+            if deadline.is_some_and(|deadline| Instant::now() < deadline) {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            let holder = store.lock_holder(&file);
+            return Err(NotOpened::Locked { holder });
+        }
+        attempts = attempts.saturating_add(1);
+        if named(store, name)?.is_some_and(|named| named.id == stat.id) {
+            return Ok(file);
+        }
+    }
+    let why = format!("{} is being replaced again and again", name.display());
+    Err(Error::Stale { why }.into())
 }

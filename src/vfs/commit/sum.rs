@@ -7,11 +7,9 @@ use log::warn;
 
 use crate::asdf::Snapshot;
 use crate::asdf::checksum::{ChecksumState, md5};
-use crate::asdf::header::BlockHeader;
 use crate::error::Error as Library;
-use crate::source::Source;
+use crate::source::{Overlay, Source};
 use crate::vfs::Result;
-use crate::vfs::block_edits::BlockDraft;
 
 /// What becomes of the checksum of a block whose bytes change.
 pub(in crate::vfs) enum Sum {
@@ -25,26 +23,26 @@ pub(in crate::vfs) enum Sum {
 }
 
 impl Sum {
-    /// What becomes of the checksum of a block when its draft is saved.
-    pub(super) fn of(
+    /// What becomes of the checksum of block `n` when edits of it are saved.
+    pub(in crate::vfs) fn of(
         snapshot: &Snapshot,
-        header: &BlockHeader,
-        draft: &BlockDraft,
+        n: usize,
+        block: &Overlay,
     ) -> Result<Self, Library> {
-        if !header.has_checksum() || header.streamed() {
+        let header = snapshot.layout().blocks.get(n);
+        let Some(header) = header.filter(|it| it.has_checksum() && !it.streamed()) else {
             return Ok(Self::None);
-        }
-        let touched = draft.overlay.touched();
+        };
+        let touched = block.touched();
         let len = touched
             .iter()
             .map(|range| range.end.saturating_sub(range.start))
             .fold(0, u64::saturating_add);
-        let all_new = len == draft.overlay.len();
+        let all_new = len == block.len();
         if all_new && header.compression == [0; 4] {
             return Ok(Self::Stored);
         }
-        let n = draft.block;
-        match snapshot.verify_edited(n, &draft.overlay) {
+        match snapshot.verify_edited(n, block) {
             Ok((state, Some(sum))) => Ok(Self::Is(sum, state)),
             // no old byte stays
             _ if all_new => Ok(Self::Stored),
@@ -81,7 +79,7 @@ impl Sum {
     }
 
     /// The checksum when these bytes are stored.
-    pub(super) fn over(&self, stored: &dyn Source) -> Result<[u8; 16], Library> {
+    pub(in crate::vfs) fn over(&self, stored: &dyn Source) -> Result<[u8; 16], Library> {
         match self {
             Self::None => Ok([0; 16]),
             Self::Stored => md5(stored, &mut |_| {}),
@@ -90,7 +88,7 @@ impl Sum {
     }
 
     /// What is known of it then, as that of block `n`.
-    pub(super) fn known(&self, n: usize) -> Option<(usize, ChecksumState)> {
+    pub(in crate::vfs) fn known(&self, n: usize) -> Option<(usize, ChecksumState)> {
         match self {
             Self::None => None,
             Self::Stored => Some((n, ChecksumState::Used)),

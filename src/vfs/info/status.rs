@@ -90,7 +90,7 @@ impl Vfs {
         let refused = self.tree.refusal(Refused::describe);
         let scratch = self.losses().scratch;
         let last = self.saver.last();
-        let news = locked(&self.edits.news);
+        let news = locked(&self.blocks.news);
         let mut unsaved = refused.iter().chain(news.given_up()).peekable();
         if unsaved.peek().is_none() {
             let last = last.as_deref().unwrap_or(NOTHING_SAVED);

@@ -451,7 +451,7 @@ impl Inner {
     /// A copy of its bytes that is charged to this room.
     fn copy(&self, room: &Arc<ScratchRoom>) -> Result<ScratchBytes> {
         let mut copy = ScratchBytes::new(room);
-        copy_pieces(&self.content, |at, piece| Ok(copy.write(at, piece)?))?;
+        copy_pieces(&self.content, |at, piece| copy.write(at, piece))?;
         copy.resize(self.content.len())?;
         Ok(copy)
     }

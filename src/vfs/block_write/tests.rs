@@ -1,13 +1,20 @@
-//! What readers see of a block that is being edited.
+//! What is written into blocks and arrays, and what readers see of it meanwhile.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
+use tempfile::TempDir;
+
+use crate::asdf::OpenOptions;
 use crate::asdf::sample::Sample;
 use crate::error::Error as Library;
-use crate::source::Loan;
+use crate::source::{FileSource, Loan, Source};
 use crate::vfs::node::Node;
-use crate::vfs::testing::writable;
+use crate::vfs::testing::{writable, writable_with};
 use crate::vfs::{Access, Attributes, Bytes, Call, Error, FileFacts, Format, Handle, Open, Vfs};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
@@ -105,35 +112,43 @@ fn all_handles_of_a_file_write_it_anew() {
     vfs.write(&first, 0, b"A", false).unwrap();
     vfs.write(&other, 2, b"C", true).unwrap();
     assert_eq!(read(&vfs, &second), b"A\0C");
-    // a handle with a part in it saves it when it is whole
-    vfs.flush(&idle, 0).unwrap();
     assert_eq!(stored(&vfs), b"abcd");
-    vfs.flush(&other, 0).unwrap();
+    // any of them saves it when it is whole
+    vfs.flush(&idle, 0).unwrap();
     assert_eq!(stored(&vfs), b"A\0Cd");
     vfs.flush(&second, 0).unwrap();
     vfs.release(&second);
-    // or is told, each, when it is given up
+    // each is told that it is not whole
     let again = open(true);
     vfs.write(&again, 0, b"xy", false).unwrap();
     vfs.write(&other, 1, b"z", true).unwrap();
     vfs.flush(&again, 0).unwrap_err();
-    vfs.release(&again);
-    vfs.flush(&idle, 0).unwrap();
-    vfs.release(&first);
+    for handle in [again, first] {
+        vfs.release(&handle);
+    }
     for _ in 0..2 {
         let refused = vfs.flush(&other, 0).unwrap_err().to_string();
         assert!(refused.contains("2 bytes written of 3"), "{refused}");
     }
-    assert_eq!(stored(&vfs), b"A\0Cd");
-    // the kernel has pages of what was given up, so the file is another one now
-    vfs.write(&idle, 1, b"B", false).unwrap_err();
+    // the last one gives it up; the kernel has pages of it, so the file is another one then
+    let version = || vfs.state().version(array);
+    let before = version();
+    for handle in [other, idle] {
+        vfs.release(&handle);
+    }
+    assert_ne!(version(), before);
+    assert_eq!(
+        (stored(&vfs), vfs.losses().unsaved.len()),
+        (b"A\0Cd".to_vec(), 1)
+    );
     let anew = open(false);
     vfs.write(&anew, 1, b"B", false).unwrap();
     vfs.flush(&anew, 0).unwrap();
-    assert_eq!(stored(&vfs), b"ABCd");
-    for handle in [other, idle, anew] {
-        vfs.release(&handle);
-    }
+    assert_eq!(
+        (stored(&vfs), vfs.losses().unsaved.len()),
+        (b"ABCd".to_vec(), 0)
+    );
+    vfs.release(&anew);
 }
 
 /// A descriptor that has emptied an array and written all of it may go on, as `numpy.memmap` does with mode `w+`.
@@ -209,7 +224,9 @@ fn an_array_that_was_emptied_can_be_appended_to() {
     for bytes in [b"1", b"2", b"3"] {
         vfs.append(&handle, 3, bytes).unwrap();
     }
-    vfs.append(&handle, 3, b"4").unwrap_err();
+    vfs.append(&handle, 3, b"4").unwrap();
+    let refused = vfs.flush(&handle, 0).unwrap_err().to_string();
+    assert!(refused.contains("4 bytes written of 3"), "{refused}");
     vfs.setattr(
         Node::Array(number, Format::Bin),
         Some(&handle),
@@ -242,10 +259,10 @@ fn a_close_says_why_a_write_of_an_array_has_failed() {
         panic!("no data")
     };
     vfs.write(&handle, 0, b"A", false).unwrap();
-    let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+    let full = io::Error::from(io::ErrorKind::StorageFull);
     let failed = Library::io("the spool", full).into();
-    open.rewriting.fail(failed);
-    vfs.write(&handle, 1, b"BC", false).unwrap_err();
+    open.writes().unwrap().note_write(&Err(failed));
+    vfs.write(&handle, 1, b"BC", false).unwrap();
     let failed = vfs.flush(&handle, 0);
     assert!(matches!(failed, Err(Error::Library(Library::Io { .. }))));
     let truncated = Attributes {
@@ -270,16 +287,16 @@ fn opened_for_writing(vfs: &Vfs, node: Node, truncate: bool) -> Handle {
 /// Another program changes FILE while a block is being edited: the first flush of two writers was told, and the other one that all was
 /// well; and so was the second flush of a single writer, as of numpy, which passes over the first.
 #[test]
-fn each_writer_is_told_at_each_flush_that_an_edit_was_given_up() {
+fn each_writer_is_told_at_each_flush_that_an_edit_can_not_be_saved() {
     let (dir, vfs) = writable(&Sample::new().block(b"abc").block(b"def"));
     let write = Access {
         write: true,
         ..Access::default()
     };
     let open = |n| vfs.open_now(Node::Block(n), write).unwrap().handle;
-    let (first, second, idle) = (open(0), open(0), open(0));
+    let (first, second) = (open(0), open(0));
     vfs.write(&first, 0, b"A", false).unwrap();
-    vfs.write(&second, 1, b"B", false).unwrap();
+    vfs.write(&second, 3, b"B", false).unwrap();
     let path = dir.path().join("a.asdf");
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, [&bytes[..], b"more"].concat()).unwrap();
@@ -290,8 +307,10 @@ fn each_writer_is_told_at_each_flush_that_an_edit_was_given_up() {
             assert!(stale, "{told:?}");
         }
     }
-    vfs.flush(&idle, 0).unwrap();
-    // as long as the same files are not written again
+    for handle in [first, second] {
+        vfs.release(&handle);
+    }
+    // as long as the same file is not written again
     std::fs::write(&path, &bytes).unwrap();
     vfs.refresh_soon();
     vfs.refresh();
@@ -302,9 +321,6 @@ fn each_writer_is_told_at_each_flush_that_an_edit_was_given_up() {
         vfs.write(&handle, 0, b"x", false).unwrap();
         vfs.flush(&handle, 0).unwrap();
         assert_eq!(unsaved(), left);
-    }
-    for handle in [first, second, idle] {
-        vfs.release(&handle);
     }
 }
 
@@ -335,22 +351,6 @@ fn a_descriptor_that_has_changed_nothing_keeps_nothing_from_being_shown() {
     for handle in [handle, reader] {
         vfs.release(&handle);
     }
-}
-
-/// It was forgotten while a thread saved it: a save that moved the block left it at the old place, and there could be a second one.
-#[test]
-fn a_draft_that_a_thread_saves_stays_known_when_the_last_handle_is_closed() {
-    let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
-    let slot = vfs.edits.add_writer(0, Node::Block(0)).unwrap();
-    let known = || vfs.edits.get(0);
-    let saving = vfs.alone(0, |draft, saved| {
-        assert!(vfs.edits.remove_writer(0, slot).is_none());
-        assert!(known().is_some_and(|known| Arc::ptr_eq(&known, draft)));
-        vfs.end_draft(draft, saved, None);
-        Ok(())
-    });
-    saving.unwrap();
-    assert!(known().is_none());
 }
 
 /// Several files of one block could be written at once, and each rule for two of them lost a byte somewhere.
@@ -389,11 +389,10 @@ fn a_block_is_written_through_one_file_at_a_time() {
         b"Abc",
         "other descriptors share its bytes"
     );
-    assert_eq!(
-        read(&vfs, &elsewhere),
-        b"abcd",
-        "other files show what is saved"
-    );
+    vfs.read(&elsewhere, 0, 4).map(drop).unwrap_err();
+    let elsewhere = || vfs.open_now(Node::Block(0), Access::default());
+    vfs.lookup(Node::Blocks, "0.bin".as_ref()).unwrap();
+    assert_eq!(read(&vfs, &elsewhere().unwrap().handle), b"Abcd");
     vfs.flush(&first, 0).unwrap();
     try_open(npy).map(drop).unwrap_err();
     vfs.flush(&again, 0).unwrap();
@@ -404,11 +403,109 @@ fn a_block_is_written_through_one_file_at_a_time() {
     let block = thread::scope(|scope| {
         let opening = scope.spawn(|| try_open(Node::Block(0)));
         vfs.release(&again);
-        opening.join().unwrap().unwrap()
+        match opening.join().unwrap() {
+            // the kernel looks the name up again
+            Err(Error::Library(Library::Stale { .. })) => try_open(Node::Block(0)).unwrap(),
+            opened => opened.unwrap(),
+        }
     });
     vfs.write(&block, 3, b"D", false).unwrap();
     vfs.flush(&block, 0).unwrap();
     vfs.release(&block);
     assert_eq!(stored(&vfs), b"AbcD");
-    vfs.read(&elsewhere, 0, 4).map(drop).unwrap_err();
+}
+
+/// A file whose bytes, once it is `closed`, come only when the test says so, or not at all.
+struct Held {
+    file: Arc<FileSource>,
+    closed: AtomicBool,
+    asked: Mutex<Sender<()>>,
+    /// Whether the bytes can be read.
+    given: Mutex<Receiver<bool>>,
+}
+
+impl Source for Held {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Library> {
+        if self.closed.swap(false, Ordering::Relaxed) {
+            self.asked.lock().unwrap().send(()).unwrap();
+            if !self.given.lock().unwrap().recv().unwrap() {
+                let cause = io::ErrorKind::TimedOut.into();
+                return Err(Library::io("reading", cause));
+            }
+        }
+        self.file.read_exact_at(buf, offset)
+    }
+}
+
+/// A sample with the block `abc`, that block open for writing, and its file, which tells when it is read and waits then.
+struct Fixture {
+    _dir: TempDir,
+    vfs: Arc<Vfs>,
+    source: Arc<Held>,
+    open: Handle,
+    is_asked: Receiver<()>,
+    give: Sender<bool>,
+}
+
+fn fixture(options: OpenOptions) -> Fixture {
+    let (asked, is_asked) = channel();
+    let (give, given) = channel();
+    let mut source = None;
+    let (dir, vfs) = writable_with(&Sample::new().block(b"abc"), options, |file| {
+        let held = Arc::new(Held {
+            file,
+            closed: AtomicBool::new(false),
+            asked: Mutex::new(asked),
+            given: Mutex::new(given),
+        });
+        source = Some(Arc::clone(&held));
+        held
+    });
+    let access = Access {
+        write: true,
+        ..Access::default()
+    };
+    let open = vfs.open_now(Node::Block(0), access).unwrap().handle;
+    Fixture {
+        _dir: dir,
+        vfs: Arc::new(vfs),
+        source: source.unwrap(),
+        open,
+        is_asked,
+        give,
+    }
+}
+
+/// With `-o verify` all lookups and reads waited while the block of a first write was summed.
+#[test]
+fn a_block_is_opened_for_an_edit_while_others_are_looked_up() {
+    let Fixture {
+        _dir,
+        vfs,
+        source,
+        open,
+        is_asked,
+        give,
+    } = fixture(OpenOptions {
+        verify: true,
+        ..OpenOptions::default()
+    });
+    source.closed.store(true, Ordering::Relaxed);
+    let writing = Arc::clone(&vfs);
+    let writer = thread::spawn(move || writing.write(&open, 0, b"x", false).map(drop));
+    is_asked.recv().unwrap();
+    let (found, size) = channel();
+    // Not joined: without the mend it waits for the writer.
+    thread::spawn(move || {
+        let attr = vfs.lookup(Node::Blocks, "0.bin".as_ref()).unwrap();
+        let _ = found.send(attr.size);
+    });
+    let size = size.recv_timeout(Duration::from_mins(1));
+    give.send(true).unwrap();
+    assert_eq!(size, Ok(3));
+    writer.join().unwrap().unwrap();
 }

@@ -1,0 +1,366 @@
+//! Which blocks are open for writing, by which file of the mount, and what was written into them that FILE does not have yet.
+//!
+//! One file at a time has a block, from its first descriptor to its last; another one is busy until then. All descriptors of the file
+//! share one [`WrittenFile`], and so its bytes:
+//!
+//! | Content | Written | FILE has it |
+//! |---|---|---|
+//! | `Saved` | nothing since the last save | |
+//! | `Patched` | bytes of a raw block, where they are | at once, with the checksum "not verified"; a close puts the checksum |
+//! | `Edited` | parts of a compressed block, or bytes that give a block another length | at a close or sync, all or nothing |
+//! | `Emptied` | a file from its beginning, which open(2) has emptied, or a new block | the same |
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use super::news::News;
+use super::{Error, Node, Result, State, locked};
+use crate::asdf::Snapshot;
+use crate::asdf::checksum::ChecksumState;
+use crate::source::{Made, Memory, Overlay, ScratchBytes, ScratchRoom, Source};
+
+/// How long a writer of a block waits for the kernel to release the handle of another file that has been closed.
+const RELEASING: Duration = Duration::from_millis(100);
+/// The form of a file whose block was removed. No file is of it.
+const NO_FORM: u64 = u64::MAX;
+
+/// What was written through a file, if FILE does not have all of it.
+#[derive(Clone)]
+pub(super) enum Content {
+    /// Nothing.
+    Saved,
+    /// Bytes of a raw block, which FILE has. It lacks this checksum.
+    Patched(Owed),
+    /// The decoded bytes of the block, with edits.
+    Edited(Arc<Overlay>),
+    /// All bytes of the file, from its beginning.
+    Emptied(Arc<Overlay>),
+}
+
+/// The checksum of a block before bytes of it were written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owed {
+    pub(super) md5: [u8; 16],
+    pub(super) state: ChecksumState,
+}
+
+/// A file of the mount that is open for writing, and the block that it writes to.
+pub(super) struct WrittenFile {
+    pub(super) block: usize,
+    pub(super) file: Node,
+    /// The form that the file had when it was opened, or that a save through it has given to it; see [`State::form`].
+    form: AtomicU64,
+    /// How often another program had changed FILE; see [`Versions::elsewhere`](super::Versions).
+    elsewhere: u64,
+    /// Descriptors that are open for writing, and threads that change the file without one. Changes with the table locked.
+    writers: AtomicUsize,
+    /// Whether bytes were patched since other files of the block have got a new version.
+    unseen: AtomicBool,
+    turn: Mutex<()>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    content: Content,
+    /// Whether the block is to be made, even if nothing is written.
+    is_made: bool,
+    /// When bytes were patched last.
+    patched: Option<SystemTime>,
+    /// Why a write of the emptied file has failed: bytes of it are missing.
+    short: Option<Error>,
+    /// Why the content could not be saved, if nothing was written since.
+    refused: Option<Error>,
+}
+
+impl WrittenFile {
+    /// The file of a block as a state shows it, with one writer.
+    fn new(state: &State, block: usize, file: Node, content: Content) -> Self {
+        Self {
+            block,
+            file,
+            form: AtomicU64::new(state.form(file)),
+            elsewhere: state.versions.elsewhere(),
+            writers: AtomicUsize::new(1),
+            unseen: AtomicBool::new(false),
+            turn: Mutex::default(),
+            inner: Mutex::new(Inner {
+                is_made: matches!(content, Content::Emptied(_)),
+                content,
+                patched: None,
+                short: None,
+                refused: None,
+            }),
+        }
+    }
+
+    /// The right to change the content: a write holds it, and a save until it is over.
+    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+        locked(&self.turn)
+    }
+
+    pub(super) fn content(&self) -> Content {
+        locked(&self.inner).content.clone()
+    }
+
+    pub(super) fn form(&self) -> u64 {
+        self.form.load(Ordering::Acquire)
+    }
+
+    /// Takes the file as it is in this state for the one that is written to, after a save through it.
+    pub(super) fn renew(&self, state: &State) {
+        self.form.store(state.form(self.file), Ordering::Release);
+    }
+
+    /// Whether the block was removed.
+    pub(super) fn is_removed(&self) -> bool {
+        self.form() == NO_FORM
+    }
+
+    /// Whether the file is the one that a state shows.
+    pub(super) fn is_of(&self, state: &State) -> bool {
+        self.has_block_in(state) && state.form(self.file) == self.form()
+    }
+
+    /// Whether the block is the one of a state, though the file may be another one: only another program and a removal make it another.
+    pub(super) fn has_block_in(&self, state: &State) -> bool {
+        !self.is_removed() && state.versions.elsewhere() == self.elsewhere
+    }
+
+    /// Notes what became of a write: whether it leaves bytes missing, and that there is something to be saved again.
+    pub(super) fn note_write(&self, written: &Result<()>) {
+        let mut inner = locked(&self.inner);
+        inner.refused = None;
+        if let (Content::Emptied(_), Err(why)) = (&inner.content, written) {
+            inner.short = Some(why.clone());
+        }
+    }
+
+    /// Why bytes of the emptied file are missing.
+    pub(super) fn short(&self) -> Option<Error> {
+        locked(&self.inner).short.clone()
+    }
+
+    pub(super) fn refuse(&self, why: &Error) {
+        locked(&self.inner).refused = Some(why.clone());
+    }
+
+    /// Why the content could not be saved, if nothing was written since.
+    pub(super) fn refusal(&self) -> Option<Error> {
+        locked(&self.inner).refused.clone()
+    }
+
+    /// Whether something would be lost if the file went away now.
+    pub(super) fn is_unsaved(&self) -> bool {
+        let inner = locked(&self.inner);
+        match &inner.content {
+            Content::Saved => false,
+            Content::Patched(_) | Content::Edited(_) => true,
+            Content::Emptied(bytes) => inner.is_made || !bytes.is_empty(),
+        }
+    }
+
+    /// When bytes of the block were patched last, if any were.
+    pub(super) fn patched(&self) -> Option<SystemTime> {
+        locked(&self.inner).patched
+    }
+}
+
+/// The blocks that are open for writing.
+pub(super) struct Blocks {
+    by_block: Mutex<HashMap<usize, Arc<WrittenFile>>>,
+    /// Signalled when a writer of a block has ended.
+    freed: Condvar,
+    /// Whether bytes of any block were patched since other files of it have got a new version.
+    unseen: AtomicBool,
+    /// Counts each time the content of a file is of another kind, stored bytes move, or another state is shown. A handle whose source was
+    /// made at another count makes its source anew.
+    generation: AtomicU64,
+    /// The room for what is written and not saved yet.
+    scratch: Arc<ScratchRoom>,
+    /// What there is to tell of changes that were refused or given up.
+    pub(super) news: Mutex<News>,
+}
+
+impl Blocks {
+    /// None. What is written takes this room.
+    pub(super) fn new(scratch: Arc<ScratchRoom>) -> Self {
+        Self {
+            by_block: Mutex::default(),
+            freed: Condvar::new(),
+            unseen: AtomicBool::new(false),
+            generation: AtomicU64::default(),
+            scratch,
+            news: Mutex::default(),
+        }
+    }
+
+    /// An overlay over no bytes.
+    pub(super) fn nothing(&self) -> Arc<Overlay> {
+        self.over(Arc::new(Memory::new(Vec::new())))
+    }
+
+    /// An overlay over these bytes.
+    pub(super) fn over(&self, base: Arc<dyn Source>) -> Arc<Overlay> {
+        Arc::new(Overlay::new(base, ScratchBytes::new(&self.scratch)))
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Has all handles look for their source anew.
+    pub(super) fn changed(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Gives a file another content; the caller has its turn.
+    pub(super) fn set(&self, written: &WrittenFile, content: Content) {
+        let mut inner = locked(&written.inner);
+        (inner.content, inner.short, inner.refused) = (content, None, None);
+        inner.is_made = false;
+        drop(inner);
+        self.changed();
+    }
+
+    /// Whether no block is open for writing.
+    pub(super) fn is_empty(&self) -> bool {
+        locked(&self.by_block).is_empty()
+    }
+
+    /// The file that has a block open for writing.
+    pub(super) fn writer_of(&self, block: usize) -> Option<Arc<WrittenFile>> {
+        locked(&self.by_block).get(&block).cloned()
+    }
+
+    /// What was written through a file that this state shows, if that is more than FILE has.
+    pub(super) fn content_of(&self, block: usize, file: Node, state: &State) -> Option<Content> {
+        let written = self.writer_of(block).filter(|it| it.file == file)?;
+        let content = written.is_of(state).then(|| written.content())?;
+        matches!(content, Content::Edited(_) | Content::Emptied(_)).then_some(content)
+    }
+
+    /// Whether a block from `n` on holds something that FILE does not have.
+    pub(super) fn any_unsaved_from(&self, n: usize) -> bool {
+        let blocks = locked(&self.by_block);
+        let mut from = blocks.values().filter(|written| written.block >= n);
+        from.any(|written| written.is_unsaved())
+    }
+
+    /// The files with something that is not saved.
+    pub(super) fn unsaved(&self) -> Vec<Arc<WrittenFile>> {
+        let blocks = locked(&self.by_block);
+        let unsaved = blocks.values().filter(|written| written.is_unsaved());
+        unsaved.cloned().collect()
+    }
+
+    /// Adds a writer of a block through `file`, as this state shows it. If another file has the block, gives that one. Waits a moment for it:
+    /// the kernel lets close(2) return before it releases the handle.
+    pub(super) fn add_writer(
+        &self,
+        state: &State,
+        block: usize,
+        file: Node,
+    ) -> Result<Arc<WrittenFile>, Node> {
+        // what was written into a block that is another one by now is refused, and keeps nobody from the new one
+        let found = |blocks: &HashMap<usize, Arc<WrittenFile>>| {
+            let found = blocks.get(&block);
+            found.filter(|found| found.has_block_in(state)).cloned()
+        };
+        let is_it = |found: &Arc<WrittenFile>| found.file == file && found.is_of(state);
+        let other =
+            |blocks: &HashMap<usize, Arc<WrittenFile>>| found(blocks).filter(|found| !is_it(found));
+        let blocks = locked(&self.by_block);
+        let waited = self
+            .freed
+            .wait_timeout_while(blocks, RELEASING, |blocks| other(blocks).is_some());
+        let (mut blocks, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if let Some(other) = other(&blocks) {
+            return Err(other.file);
+        }
+        if let Some(shared) = found(&blocks) {
+            shared.writers.fetch_add(1, Ordering::Relaxed);
+            return Ok(shared);
+        }
+        let written = Arc::new(WrittenFile::new(state, block, file, Content::Saved));
+        blocks.insert(block, Arc::clone(&written));
+        Ok(written)
+    }
+
+    /// Makes a block that FILE does not have, with one writer; `None` if another thread has made it.
+    pub(super) fn make(&self, state: &State, block: usize, file: Node) -> Option<Arc<WrittenFile>> {
+        let content = Content::Emptied(self.nothing());
+        let mut blocks = locked(&self.by_block);
+        let found = blocks.get(&block);
+        if found.is_some_and(|found| found.has_block_in(state)) {
+            return None;
+        }
+        let written = Arc::new(WrittenFile::new(state, block, file, content));
+        blocks.insert(block, Arc::clone(&written));
+        Some(written)
+    }
+
+    /// Counts one writer less, unless it is the last one of its file. Whether it is not the last.
+    pub(super) fn leave_to_others(&self, written: &WrittenFile) -> bool {
+        let _blocks = locked(&self.by_block);
+        let others = written.writers.load(Ordering::Relaxed) > 1;
+        if others {
+            written.writers.fetch_sub(1, Ordering::Relaxed);
+        }
+        others
+    }
+
+    /// Counts one writer less. After the last one the block is free. Whether it was the last.
+    pub(super) fn remove_writer(&self, written: &WrittenFile) -> bool {
+        let mut blocks = locked(&self.by_block);
+        if written.writers.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return false;
+        }
+        let is_it = |found: &Arc<WrittenFile>| std::ptr::eq(&raw const **found, written);
+        if blocks.get(&written.block).is_some_and(is_it) {
+            blocks.remove(&written.block);
+        }
+        self.freed.notify_all();
+        self.changed();
+        true
+    }
+
+    /// Forgets a block that was removed. What its descriptors write from now on is refused.
+    pub(super) fn removed(&self, block: usize) {
+        if let Some(written) = locked(&self.by_block).remove(&block) {
+            written.form.store(NO_FORM, Ordering::Release);
+        }
+    }
+
+    /// Notes that bytes of a block were patched through a file, and when.
+    pub(super) fn note_patch(&self, written: &WrittenFile, at: SystemTime) {
+        locked(&written.inner).patched = Some(at);
+        written.unseen.store(true, Ordering::Release);
+        self.unseen.store(true, Ordering::Release);
+    }
+
+    /// The files through which blocks were patched since the last call.
+    pub(super) fn take_unseen(&self) -> Vec<Arc<WrittenFile>> {
+        if !self.unseen.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        let blocks = locked(&self.by_block);
+        let unseen = blocks
+            .values()
+            .filter(|it| it.unseen.swap(false, Ordering::AcqRel));
+        unseen.cloned().collect()
+    }
+
+    /// Has edits read the bytes below them from where these are now, after stored bytes have moved.
+    pub(super) fn rebase(&self, snapshot: &Arc<Snapshot>) {
+        self.changed();
+        for written in locked(&self.by_block).values() {
+            if let Content::Edited(overlay) = written.content() {
+                let (snapshot, block) = (Arc::clone(snapshot), written.block);
+                let later = move || snapshot.unverified_block(block);
+                overlay.rebase(Arc::new(Made::new(overlay.base_len(), later)));
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Open blocks, arrays and parts of FITS files: which state of FILE a handle reads, and from what.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::blocks::{Content, WrittenFile};
+use super::hdus;
+use super::node::Node;
+use super::{Access, Error, Reading, Result, State, Vfs, index, locked};
+use crate::asdf::{Origin, Snapshot};
+use crate::codec;
+use crate::error::{Error as Library, Place};
+use crate::source::Source;
+
+/// An open block or array.
+pub(super) struct DataHandle {
+    pub(super) node: Node,
+    /// What was shown when it was opened.
+    opened: Arc<State>,
+    /// The form that the file had then, or that a save through this handle has given to it since.
+    form: AtomicU64,
+    /// The file that it writes to, if it is open for writing; all descriptors of the file share that.
+    writes: Option<Arc<WrittenFile>>,
+    /// What it reads from, with [`Blocks::generation`](super::blocks::Blocks::generation) when that was made.
+    source: Mutex<Option<(u64, Arc<dyn Source>)>>,
+}
+
+impl DataHandle {
+    /// A handle of a file as a state shows it.
+    pub(super) fn new(node: Node, opened: &Arc<State>, writes: Option<Arc<WrittenFile>>) -> Self {
+        Self {
+            node,
+            opened: Arc::clone(opened),
+            form: AtomicU64::new(opened.form(node)),
+            writes,
+            source: Mutex::default(),
+        }
+    }
+
+    /// The file that is written to.
+    pub(super) fn writes(&self) -> Result<&Arc<WrittenFile>> {
+        self.writes.as_ref().ok_or(Error::ReadOnly(
+            "inline and external arrays: edit tree.yaml, or the other file",
+        ))
+    }
+
+    /// The form of the file that its program knows.
+    pub(super) fn form(&self) -> u64 {
+        self.form.load(Ordering::Acquire)
+    }
+
+    /// Takes the file as it is after a save through this handle for the one that its program knows.
+    pub(super) fn renew(&self, form: u64) {
+        self.form.store(form, Ordering::Release);
+    }
+}
+
+impl Vfs {
+    /// Opens a block or array.
+    pub(super) fn open_data(
+        &self,
+        state: &Arc<State>,
+        node: Node,
+        access: Access,
+    ) -> Result<DataHandle> {
+        check_openable(state, node, access.write)?;
+        if state.is_elsewhere(node) {
+            // the kernel shows the same pages to all handles of the file: those that are open look at the other file anew, too
+            self.blocks.changed();
+        }
+        let block = block_of(state, node).filter(|_| access.write);
+        let written = block.map(|block| self.add_writer(state, block, node));
+        let handle = DataHandle::new(node, state, written.transpose()?);
+        if access.truncate {
+            let written = handle.writes()?;
+            if let Err(error) = self.empty(written) {
+                self.blocks.remove_writer(written);
+                return Err(error);
+            }
+        } else if access.write {
+            handle.writes()?;
+        }
+        Ok(handle)
+    }
+
+    /// Adds a writer of a block through a file.
+    fn add_writer(&self, state: &State, block: usize, node: Node) -> Result<Arc<WrittenFile>> {
+        check_encodable(&state.snapshot, block)?;
+        let is_there = block < state.snapshot.layout().blocks.len();
+        if !is_there && self.blocks.writer_of(block).is_none() {
+            return Err(Error::NotFound);
+        }
+        let added = self.blocks.add_writer(state, block, node);
+        let written = added.map_err(|other| self.in_use(other))?;
+        // the writer before may have made it another file meanwhile: the kernel looks the name up again
+        if let Err(stale) = self.check_current(&written) {
+            self.blocks.remove_writer(&written);
+            return Err(stale);
+        }
+        Ok(written)
+    }
+
+    /// The error if a block is written through another file.
+    pub(super) fn in_use(&self, other: Node) -> Error {
+        Error::InUse(self.path_of(other))
+    }
+
+    /// What was written through a file that this state shows, if that is more than FILE has.
+    pub(super) fn content_of(&self, state: &State, node: Node) -> Option<Content> {
+        if self.blocks.is_empty() {
+            return None;
+        }
+        self.blocks.content_of(block_of(state, node)?, node, state)
+    }
+
+    /// The state that a handle reads: the one that is shown, if the file still has the form that it had when it was opened; else the one
+    /// from then, as long as FILE has its bytes.
+    ///
+    /// # Errors
+    /// [`Library::Stale`].
+    fn state_of(&self, open: &DataHandle) -> Result<Arc<State>> {
+        let state = self.state();
+        if state.form(open.node) == open.form() {
+            return Ok(state);
+        }
+        let is_last = open.opened.has_last_bytes(open.node, &state);
+        if is_last && !open.opened.is_sealed() && !self.saver.file.is_far() {
+            return Ok(Arc::clone(&open.opened));
+        }
+        let why = "it has changed since it was opened: open it again".to_owned();
+        Err(Library::Stale { why }.into())
+    }
+
+    /// The source that a handle reads from now: with what is written through its file and not saved yet.
+    ///
+    /// # Errors
+    /// As [`Vfs::state_of`]; why the bytes can't be had.
+    fn source_of(&self, open: &DataHandle) -> Result<Arc<dyn Source>> {
+        let missing = || Library::corrupt(Place::File, "the tree no longer has this array");
+        let state = self.state_of(open)?;
+        let snapshot = &state.snapshot;
+        let edited = match self.content_of(&state, open.node) {
+            Some(Content::Emptied(bytes)) => return Ok(bytes),
+            Some(Content::Edited(block)) => Some(block),
+            _ => None,
+        };
+        let source: Result<Arc<dyn Source>, Library> = match (open.node, edited) {
+            (Node::Block(_), Some(block)) => Ok(block),
+            (Node::Block(n), None) => snapshot.block(index(n)),
+            (Node::Array(number, format), block) => {
+                let i = state.array_index(number).map_err(|_| missing())?;
+                match block {
+                    Some(block) => format.over(snapshot, i, block),
+                    None => format.saved(snapshot, i),
+                }
+            }
+            (Node::View(view, number), _) => state.view_source(view, number),
+            (Node::StatsTsv, _) => Ok(state.stats_source()),
+            (node, _) => hdus::source(snapshot, node).map_err(|_| missing()),
+        };
+        Ok(source?)
+    }
+
+    /// Waits for a write or import into the block of a handle that is going on, if the handle has to make its source anew: of an import it
+    /// reads all or nothing. The caller may not keep saves from moving bytes meanwhile.
+    pub(super) fn wait_for_import(&self, open: &DataHandle) {
+        let made = locked(&open.source).as_ref().map(|made| made.0);
+        if made == Some(self.blocks.generation()) || self.blocks.is_empty() {
+            return;
+        }
+        let written = block_of(&open.opened, open.node).and_then(|n| self.blocks.writer_of(n));
+        if let Some(written) = written {
+            drop(written.turn());
+        }
+    }
+
+    /// The source that a handle reads from, made anew if contents or states have changed since. `_reading` keeps saves from moving its bytes.
+    pub(super) fn current_source(
+        &self,
+        open: &DataHandle,
+        _reading: &Reading<'_>,
+    ) -> Result<Arc<dyn Source>> {
+        let mut current = locked(&open.source);
+        // taken before the state is: if another state is shown meanwhile, the source is made anew at the next read
+        let generation = self.blocks.generation();
+        let found = match current.take() {
+            Some(found) if found.0 == generation => found,
+            // an error is not kept: the next write may mend it
+            _ => (generation, self.source_of(open)?),
+        };
+        Ok(Arc::clone(&current.insert(found).1))
+    }
+}
+
+/// Checks that this program can write the compression of a block.
+pub(super) fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
+    let Some(header) = snapshot.layout().blocks.get(block) else {
+        return Ok(());
+    };
+    let framing = snapshot.framing(block);
+    if header.compression == [0; 4] || codec::codec(header.compression)?.writes(framing) {
+        return Ok(());
+    }
+    Err(Error::ReadOnly(
+        "blocks of this compression are only read: encode it anew first, setfattr -n user.asdf.compression -v zlib",
+    ))
+}
+
+/// The block that holds the bytes of a block or array, if one does.
+pub(super) fn block_of(state: &State, node: Node) -> Option<usize> {
+    match node {
+        Node::Block(n) => Some(index(n)),
+        Node::Array(number, _) => match state.array_data(number)?.origin() {
+            Origin::Block(n) => Some(*n),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Checks that a block or array is there, and may be opened so.
+fn check_openable(state: &State, node: Node, writes: bool) -> Result<()> {
+    if let Node::Array(number, _) = node {
+        state.array(number)?;
+    }
+    if let Node::HduHeader(_) | Node::HduBin(_) = node {
+        hdus::source(&state.snapshot, node)?;
+    }
+    if node == Node::StatsTsv && writes {
+        return Err(Error::ReadOnly("info/ describes the mount"));
+    }
+    if let Node::View(view, number) = node {
+        state.view_len(view, number)?;
+        if writes {
+            return Err(Error::ReadOnly(
+                "views are made of arrays: write to the file in arrays/",
+            ));
+        }
+    }
+    Ok(())
+}

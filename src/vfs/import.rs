@@ -1,0 +1,361 @@
+//! Whole files, and edits of compressed or resized blocks, become FILE's: all of it or nothing.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::array_file::ArrayFile;
+use super::block_write::is_patched;
+use super::blocks::{Content, WrittenFile};
+use super::commit::{Saving, Sum, check_counted};
+use super::format::Format;
+use super::node::Node;
+use super::saved::BlockChange;
+use super::write::copy;
+use super::{Error, Result, Vfs, locked};
+use crate::asdf::check::{CheckedText, check_text};
+use crate::asdf::layout::Extent;
+use crate::asdf::npy::Header;
+use crate::asdf::{Array, Snapshot};
+use crate::error::{Error as Library, Place};
+use crate::save::Put;
+use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
+use crate::source::{Overlay, Source, Window, len_u64};
+
+impl Vfs {
+    /// Gives a block or array the bytes of a file, and saves it. Others see the bytes of before until all are saved.
+    pub(super) fn import_file(&self, node: Node, bytes: Arc<dyn Source>) -> Result<()> {
+        if bytes.is_empty() && !matches!(node, Node::Block(_)) {
+            return Err(Error::NotPermitted("an empty file is no array"));
+        }
+        let (open, is_new) = self.make_block(node)?;
+        let imported = open.writes().and_then(|written| {
+            let _turn = written.turn();
+            match written.content() {
+                Content::Patched(owed) => self.end_patch(written, &owed)?,
+                Content::Edited(_) | Content::Emptied(_) if !is_new => {
+                    return Err(Error::Busy("its block is being edited"));
+                }
+                _ => {}
+            }
+            self.import(written, bytes, None)?;
+            self.blocks.set(written, Content::Saved);
+            Ok(())
+        });
+        if let (Err(_), Ok(written)) = (&imported, open.writes())
+            && is_new
+        {
+            // the block that was made for it is none
+            self.blocks.set(written, Content::Saved);
+        }
+        imported.and(self.close_data(&open))
+    }
+
+    /// Saves a file that was written from its beginning. Nothing, if nothing was written and it is no new block.
+    pub(super) fn save_emptied(&self, written: &WrittenFile, bytes: Arc<Overlay>) -> Result<()> {
+        if !written.is_unsaved() {
+            return Ok(());
+        }
+        written.short().map_or(Ok(()), Err)?;
+        self.import(written, bytes, Some(written.file))?;
+        self.blocks.set(written, Content::Saved);
+        Ok(())
+    }
+
+    /// Makes these bytes those of a file; `through`: the file through which they came, if the kernel has them as its.
+    fn import(
+        &self,
+        written: &WrittenFile,
+        bytes: Arc<dyn Source>,
+        through: Option<Node>,
+    ) -> Result<()> {
+        let mut saving = self.begin_save()?;
+        self.check_current(written)?;
+        let state = Arc::clone(&saving.1);
+        match written.file {
+            Node::Block(_) => self.import_block(&mut saving, written, bytes, through)?,
+            _ => self.import_array(
+                &mut saving,
+                written,
+                ArrayFile::of(&state, written.file)?,
+                bytes,
+                through,
+            )?,
+        }
+        drop(saving);
+        // its writers may go on, also if the save has made it another file
+        written.renew(&self.state());
+        Ok(())
+    }
+
+    /// Makes these bytes those of a block.
+    fn import_block(
+        &self,
+        saving: &mut Saving<'_>,
+        written: &WrittenFile,
+        bytes: Arc<dyn Source>,
+        through: Option<Node>,
+    ) -> Result<()> {
+        let (n, len, state) = (written.block, bytes.len(), Arc::clone(&saving.1));
+        if n >= state.snapshot.layout().blocks.len() {
+            return self.append_block(saving, n, &bytes, through);
+        }
+        Self::check_resize(&state.snapshot, n, len)?;
+        if is_patched(&state, n) && state.snapshot.block_len(n) == Some(len) {
+            return self.overwrite(saving, written, 0..len, through, |put| copy(&*bytes, put));
+        }
+        self.replace_block(saving, n, bytes, None, through)
+    }
+
+    /// Makes these bytes, which are those of its file, the elements of an array.
+    fn import_array(
+        &self,
+        saving: &mut Saving<'_>,
+        written: &WrittenFile,
+        file: ArrayFile<'_>,
+        bytes: Arc<dyn Source>,
+        through: Option<Node>,
+    ) -> Result<()> {
+        let snapshot = &file.state.snapshot;
+        if !file.format.has_header() {
+            file.check_len(bytes.len(), file.array.bin_len())?;
+            return self.import_elements(saving, written, file, &*bytes, through);
+        }
+        let header = file.header(&*bytes)?;
+        let start = len_u64(header.len);
+        let len = header.data_len();
+        let full = start.checked_add(len).ok_or(Error::TooBig("beyond 2^64"))?;
+        file.check_len(bytes.len(), full)?;
+        let elements: Arc<dyn Source> = Arc::new(Window::new(bytes, start, len)?);
+        if !file.is_of(&header) {
+            if let Some(why) = snapshot.bound(file.index) {
+                return Err(Error::NotPermitted(why));
+            }
+            return self.redeclare(saving, written, file, &header, elements);
+        }
+        // the header may be spelled otherwise than it is shown, so that the kernel has other bytes
+        let fortran = header.fortran_order && !header.view()?.is_dense();
+        if fortran == file.format.is_fortran(file.array) {
+            return self.import_elements(saving, written, file, &*elements, None);
+        }
+        let elements = snapshot.in_c_order(&header, elements)?;
+        let format = Format::Bin;
+        self.import_elements(
+            saving,
+            written,
+            ArrayFile { format, ..file },
+            &*elements,
+            None,
+        )
+    }
+
+    /// Makes these the elements of an array that keeps its form. They are in the order of the file.
+    fn import_elements(
+        &self,
+        saving: &mut Saving<'_>,
+        written: &WrittenFile,
+        file: ArrayFile<'_>,
+        elements: &dyn Source,
+        through: Option<Node>,
+    ) -> Result<()> {
+        let (n, snapshot) = (written.block, &file.state.snapshot);
+        let len = snapshot.block_len(n).ok_or(Error::NotFound)?;
+        let extent = snapshot.array_view(file.index, len)?.extent();
+        // nothing is begun for an array that can't be written
+        file.put(len, 0, &[], &mut |_, _| Ok(()))?;
+        if is_patched(file.state, n) {
+            return self.overwrite(saving, written, extent.start..extent.end, through, |put| {
+                copy(elements, |at, piece| file.put(len, at, piece, put))
+            });
+        }
+        let block = self.blocks.over(snapshot.block(n)?);
+        copy(elements, |at, piece| {
+            let write = &mut |at, run: &[u8]| block.write(at, run);
+            file.put(len, at, piece, write)
+        })?;
+        self.save_overlay(saving, n, &block, through)
+    }
+
+    /// Writes all of a file into its raw block, where that is.
+    fn overwrite(
+        &self,
+        (writer, _): &mut Saving<'_>,
+        written: &WrittenFile,
+        range: Range<u64>,
+        through: Option<Node>,
+        write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
+    ) -> Result<()> {
+        let owed = self.take_checksum(writer, written, &range)?;
+        // who reads the block from now on waits until it is whole, see `wait_for_import`; who is reading it has the bytes of before
+        drop(self.saver.stirring());
+        self.put(writer, written, write)?;
+        self.put_checksum(writer, written, &owed, through)
+    }
+
+    /// Saves edits of a block that can't be written where it is.
+    pub(super) fn save_edited(&self, written: &WrittenFile, block: &Arc<Overlay>) -> Result<()> {
+        let mut saving = self.begin_saving(written)?;
+        self.save_overlay(&mut saving, written.block, block, Some(written.file))?;
+        locked(&self.blocks.news).saved(written.block, written.file);
+        self.blocks.set(written, Content::Saved);
+        Ok(())
+    }
+
+    /// Saves the decoded bytes of a block, with edits. Encodes or writes only what they touch, where the format lets it.
+    fn save_overlay(
+        &self,
+        (writer, state): &mut Saving<'_>,
+        n: usize,
+        block: &Arc<Overlay>,
+        through: Option<Node>,
+    ) -> Result<()> {
+        let (snapshot, len) = (&state.snapshot, block.len());
+        Self::check_resize(snapshot, n, len)?;
+        let header = snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
+        // A hole in it takes no space, but to sum or encode it takes time by its length, and other saves wait: so room is checked first.
+        let raw = header.compression == [0; 4];
+        if raw {
+            let stored = resized(block)?;
+            let edit = Edit::block(BlockEdit::Replace { n, stored });
+            self.check_free(n, writer.growth(&edit)?)?;
+        } else {
+            // how short the codec will make it is not known yet
+            self.check_room_for(n, len)?;
+        }
+        let sum = Sum::of(snapshot, n, block)?;
+        let stored = if raw {
+            let checksum = sum.over(&**block)?;
+            StoredBlock {
+                checksum,
+                ..resized(block)?
+            }
+        } else {
+            self.reencoded(snapshot, n, block, &sum)?
+        };
+        let edit = Edit::block(BlockEdit::Replace { n, stored });
+        let change = BlockChange {
+            block: n,
+            through,
+            at: None,
+        };
+        let what = format!("block {n} saved");
+        let done = self.commit(writer, &edit, &what, Some(change), sum.known(n), None)?;
+        done.finished()
+    }
+
+    /// Gives block `n` other bytes altogether; `with`: the text that FILE gets with them, and what to say of it.
+    fn replace_block(
+        &self,
+        (writer, state): &mut Saving<'_>,
+        n: usize,
+        decoded: Arc<dyn Source>,
+        with: Option<(Arc<Vec<u8>>, CheckedText, String)>,
+        through: Option<Node>,
+    ) -> Result<()> {
+        self.check_room_for(n, decoded.len())?;
+        let sum = Sum::of_new(&state.snapshot, n, &*decoded)?;
+        let stored = self.stored_anew(state, n, decoded, &sum)?;
+        let mut edit = Edit::block(BlockEdit::Replace { n, stored });
+        let (mut checked, mut what) = (None, format!("block {n} saved"));
+        if let Some((text, of_it, said)) = with {
+            (edit.text, checked, what) = (Some(text), Some(of_it), said);
+        }
+        let change = BlockChange {
+            block: n,
+            through,
+            at: None,
+        };
+        let done = self.commit(writer, &edit, &what, Some(change), sum.known(n), checked)?;
+        done.finished()
+    }
+
+    /// Adds block `n` of these bytes behind the last one.
+    fn append_block(
+        &self,
+        (writer, state): &mut Saving<'_>,
+        n: usize,
+        bytes: &Arc<dyn Source>,
+        through: Option<Node>,
+    ) -> Result<()> {
+        check_counted(&state.snapshot)?;
+        let mut edit = Edit {
+            text: Some(Arc::clone(state.snapshot.text())),
+            blocks: vec![BlockEdit::Append(StoredBlock::raw(Arc::clone(bytes)))],
+        };
+        self.check_free(n, writer.growth(&edit)?)?;
+        edit.set_checksum(Sum::Stored.over(&**bytes)?);
+        let change = BlockChange {
+            block: n,
+            through,
+            at: None,
+        };
+        let (what, sum) = (format!("block {n} added"), Sum::Stored.known(n));
+        let done = self.commit(writer, &edit, &what, Some(change), sum, None)?;
+        done.finished()
+    }
+
+    /// Saves an array that gets another datatype or shape: its new declaration in the tree, and its block.
+    fn redeclare(
+        &self,
+        saving: &mut Saving<'_>,
+        written: &WrittenFile,
+        file: ArrayFile<'_>,
+        header: &Header,
+        elements: Arc<dyn Source>,
+    ) -> Result<()> {
+        let (n, snapshot) = (written.block, &file.state.snapshot);
+        let text = Arc::new(snapshot.redeclared(file.index, header)?);
+        let decoded = snapshot.in_c_order(header, elements)?;
+        self.check_room_for(n, decoded.len())?;
+        self.let_go_of_tree();
+        saving.1 = self.state();
+        let resized = Some((n, decoded.len()));
+        let checked = check_text(&saving.1.snapshot, &text, self.options.validate, resized)?;
+        let what = format!("array {} and its block {n} saved", file.array.path());
+        let text_too = Some((Arc::clone(&text), checked, what));
+        self.replace_block(saving, n, decoded, text_too, None)?;
+        self.tree.reloaded(text);
+        Ok(())
+    }
+
+    /// Checks that a block of that length still holds every array that lies in it.
+    pub(super) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
+        for &i in snapshot.block_users().get(block).into_iter().flatten() {
+            let sound = |array: &&Array| array.problem().is_none();
+            let Some(array) = snapshot.arrays().get(i).filter(sound) else {
+                continue;
+            };
+            let holds = if array.goes_to_the_end() {
+                array.offset() <= len
+            } else {
+                snapshot.array_view(i, len).is_ok()
+            };
+            if !holds {
+                return Err(Error::Library(Library::Rejected {
+                    at: Place::Block(block),
+                    why: format!("with {len} bytes it no longer holds array {}", array.path()),
+                    advice: "change the array in tree.yaml first".to_owned(),
+                }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A raw block of another length. Bytes that were not written over are kept from FILE.
+fn resized(block: &Arc<Overlay>) -> Result<StoredBlock> {
+    let mut stored = StoredBlock::raw(block.clone());
+    stored.pieces = block
+        .parts()
+        .into_iter()
+        .map(|(extent, kept)| {
+            let (start, end) = extent;
+            if kept {
+                return Ok(Piece::Old(Extent { start, end }));
+            }
+            let len = end.saturating_sub(start);
+            let window = Window::new(block.clone(), start, len)?;
+            Ok(Piece::New(Arc::new(window)))
+        })
+        .collect::<Result<_, Library>>()?;
+    Ok(stored)
+}
