@@ -116,8 +116,7 @@ impl Saver {
 
     /// Waits until no request reads stored bytes, and keeps others from it, while a save changes or moves some in place.
     ///
-    /// Two kinds of save need no such wait. A new file that takes FILE's place leaves the old one to the threads that read it. A raw block
-    /// that is written where it is has a draft, and threads read that.
+    /// A new file that takes FILE's place needs no such wait: it leaves the old one to the threads that read it.
     pub(super) fn stirring(&self) -> RwLockWriteGuard<'_, ()> {
         self.stored.write().unwrap_or_else(PoisonError::into_inner)
     }
