@@ -50,39 +50,46 @@ impl Vfs {
         Ok((self.open_data(&state, node, WRITE)?, false))
     }
 
-    /// Removes the last block, if no array uses it.
+    /// Takes away the name of a block: that of the last one, which no array uses, with the block; that of another one for a while, as `mv`
+    /// from another file system takes it before it makes the file.
     pub(super) fn remove_block(&self, name: &OsStr) -> Result<()> {
         let n = block_number(name).ok_or(Error::NotFound)?;
-        self.commit_removal(index(n))
+        let state = self.state();
+        if index(n) >= state.snapshot.layout().blocks.len() || is_removable(&state, index(n)) {
+            return self.commit_removal(index(n));
+        }
+        if let Some(written) = self.blocks.writer_of(index(n)) {
+            return Err(self.in_use(written.file));
+        }
+        if self.hidden(Node::Blocks).contains(name) {
+            return Err(Error::NotFound);
+        }
+        let directory = self.place(Node::Blocks).ok_or(Error::NotFound)?;
+        self.options.scratch.hide(&directory, name);
+        Ok(())
     }
 
     /// That block `n` is the last one, that no array uses it, and that nothing is unsaved of it or behind it.
     pub(super) fn check_removable(&self, state: &State, n: usize) -> Result<()> {
-        let count = state.snapshot.layout().blocks.len();
-        let is_edited = self.blocks.any_unsaved_from(n);
-        if n >= count && !is_edited {
-            return Err(Error::NotFound);
-        }
-        if n.saturating_add(1) < count {
-            return Err(Error::NotPermitted("only the last block can be removed"));
-        }
-        if state
-            .snapshot
-            .block_users()
-            .get(n)
-            .is_some_and(|users| !users.is_empty())
-        {
-            return Err(Error::Busy(
-                "arrays use this block: take them out of tree.yaml first",
-            ));
-        }
-        if is_edited {
+        if self.blocks.any_unsaved_from(n) {
             return Err(Error::Busy(
                 "the block, or a new one behind it, is being edited",
             ));
         }
-        Ok(())
+        if n >= state.snapshot.layout().blocks.len() {
+            return Err(Error::NotFound);
+        }
+        if is_removable(state, n) {
+            return Ok(());
+        }
+        Err(Error::Busy("arrays use this block by now"))
     }
+}
+
+/// Whether block `n` is the last one, and no array uses it.
+fn is_removable(state: &State, n: usize) -> bool {
+    let users = state.snapshot.block_users().get(n);
+    n.saturating_add(1) == state.snapshot.layout().blocks.len() && users.is_none_or(Vec::is_empty)
 }
 
 #[cfg(test)]

@@ -165,8 +165,19 @@ impl Vfs {
         Ok((attr, opened))
     }
 
-    /// Makes a block and opens it; it is added to FILE at once if it is not opened for writing.
+    /// Makes a block and opens it; it is added to FILE at once if it is not opened for writing. One that was taken away is written anew.
     fn create_block(&self, node: Node, access: Access) -> Result<(Attr, Opened)> {
+        let state = self.state();
+        if state
+            .snapshot
+            .block_len(block_of(&state, node).ok_or(Error::NotFound)?)
+            .is_some()
+        {
+            let truncate = access.write;
+            let opened = self.open_node(&state, node, Access { truncate, ..access })?;
+            let attr = self.attr(&self.state(), node);
+            return Ok((attr.inspect_err(|_| self.release(&opened.handle))?, opened));
+        }
         if !access.write {
             self.noted(node, self.add_block(node))?;
         }
@@ -201,6 +212,11 @@ impl Vfs {
                 self.make_scratch(parent, name, None, facts)
             }
             Node::Blocks if block_number(name).is_some() => {
+                if let Ok(block) = self.find(&self.state(), parent, name)
+                    && self.unhide(parent, name)
+                {
+                    return Ok(block);
+                }
                 let block = block_number(name).map_or(Node::Blocks, Node::Block);
                 self.noted(block, self.new_block(name))
             }
@@ -270,10 +286,10 @@ impl Vfs {
         self.attr(&self.state(), node)
     }
 
-    /// Takes a name away: of a scratch file or the last block, or of `tree.yaml` or an array for a while.
+    /// Takes a name away: of a scratch file or the last block, or of `tree.yaml`, an array or another block for a while.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::NotPermitted`]; [`Error::Busy`] for a block that arrays use.
+    /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::NotPermitted`]; [`Error::InUse`] for a block that is being written.
     pub fn unlink(&self, parent: Node, name: &OsStr) -> Result<()> {
         self.open_for_writing()?;
         if let Some(place) = self.place(parent).filter(|_| name != TREE_NAME)

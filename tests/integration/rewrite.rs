@@ -504,6 +504,33 @@ fn tools_that_write_beside_a_file_and_rename_replace_arrays_and_blocks() {
     assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
 }
 
+/// `mv` removes the target before it copies from another file system: a block that arrays use could not be replaced like that.
+#[test]
+fn a_block_is_replaced_from_another_file_system() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("x", 0, "uint8", "[3]")).block(Block::raw(b"abc"));
+    let (dir, file, mount) = writable(&sample);
+    let (new, block) = (dir.path().join("new"), mount.path("blocks/0.bin"));
+    fs::write(&new, b"ABC").unwrap();
+    let moved = run(Command::new("mv").args([&new, &block]));
+    assert_eq!((moved.code, moved.stderr.as_str()), (0, ""));
+    assert_eq!(mount.read("arrays/x.bin").unwrap(), b"ABC");
+    // too short for the array: what is there stays
+    fs::write(&new, b"A").unwrap();
+    assert_ne!(run(Command::new("mv").args([&new, &block])).code, 0);
+    assert_eq!(mount.read("arrays/x.bin").unwrap(), b"ABC");
+    // a name that was only taken away comes back
+    eventually("it is there again", || block.exists());
+    fs::remove_file(&block).unwrap();
+    assert!(!block.exists());
+    eventually("it is there again", || block.exists());
+    assert_eq!(mount.read("blocks/0.bin").unwrap(), b"ABC");
+    mount.unmount();
+    assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
+}
+
 /// The daemon summed the hole up for hours, and all other saves waited for it.
 #[test]
 fn a_hole_that_is_longer_than_the_disk_is_refused_at_once() {
