@@ -302,7 +302,6 @@ impl Vfs {
     pub fn lookup(&self, directory: Node, name: &OsStr) -> Result<Attr> {
         // each open of a file begins with this, and shows what another program has done before
         self.look(self.is_read_only());
-        self.show_patches();
         if self.hidden(directory).contains(name) {
             return Err(Error::NotFound);
         }

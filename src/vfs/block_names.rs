@@ -56,7 +56,7 @@ impl Vfs {
         let n = block_number(name).ok_or(Error::NotFound)?;
         let state = self.state();
         if index(n) >= state.snapshot.layout().blocks.len() || is_removable(&state, index(n)) {
-            return self.commit_removal(index(n));
+            return self.remove_last_block(Node::Block(n));
         }
         if let Some(written) = self.blocks.writer_of(index(n)) {
             return Err(self.in_use(written.file));
@@ -69,12 +69,10 @@ impl Vfs {
         Ok(())
     }
 
-    /// That block `n` is the last one, that no array uses it, and that nothing is unsaved of it or behind it.
+    /// That block `n` is the last one, that no array uses it, and that none is being made behind it.
     pub(super) fn check_removable(&self, state: &State, n: usize) -> Result<()> {
-        if self.blocks.any_unsaved_from(n) {
-            return Err(Error::Busy(
-                "the block, or a new one behind it, is being edited",
-            ));
+        if self.blocks.any_behind(n) {
+            return Err(Error::Busy("a new block behind it is being written"));
         }
         if n >= state.snapshot.layout().blocks.len() {
             return Err(Error::NotFound);
@@ -99,8 +97,8 @@ mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
     use crate::error::Error as Library;
-    use crate::vfs::FileFacts;
     use crate::vfs::testing::writable;
+    use crate::vfs::{Call, FileFacts};
 
     /// The block that another program had added was empty in the mount, and in FILE after the next write to it.
     #[test]
@@ -128,7 +126,8 @@ mod tests {
         let made = vfs.create(Node::Blocks, name, FileFacts::new(0o600, 0, 0), WRITE);
         let handle = made.unwrap().1.handle;
         let remove = || vfs.unlink(Node::Blocks, name);
-        assert!(matches!(remove(), Err(Error::Busy(_))));
+        let busy = remove().unwrap_err().errno(Call::Unlink);
+        assert_eq!(busy, rustix::io::Errno::BUSY.raw_os_error());
         vfs.flush(&handle, 0).unwrap();
         vfs.release(&handle);
         remove().unwrap();

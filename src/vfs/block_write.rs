@@ -57,9 +57,6 @@ impl Vfs {
 
     /// Checks that the file is still the one that is written to.
     pub(super) fn check_current(&self, written: &WrittenFile) -> Result<()> {
-        if written.is_removed() {
-            return stale("the block has been removed since it was opened");
-        }
         if written.is_of(&self.state()) {
             return Ok(());
         }
@@ -147,7 +144,11 @@ impl Vfs {
         let put = writer.patch(written.block, write);
         if let Some(left) = writer.left() {
             self.state().note_left(left);
-            self.blocks.note_patch(written, left.modified());
+            written.note_patch(left.modified());
+        }
+        if written.take_opened() {
+            // who opens one of the block's other files from now on sees what was written
+            self.show_patched(written);
         }
         Ok(put.inspect_err(|error| self.patch_failed(writer, error))?)
     }
@@ -171,12 +172,7 @@ impl Vfs {
                 _ => state.snapshot.verify_checksum(n, &mut |_| {})?,
             },
         };
-        self.show_changed_block(BlockChange {
-            block: n,
-            through: Some(written.file),
-            at: state.time(Node::Block(u32::try_from(n).map_err(|_| Error::NotFound)?)),
-        });
-        self.earlier.seal(state.stat.id);
+        self.show_patched(written);
         let _writing = self.saver.writing();
         match writer.begin_patch(n, reserved) {
             Ok(begun) => {
@@ -189,6 +185,18 @@ impl Vfs {
                 Err(error.into())
             }
         }
+    }
+
+    /// Gives the other files of a block that is being patched another version; nothing is read of it by an earlier state from then on. The
+    /// caller has the writer.
+    fn show_patched(&self, written: &WrittenFile) {
+        let state = self.state();
+        self.show_changed_block(BlockChange {
+            block: written.block,
+            through: written.through(&state),
+            at: written.patched().or(state.time(written.file)),
+        });
+        self.earlier.seal(state.stat.id);
     }
 
     /// Makes what was written into a raw block durable, and puts its checksum.
@@ -253,7 +261,8 @@ impl Vfs {
     /// Puts the checksum of a raw block into which bytes were written.
     pub(super) fn end_patch(&self, written: &WrittenFile, owed: &Owed) -> Result<()> {
         let (mut writer, _) = self.begin_saving(written)?;
-        self.put_checksum(&mut writer, written, owed, Some(written.file))?;
+        let through = written.through(&self.state());
+        self.put_checksum(&mut writer, written, owed, through)?;
         self.blocks.set(written, Content::Saved);
         Ok(())
     }
@@ -415,6 +424,7 @@ impl Vfs {
             && let Err(why) = &saved
         {
             self.note_loss(written.block, written.file, why);
+            let _writer = self.saver.writer();
             if written.is_of(&self.state()) {
                 // the kernel has what was written
                 self.show_changed_block(BlockChange {
@@ -425,17 +435,6 @@ impl Vfs {
             }
         }
         saved
-    }
-
-    /// Gives the other files of blocks that are being patched another version, so that who opens them sees what was written.
-    pub(super) fn show_patches(&self) {
-        for written in self.blocks.take_unseen() {
-            self.show_changed_block(BlockChange {
-                block: written.block,
-                through: Some(written.file),
-                at: written.patched(),
-            });
-        }
     }
 }
 

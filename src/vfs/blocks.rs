@@ -23,8 +23,6 @@ use crate::source::{Made, Memory, Overlay, ScratchBytes, ScratchRoom, Source};
 
 /// How long a writer of a block waits for the kernel to release the handle of another file that has been closed.
 const RELEASING: Duration = Duration::from_millis(100);
-/// The form of a file whose block was removed. No file is of it.
-const NO_FORM: u64 = u64::MAX;
 
 /// What was written through a file, if FILE does not have all of it.
 #[derive(Clone)]
@@ -56,8 +54,8 @@ pub(super) struct WrittenFile {
     elsewhere: u64,
     /// Descriptors that are open for writing, and threads that change the file without one. Changes with the table locked.
     writers: AtomicUsize,
-    /// Whether bytes were patched since other files of the block have got a new version.
-    unseen: AtomicBool,
+    /// Whether another file of the block was opened since bytes were patched last: it has the version of then.
+    opened: AtomicBool,
     turn: Mutex<()>,
     inner: Mutex<Inner>,
 }
@@ -83,7 +81,7 @@ impl WrittenFile {
             form: AtomicU64::new(state.form(file)),
             elsewhere: state.versions.elsewhere(),
             writers: AtomicUsize::new(1),
-            unseen: AtomicBool::new(false),
+            opened: AtomicBool::new(false),
             turn: Mutex::default(),
             inner: Mutex::new(Inner {
                 is_made: matches!(content, Content::Emptied(_)),
@@ -113,19 +111,19 @@ impl WrittenFile {
         self.form.store(state.form(self.file), Ordering::Release);
     }
 
-    /// Whether the block was removed.
-    pub(super) fn is_removed(&self) -> bool {
-        self.form() == NO_FORM
-    }
-
     /// Whether the file is the one that a state shows.
     pub(super) fn is_of(&self, state: &State) -> bool {
         self.has_block_in(state) && state.form(self.file) == self.form()
     }
 
-    /// Whether the block is the one of a state, though the file may be another one: only another program and a removal make it another.
+    /// Whether the block is the one of a state, though the file may be another one: only another program makes it another.
     pub(super) fn has_block_in(&self, state: &State) -> bool {
-        !self.is_removed() && state.versions.elsewhere() == self.elsewhere
+        state.versions.elsewhere() == self.elsewhere
+    }
+
+    /// The file, if it is the one that a state shows: then the kernel has what was written as its bytes.
+    pub(super) fn through(&self, state: &State) -> Option<Node> {
+        self.is_of(state).then_some(self.file)
     }
 
     /// Notes what became of a write: whether it leaves bytes missing, and that there is something to be saved again.
@@ -161,6 +159,16 @@ impl WrittenFile {
         }
     }
 
+    /// Notes that bytes of the block were patched, and when.
+    pub(super) fn note_patch(&self, at: SystemTime) {
+        locked(&self.inner).patched = Some(at);
+    }
+
+    /// Whether another file of the block was opened since the last call.
+    pub(super) fn take_opened(&self) -> bool {
+        self.opened.swap(false, Ordering::AcqRel)
+    }
+
     /// When bytes of the block were patched last, if any were.
     pub(super) fn patched(&self) -> Option<SystemTime> {
         locked(&self.inner).patched
@@ -172,8 +180,6 @@ pub(super) struct Blocks {
     by_block: Mutex<HashMap<usize, Arc<WrittenFile>>>,
     /// Signalled when a writer of a block has ended.
     freed: Condvar,
-    /// Whether bytes of any block were patched since other files of it have got a new version.
-    unseen: AtomicBool,
     /// Counts each time the content of a file is of another kind, stored bytes move, or another state is shown. A handle whose source was
     /// made at another count makes its source anew.
     generation: AtomicU64,
@@ -189,7 +195,6 @@ impl Blocks {
         Self {
             by_block: Mutex::default(),
             freed: Condvar::new(),
-            unseen: AtomicBool::new(false),
             generation: AtomicU64::default(),
             scratch,
             news: Mutex::default(),
@@ -241,11 +246,17 @@ impl Blocks {
         matches!(content, Content::Edited(_) | Content::Emptied(_)).then_some(content)
     }
 
-    /// Whether a block from `n` on holds something that FILE does not have.
-    pub(super) fn any_unsaved_from(&self, n: usize) -> bool {
-        let blocks = locked(&self.by_block);
-        let mut from = blocks.values().filter(|written| written.block >= n);
-        from.any(|written| written.is_unsaved())
+    /// Notes that a file of a block is opened to be read, which another one may write.
+    pub(super) fn note_opened(&self, block: usize, file: Node) {
+        let written = self.writer_of(block).filter(|written| written.file != file);
+        if let Some(written) = written {
+            written.opened.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether a block behind block `n` is open for writing.
+    pub(super) fn any_behind(&self, n: usize) -> bool {
+        locked(&self.by_block).keys().any(|&block| block > n)
     }
 
     /// The files with something that is not saved.
@@ -255,20 +266,21 @@ impl Blocks {
         unsaved.cloned().collect()
     }
 
-    /// Adds a writer of a block through `file`, as this state shows it. If another file has the block, gives that one. Waits a moment for it:
-    /// the kernel lets close(2) return before it releases the handle.
+    /// Adds a writer of a block through `file`, as this state shows it; `alone`: if no other has it, not even the same file. If one has, gives
+    /// its file. Waits a moment for it: the kernel lets close(2) return before it releases the handle.
     pub(super) fn add_writer(
         &self,
         state: &State,
         block: usize,
         file: Node,
+        alone: bool,
     ) -> Result<Arc<WrittenFile>, Node> {
         // what was written into a block that is another one by now is refused, and keeps nobody from the new one
         let found = |blocks: &HashMap<usize, Arc<WrittenFile>>| {
             let found = blocks.get(&block);
             found.filter(|found| found.has_block_in(state)).cloned()
         };
-        let is_it = |found: &Arc<WrittenFile>| found.file == file && found.is_of(state);
+        let is_it = |found: &Arc<WrittenFile>| !alone && found.file == file && found.is_of(state);
         let other =
             |blocks: &HashMap<usize, Arc<WrittenFile>>| found(blocks).filter(|found| !is_it(found));
         let blocks = locked(&self.by_block);
@@ -324,32 +336,6 @@ impl Blocks {
         self.freed.notify_all();
         self.changed();
         true
-    }
-
-    /// Forgets a block that was removed. What its descriptors write from now on is refused.
-    pub(super) fn removed(&self, block: usize) {
-        if let Some(written) = locked(&self.by_block).remove(&block) {
-            written.form.store(NO_FORM, Ordering::Release);
-        }
-    }
-
-    /// Notes that bytes of a block were patched through a file, and when.
-    pub(super) fn note_patch(&self, written: &WrittenFile, at: SystemTime) {
-        locked(&written.inner).patched = Some(at);
-        written.unseen.store(true, Ordering::Release);
-        self.unseen.store(true, Ordering::Release);
-    }
-
-    /// The files through which blocks were patched since the last call.
-    pub(super) fn take_unseen(&self) -> Vec<Arc<WrittenFile>> {
-        if !self.unseen.swap(false, Ordering::AcqRel) {
-            return Vec::new();
-        }
-        let blocks = locked(&self.by_block);
-        let unseen = blocks
-            .values()
-            .filter(|it| it.unseen.swap(false, Ordering::AcqRel));
-        unseen.cloned().collect()
     }
 
     /// Has edits read the bytes below them from where these are now, after stored bytes have moved.

@@ -12,7 +12,6 @@ use log::warn;
 
 pub(super) use self::sum::Sum;
 use super::attr::usable;
-use super::blocks::Content;
 use super::data::block_of;
 use super::node::Node;
 use super::saved::{BlockChange, Saved};
@@ -227,14 +226,20 @@ impl Vfs {
     pub(super) fn recompress(&self, node: Node, choice: Choice) -> Result<()> {
         let state = self.state();
         let n = block_of(&state, node).ok_or(Error::NotFound)?;
-        let added = self.blocks.add_writer(&state, n, node);
+        self.alone(&state, n, node, || self.encode_anew(n, choice))
+    }
+
+    /// Runs `change` while no file of the mount has a block open for writing.
+    fn alone(
+        &self,
+        state: &State,
+        block: usize,
+        node: Node,
+        change: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let added = self.blocks.add_writer(state, block, node, true);
         let written = added.map_err(|other| self.in_use(other))?;
-        let turn = written.turn();
-        let done = match written.content() {
-            Content::Saved => self.encode_anew(n, choice),
-            _ => Err(Error::Busy("the block is being edited")),
-        };
-        drop(turn);
+        let done = change();
         self.blocks.remove_writer(&written);
         done
     }
@@ -277,7 +282,13 @@ impl Vfs {
     }
 
     /// Removes the last block, if no array uses it.
-    pub(super) fn commit_removal(&self, n: usize) -> Result<()> {
+    pub(super) fn remove_last_block(&self, node: Node) -> Result<()> {
+        let state = self.state();
+        let n = block_of(&state, node).ok_or(Error::NotFound)?;
+        self.alone(&state, n, node, || self.commit_removal(n))
+    }
+
+    fn commit_removal(&self, n: usize) -> Result<()> {
         let (mut writer, state) = self.begin_save()?;
         self.check_removable(&state, n)?;
         check_counted(&state.snapshot)?;
@@ -292,7 +303,6 @@ impl Vfs {
             at: None,
         };
         let saved = self.commit(&mut writer, &edit, &what, Some(change), None, None)?;
-        self.blocks.removed(n);
         saved.finished()?;
         locked(&self.blocks.news).removed(n);
         Ok(())

@@ -68,7 +68,11 @@ impl Vfs {
             // the kernel shows the same pages to all handles of the file: those that are open look at the other file anew, too
             self.blocks.changed();
         }
-        let block = block_of(state, node).filter(|_| access.write);
+        let block = block_of(state, node);
+        if let Some(block) = block {
+            self.blocks.note_opened(block, node);
+        }
+        let block = block.filter(|_| access.write);
         let written = block.map(|block| self.add_writer(state, block, node));
         let handle = DataHandle::new(node, state, written.transpose()?);
         if access.truncate {
@@ -90,7 +94,7 @@ impl Vfs {
         if !is_there && self.blocks.writer_of(block).is_none() {
             return Err(Error::NotFound);
         }
-        let added = self.blocks.add_writer(state, block, node);
+        let added = self.blocks.add_writer(state, block, node, false);
         let written = added.map_err(|other| self.in_use(other))?;
         // the writer before may have made it another file meanwhile: the kernel looks the name up again
         if let Err(stale) = self.check_current(&written) {

@@ -194,7 +194,8 @@ impl Vfs {
     /// Saves edits of a block that can't be written where it is.
     pub(super) fn save_edited(&self, written: &WrittenFile, block: &Arc<Overlay>) -> Result<()> {
         let mut saving = self.begin_saving(written)?;
-        self.save_overlay(&mut saving, written.block, block, Some(written.file))?;
+        let through = written.through(&saving.1);
+        self.save_overlay(&mut saving, written.block, block, through)?;
         locked(&self.blocks.news).saved(written.block, written.file);
         self.blocks.set(written, Content::Saved);
         Ok(())

@@ -125,7 +125,8 @@ impl Vfs {
             return None;
         }
         let written = self.blocks.writer_of(block_of(state, node)?)?;
-        let is_patched = matches!(written.content(), Content::Patched(_));
+        let is_patched =
+            written.has_block_in(state) && matches!(written.content(), Content::Patched(_));
         written.patched().filter(|_| is_patched)
     }
 

@@ -275,6 +275,9 @@ impl State {
         let at = at.unwrap_or_else(|| self.stat.modified());
         let kept = through.map(|file| (file, self.form(file)));
         self.versions.changed_block(block, at);
+        if through.is_none() && self.stream() == block.checked_add(1) {
+            self.versions.changed_stream();
+        }
         if let Some((file, kept)) = kept {
             let counted = self.versions.counted(file, Some(block));
             let own = Arc::make_mut(&mut self.versions.own);

@@ -168,11 +168,8 @@ impl Vfs {
     /// Makes a block and opens it; it is added to FILE at once if it is not opened for writing. One that was taken away is written anew.
     fn create_block(&self, node: Node, access: Access) -> Result<(Attr, Opened)> {
         let state = self.state();
-        if state
-            .snapshot
-            .block_len(block_of(&state, node).ok_or(Error::NotFound)?)
-            .is_some()
-        {
+        let block = block_of(&state, node).ok_or(Error::NotFound)?;
+        if state.snapshot.block_len(block).is_some() {
             let truncate = access.write;
             let opened = self.open_node(&state, node, Access { truncate, ..access })?;
             let attr = self.attr(&self.state(), node);
@@ -212,7 +209,9 @@ impl Vfs {
                 self.make_scratch(parent, name, None, facts)
             }
             Node::Blocks if block_number(name).is_some() => {
-                if let Ok(block) = self.find(&self.state(), parent, name)
+                let state = self.state();
+                if let Ok(block) = self.find(&state, parent, name)
+                    && self.attr(&state, block).is_ok()
                     && self.unhide(parent, name)
                 {
                     return Ok(block);

@@ -485,9 +485,9 @@ const EDITS: &[(&str, &str, &str)] = &[
         "refused   blocks/0.bin: invalid: unknown compression; choose none, zlib",
     ),
     (
-        "a block that is needed",
-        "rm m/blocks/0.bin",
-        "refused   blocks/0.bin: not permitted: only the last block can be removed",
+        "a block that another file writes",
+        "exec 7<>m/arrays/data.npy; rm m/blocks/0.bin; exec 7>&-",
+        "refused   blocks/0.bin: busy: its block is open for writing as arrays/data.npy; close that first",
     ),
     (
         "FILE open in another program",

@@ -86,7 +86,8 @@ class Writing:
     overlay: bytearray = None                # all its bytes, if they are to be imported
     touched: bool = False                    # whether the overlay holds more than the emptiness that open(2) made
     emptied: bool = False                    # an array was, and is written from its beginning on
-    owed: bool = False                       # a checksum, since bytes were patched
+    patched: bool = False                    # whether bytes were written into a raw block since the last close
+    owed: bool = False                       # its checksum, since then
 
 
 @dataclass(eq=False)
@@ -357,7 +358,8 @@ class Reference:
     def keep(self, writing, shown, touched=True):
         """Bytes that are imported at a close. What was patched before gets its checksum."""
         writing.node.block.summed |= writing.owed
-        writing.overlay, writing.touched, writing.owed = bytearray(shown), touched, False
+        writing.patched = writing.owed = False
+        writing.overlay, writing.touched = None if shown is None else bytearray(shown), touched and shown is not None
 
     def patch(self, writing, shown):
         """A write into a raw block: FILE's at once."""
@@ -367,7 +369,7 @@ class Reference:
                 other.versions.append(other.saved())
         with self.changing(node.number, through=node):
             node.block.data = node.spliced(shown)
-        writing.owed |= node.block.summed
+        writing.patched, writing.owed = True, writing.owed or node.block.summed
         node.block.summed = False
 
     def resize_data(self, handle, length):
@@ -403,7 +405,7 @@ class Reference:
             self.blocks[number:number + 1] = [dataclasses.replace(node.block, data=data, summed=node.block.summed or writing.owed)]
         node.block = self.blocks[number] if through else node.block
         node.changes += 1
-        writing.overlay, writing.touched, writing.emptied, writing.owed = None, False, False, False
+        writing.overlay, writing.touched, writing.emptied, writing.patched, writing.owed = None, False, False, False, False
         return OK
 
     def import_file(self, kind, name, scratch):
@@ -424,8 +426,10 @@ class Reference:
         writing, node = handle.writing, handle.node
         if not writing:
             return OK
-        if writing.owed and close:
-            node.block.summed, writing.owed = True, False
+        if writing.patched and self.writing.get(node.number) is not writing:
+            return errno.ESTALE              # another program has changed FILE since
+        if writing.patched and close:
+            self.keep(writing, None)
         if not writing.touched:
             return OK
         if node.versions is not None and (writing.emptied or self.writing.get(node.number) is not writing):
@@ -449,18 +453,23 @@ class Reference:
                 del self.writing[node.number]
 
     def remove_block(self, number):
-        """unlink of a block."""
-        open_behind = any(writing >= number for writing in self.writing)
-        if number >= len(self.blocks):
-            return errno.EBUSY if open_behind else errno.ENOENT
-        if number + 1 < len(self.blocks):
-            return errno.EPERM
-        if open_behind or any(array.block(len(self.blocks)) == number for array in self.arrays().values()):
+        """unlink of a block: the last one, which no array uses, goes; the name of another one comes back."""
+        path, used = f"blocks/{number}.bin", {array.block(len(self.blocks)) for array in self.arrays().values()}
+        last = number + 1 == len(self.blocks) and number not in used
+        if path in self.gone and not last:
+            return errno.ENOENT
+        if number in self.writing or last and number + 1 in self.writing:
             return errno.EBUSY
+        if number >= len(self.blocks):
+            return errno.ENOENT
+        if not last:
+            self.gone[path] = time.monotonic()
+            return OK
         if any(array.source < 0 for array in self.arrays().values()):
             return errno.EINVAL
         with self.changing(number):
             self.blocks.pop()
+        self.gone.pop(path, None)
         return OK
 
     def remove_array(self, path):

@@ -421,8 +421,8 @@ def made_anew_data(session, w):
         if beside in ref.names:
             session.unlink(w, beside)
         return
-    if how == "removed" and kind != "block":
-        session.remove_array(w, path)
+    if how == "removed":
+        session.remove_block(w, name) if kind == "block" else session.remove_array(w, path)
         yield
     slot = session.open_data(w, kind, name, W | CREATE | TRUNC) if ref.node(kind, name) else None
     yield

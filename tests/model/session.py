@@ -384,7 +384,8 @@ class Session:
             self.reference.remove_array(path)
 
     def truncate_block(self, w, number, length):
-        want = self.reference.truncate_block(number, length)
+        gone = f"blocks/{number}.bin" in self.reference.gone
+        want = errno.ENOENT if gone else self.reference.truncate_block(number, length)
         self.must(f"truncating block {number}", self.call(w, "truncate", self.path(f"blocks/{number}.bin"), length)[0], want)
 
     def remove_block(self, w, number):
@@ -392,7 +393,8 @@ class Session:
         self.must(f"removing block {number}", self.call(w, "unlink", self.path(f"blocks/{number}.bin"))[0], want)
 
     def recompress(self, w, number, code):
-        want = self.reference.recompress(number, code, code != "nope")
+        gone = f"blocks/{number}.bin" in self.reference.gone
+        want = errno.ENOENT if gone else self.reference.recompress(number, code, code != "nope")
         value = (code or "none").encode()
         found, _ = self.call(w, "setxattr", self.path(f"blocks/{number}.bin"), "user.asdf.compression", value)
         if want == errno.EBUSY and found == OK:
@@ -409,7 +411,8 @@ class Session:
         if name == "":
             return {**dict.fromkeys(OURS), **entries}
         if name == "blocks":
-            return entries | {f"{number}.bin": None for number in range(len(ref.blocks) + (len(ref.blocks) in ref.writing))}
+            numbers = range(len(ref.blocks) + (len(ref.blocks) in ref.writing))
+            return entries | dict.fromkeys({f"{number}.bin" for number in numbers} - {gone.removeprefix(inside) for gone in ref.gone})
         for path in ref.arrays():
             first, _, rest = ("arrays/" + path).removeprefix(inside).partition("/")
             if not ("arrays/" + path).startswith(inside):

@@ -15,7 +15,7 @@ use crate::error::Error as Library;
 use crate::source::{FileSource, Loan, Source};
 use crate::vfs::node::Node;
 use crate::vfs::testing::{writable, writable_with};
-use crate::vfs::{Access, Attributes, Bytes, Call, Error, FileFacts, Format, Handle, Open, Vfs};
+use crate::vfs::{Access, Attributes, Bytes, Call, Error, Format, Handle, Open, Vfs};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
     x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
@@ -55,36 +55,6 @@ fn an_array_of_an_emptied_block_is_what_was_saved_until_the_block_is() {
         stale.errno(Call::Read),
         rustix::io::Errno::STALE.raw_os_error()
     );
-}
-
-/// The late close of a descriptor of a removed block saved half of what another program wrote into the next one.
-#[test]
-fn a_handle_of_a_removed_block_leaves_the_next_one_of_that_number_alone() {
-    let (_dir, vfs) = writable(&Sample::new().block(b"abc").block(b"def"));
-    let write = Access {
-        write: true,
-        ..Access::default()
-    };
-    let old = vfs.open_now(Node::Block(1), write).unwrap().handle;
-    let name = "1.bin".as_ref();
-    vfs.unlink(Node::Blocks, name).unwrap();
-    let made = vfs.create(Node::Blocks, name, FileFacts::new(0o600, 0, 0), write);
-    let new = made.unwrap().1.handle;
-    vfs.write(&new, 0, b"12", false).unwrap();
-    let refused = vfs.write(&old, 0, b"x", false);
-    assert!(matches!(
-        refused,
-        Err(Error::Library(Library::Stale { .. }))
-    ));
-    vfs.flush(&old, 0).unwrap();
-    vfs.release(&old);
-    let count = || vfs.state().snapshot.layout().blocks.len();
-    assert_eq!(count(), 1);
-    vfs.write(&new, 2, b"34", false).unwrap();
-    vfs.flush(&new, 0).unwrap();
-    assert_eq!(count(), 2);
-    let open = vfs.open_now(Node::Block(1), Access::default()).unwrap();
-    assert_eq!(read(&vfs, &open.handle), b"1234");
 }
 
 /// An NPY file of bytes.
