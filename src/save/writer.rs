@@ -24,7 +24,7 @@ use super::replace::{Replace, bytes_to_copy};
 use super::store::{Access, Disk, Store, busy};
 use super::view::StoreSource;
 use crate::asdf::header::BlockHeader;
-use crate::asdf::layout::{Layout, Severity};
+use crate::asdf::layout::{Extent, Layout, Severity};
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, Stat};
@@ -375,7 +375,13 @@ impl<S: Store> Writer<S> {
         observer: &mut dyn FnMut(bool),
     ) -> Result<(), SaveFailure> {
         let mut extents = record.ranges.iter().map(Range::extent);
-        let changes_data = plan.moves() || extents.any(|extent| self.layout().holds_data(extent));
+        let cut = Extent {
+            start: record.new_len.min(record.old_len),
+            end: record.old_len,
+        };
+        let changes_data = plan.moves()
+            || self.layout().holds_data(cut)
+            || extents.any(|extent| self.layout().holds_data(extent));
         observer(changes_data);
         let file = match &self.raw {
             Some(file) => file.clone(),

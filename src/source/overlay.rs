@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{ScratchBytes, Source, checked_end, each_piece, len_u64};
+use super::{ScratchBytes, Source, checked_end, len_u64};
 use crate::error::{Error, Place, Result};
-
-/// Bytes that are copied at a time from one overlay to another.
-const COPIED: usize = 1 << 20;
 
 /// A source with edits. Memory grows with the number of separate pieces that were written, never with their bytes.
 pub struct Overlay {
@@ -81,47 +78,6 @@ impl Overlay {
         Ok(())
     }
 
-    /// Takes over what was written into `other`, at the same offsets. The two exchange their temporary files, so that only pieces which
-    /// were written here alone are copied. After an error both are as they were.
-    ///
-    /// # Errors
-    /// As [`Overlay::write`]; [`Error::Io`] of reading.
-    pub fn take(&self, other: &Self) -> Result<()> {
-        let mine = self.read_edits().pieces.clone();
-        let (theirs, their_len) = {
-            let edits = other.read_edits();
-            (edits.pieces.clone(), edits.len)
-        };
-        let copied = mine.iter().try_for_each(|(&start, &end)| {
-            let mut at = start;
-            while at < end {
-                let (gap, next) = gap_at(&theirs, at, end);
-                if gap {
-                    each_piece(self, at..next, COPIED, |piece| {
-                        other.write(at, piece)?;
-                        at = at.saturating_add(len_u64(piece.len()));
-                        Ok(())
-                    })?;
-                }
-                at = next;
-            }
-            Ok(())
-        });
-        let mut from = other.write_edits();
-        if let Err(error) = copied {
-            from.pieces = theirs;
-            from.len = their_len;
-            return Err(error);
-        }
-        let mut edits = self.write_edits();
-        std::mem::swap(&mut edits.pieces, &mut from.pieces);
-        std::mem::swap(&mut edits.written, &mut from.written);
-        from.pieces.clear();
-        let end = edits.pieces.last_key_value().map_or(0, |(_, &end)| end);
-        edits.len = edits.len.max(end);
-        Ok(())
-    }
-
     /// Sets the length; what is added reads as zeros.
     pub fn resize(&self, len: u64) {
         let mut edits = self.write_edits();
@@ -152,12 +108,6 @@ impl Overlay {
             .filter(|&(_, kept)| !kept)
             .map(|((start, end), _)| start..end)
             .collect()
-    }
-
-    /// Whether it is as long as the base.
-    #[must_use]
-    pub fn keeps_length(&self) -> bool {
-        self.len() == self.base().len()
     }
 }
 
@@ -316,45 +266,6 @@ mod tests {
         }
     }
 
-    proptest! {
-        #[test]
-        fn what_is_taken_over_lies_on_top(
-            base in prop::collection::vec(1u8.., 0..50),
-            first in prop::collection::vec((0usize..60, prop::collection::vec(1u8.., 0..20)), 0..6),
-            second in prop::collection::vec((0usize..60, prop::collection::vec(1u8.., 0..20)), 0..6),
-        ) {
-            let mut model = base.clone();
-            let overlay = Overlay::new(Arc::new(Memory::new(base)), part());
-            let other = Overlay::new(Arc::new(Memory::new(Vec::new())), part());
-            other.resize(overlay.len());
-            let pieces = first.iter().map(|it| (it, &overlay)).chain(second.iter().map(|it| (it, &other)));
-            for ((at, data), to) in pieces {
-                to.write(*at as u64, data).unwrap();
-                if !data.is_empty() {
-                    model.resize(model.len().max(at + data.len()), 0);
-                    model[*at..at + data.len()].copy_from_slice(data);
-                }
-            }
-            overlay.take(&other).unwrap();
-            model.resize(model.len().max(overlay.len() as usize), 0);
-            prop_assert_eq!(read_all(&overlay, 1000).unwrap(), model);
-        }
-    }
-
-    /// The other one stayed as long as the pieces that had been copied into it.
-    #[test]
-    fn what_could_not_be_taken_over_is_as_it_was() {
-        let edited = || Overlay::new(Arc::new(Memory::new(b"abc".to_vec())), part());
-        let (overlay, other) = (edited(), edited());
-        overlay.write(5, b"F").unwrap();
-        // whose bytes can't be read
-        overlay.write_edits().add(1 << 20, (1 << 20) + 1);
-        other.write(1, b"B").unwrap();
-        overlay.take(&other).unwrap_err();
-        assert_eq!(read_all(&other, 100).unwrap(), b"aBc");
-        assert_eq!(other.touched().len(), 1);
-    }
-
     #[test]
     fn the_base_may_move() {
         let base = |bytes: &[u8]| Arc::new(Memory::new(bytes.to_vec()));
@@ -371,6 +282,5 @@ mod tests {
         overlay.resize(1);
         overlay.resize(6);
         assert_eq!(read_all(&overlay, 100).unwrap(), b"S\0\0\0\0\0");
-        assert!(overlay.keeps_length());
     }
 }

@@ -11,7 +11,7 @@ use super::blocks::{Content, Owed, WrittenFile};
 use super::commit::Saving;
 use super::data::{DataHandle, check_encodable};
 use super::node::Node;
-use super::saved::BlockChange;
+use super::saved::{BlockChange, Through};
 use super::write::WRITE;
 use super::{Error, Result, State, Vfs, index, locked};
 use crate::asdf::checksum::{ChecksumState, md5};
@@ -124,7 +124,10 @@ impl Vfs {
             snapshot.verify_checksum(written.block, &mut |_| {})?;
             let (mut writer, _) = self.begin_save()?;
             self.check_current(written)?;
-            let owed = self.take_checksum(&mut writer, written, reserved)?;
+            let through = written.through(&self.state());
+            let owed = self.take_checksum(&mut writer, written, reserved, false, through)?;
+            // what was given up before is being written again
+            locked(&self.blocks.news).saved(written.block, written.file);
             self.blocks.set(written, Content::Patched(owed));
         }
         let mut writer = self.saver.writer()?;
@@ -148,31 +151,34 @@ impl Vfs {
         }
         if written.take_opened() {
             // who opens one of the block's other files from now on sees what was written
-            self.show_patched(written);
+            self.show_patched(written, written.through(&self.state()));
         }
         Ok(put.inspect_err(|error| self.patch_failed(writer, error))?)
     }
 
-    /// Sets the checksum of a raw block to "not verified", before bytes of it are written. From then on its other files are others than
+    /// Sets the checksum of a raw block to "not verified", before bytes of it, or of the `whole` block, are written. From then on its other files are others than
     /// they were, and nothing is read of the block by an earlier state.
     pub(super) fn take_checksum(
         &self,
         writer: &mut Writer,
         written: &WrittenFile,
         reserved: &Range<u64>,
+        whole: bool,
+        through: Option<Through>,
     ) -> Result<Owed> {
         let (n, state) = (written.block, self.state());
         let header = state.snapshot.layout().blocks.get(n);
         let header = header.ok_or(Error::NotFound)?;
         let owed = Owed {
             md5: header.checksum,
-            state: match state.snapshot.block_len(n) {
-                // no old byte stays
-                Some(len) if *reserved == (0..len) && header.has_checksum() => ChecksumState::Used,
-                _ => state.snapshot.verify_checksum(n, &mut |_| {})?,
+            // of a whole block, no old byte stays
+            state: if whole && header.has_checksum() {
+                ChecksumState::Used
+            } else {
+                state.snapshot.verify_checksum(n, &mut |_| {})?
             },
         };
-        self.show_patched(written);
+        self.show_patched(written, through);
         let _writing = self.saver.writing();
         match writer.begin_patch(n, reserved) {
             Ok(begun) => {
@@ -189,11 +195,11 @@ impl Vfs {
 
     /// Gives the other files of a block that is being patched another version; nothing is read of it by an earlier state from then on. The
     /// caller has the writer.
-    fn show_patched(&self, written: &WrittenFile) {
+    fn show_patched(&self, written: &WrittenFile, through: Option<Through>) {
         let state = self.state();
         self.show_changed_block(BlockChange {
             block: written.block,
-            through: written.through(&state),
+            through,
             at: written.patched().or(state.time(written.file)),
         });
         self.earlier.seal(state.stat.id);
@@ -205,7 +211,7 @@ impl Vfs {
         writer: &mut Writer,
         written: &WrittenFile,
         owed: &Owed,
-        through: Option<Node>,
+        through: Option<Through>,
     ) -> Result<()> {
         let (n, state) = (written.block, self.state());
         let _writing = self.saver.writing();
@@ -229,7 +235,6 @@ impl Vfs {
         let known = known.map(|known| (n, known));
         let what = format!("block {n} saved");
         let unfinished = self.show_saved(writer, ended, &what, &[], change, known, None);
-        locked(&self.blocks.news).saved(n, written.file);
         unfinished.map_or(Ok(()), Err)
     }
 
@@ -324,6 +329,11 @@ impl Vfs {
         self.refresh();
         let _turn = written.turn();
         self.check_known(open, written)?;
+        self.resize_held(written, size)
+    }
+
+    /// Changes the size of a file for a caller that has its turn.
+    fn resize_held(&self, written: &WrittenFile, size: u64) -> Result<()> {
         match (written.content(), written.file) {
             (Content::Emptied(_), _) if size == 0 => self.empty_held(written)?,
             (Content::Emptied(bytes), _) | (Content::Edited(bytes), Node::Block(_)) => {
@@ -343,21 +353,33 @@ impl Vfs {
         Ok(())
     }
 
-    /// Changes the size of a block without a handle, and saves it: no close follows.
+    /// Changes the size of a block without a handle, and saves it: no close follows. If it can't be saved, the block is as it was, but for
+    /// what is cut off of bytes that are not saved yet.
     fn resize_by_path(&self, block: usize, size: u64) -> Result<()> {
         let node = Node::Block(u32::try_from(block).map_err(|_| Error::NotFound)?);
         let state = self.state();
-        if block < state.snapshot.layout().blocks.len() {
-            Self::check_resize(&state.snapshot, block, size)?;
-        }
+        let before = self.size(&state, node)?;
         let open = self.open_data(&state, node, WRITE)?;
-        let is_saved = matches!(open.writes()?.content(), Content::Saved);
-        let resized = self.resize_open(&open, size);
-        let saved = resized.and_then(|()| self.save_data(&open, true));
-        if saved.is_err() && is_saved {
-            // nobody has written anything: there is nothing to be kept
-            self.blocks.set(open.writes()?, Content::Saved);
+        let written = open.writes()?;
+        let turn = written.turn();
+        let content = written.content();
+        let is_there = block < state.snapshot.layout().blocks.len();
+        let checked = is_there.then(|| Self::check_resize(&state.snapshot, block, size));
+        let resized = checked.unwrap_or(Ok(()));
+        let resized = resized.and_then(|()| self.resize_held(written, size));
+        let saved = resized.and_then(|()| self.save_held(written, true));
+        match (&saved, content) {
+            (Err(_), Content::Saved | Content::Patched(_)) => {
+                if let Content::Edited(_) = written.content() {
+                    self.blocks.set(written, Content::Saved);
+                }
+            }
+            (Err(_), Content::Edited(bytes) | Content::Emptied(bytes)) if size > before => {
+                bytes.resize(before);
+            }
+            _ => {}
         }
+        drop(turn);
         saved.and(self.close_data(&open))
     }
 
@@ -395,6 +417,11 @@ impl Vfs {
     /// Saves what was written through a file; `ends`: also the checksum of a block that was patched.
     fn save_written(&self, written: &WrittenFile, ends: bool) -> Result<()> {
         let _turn = written.turn();
+        self.save_held(written, ends)
+    }
+
+    /// [`Vfs::save_written`] for a caller that has the turn of the file.
+    fn save_held(&self, written: &WrittenFile, ends: bool) -> Result<()> {
         let saved = match written.content() {
             Content::Saved => Ok(()),
             Content::Patched(owed) if ends => self.end_patch(written, &owed),

@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::news::News;
+use super::saved::Through;
 use super::{Error, Node, Result, State, locked};
 use crate::asdf::Snapshot;
 use crate::asdf::checksum::ChecksumState;
@@ -48,6 +49,8 @@ pub(super) struct Owed {
 pub(super) struct WrittenFile {
     pub(super) block: usize,
     pub(super) file: Node,
+    /// The version of the file, so its inode number: under another one, nothing is seen of what is not saved.
+    version: u64,
     /// The form that the file had when it was opened, or that a save through it has given to it; see [`State::form`].
     form: AtomicU64,
     /// How often another program had changed FILE; see [`Versions::elsewhere`](super::Versions).
@@ -78,6 +81,7 @@ impl WrittenFile {
         Self {
             block,
             file,
+            version: state.version(file),
             form: AtomicU64::new(state.form(file)),
             elsewhere: state.versions.elsewhere(),
             writers: AtomicUsize::new(1),
@@ -122,8 +126,9 @@ impl WrittenFile {
     }
 
     /// The file, if it is the one that a state shows: then the kernel has what was written as its bytes.
-    pub(super) fn through(&self, state: &State) -> Option<Node> {
-        self.is_of(state).then_some(self.file)
+    pub(super) fn through(&self, state: &State) -> Option<Through> {
+        let (file, version) = (self.file, self.version);
+        self.is_of(state).then_some(Through { file, version })
     }
 
     /// Notes what became of a write: whether it leaves bytes missing, and that there is something to be saved again.
@@ -239,17 +244,19 @@ impl Blocks {
         locked(&self.by_block).get(&block).cloned()
     }
 
-    /// What was written through a file that this state shows, if that is more than FILE has.
-    pub(super) fn content_of(&self, block: usize, file: Node, state: &State) -> Option<Content> {
-        let written = self.writer_of(block).filter(|it| it.file == file)?;
-        let content = written.is_of(state).then(|| written.content())?;
+    /// What was written through a file of this version, if that is more than FILE has.
+    pub(super) fn content_of(&self, block: usize, file: Node, version: u64) -> Option<Content> {
+        let written = self.writer_of(block);
+        let written = written.filter(|it| (it.file, it.version) == (file, version))?;
+        let content = written.content();
         matches!(content, Content::Edited(_) | Content::Emptied(_)).then_some(content)
     }
 
     /// Notes that a file of a block is opened to be read, which another one may write.
-    pub(super) fn note_opened(&self, block: usize, file: Node) {
-        let written = self.writer_of(block).filter(|written| written.file != file);
-        if let Some(written) = written {
+    pub(super) fn note_opened(&self, block: usize, file: Node, version: u64) {
+        let written = self.writer_of(block);
+        let is_it = |it: &Arc<WrittenFile>| (it.file, it.version) == (file, version);
+        if let Some(written) = written.filter(|written| !is_it(written)) {
             written.opened.store(true, Ordering::Release);
         }
     }
@@ -280,7 +287,11 @@ impl Blocks {
             let found = blocks.get(&block);
             found.filter(|found| found.has_block_in(state)).cloned()
         };
-        let is_it = |found: &Arc<WrittenFile>| !alone && found.file == file && found.is_of(state);
+        let is_it = |found: &Arc<WrittenFile>| {
+            !alone
+                && found.is_of(state)
+                && (found.file, found.version) == (file, state.version(file))
+        };
         let other =
             |blocks: &HashMap<usize, Arc<WrittenFile>>| found(blocks).filter(|found| !is_it(found));
         let blocks = locked(&self.by_block);

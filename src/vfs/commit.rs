@@ -226,6 +226,9 @@ impl Vfs {
     pub(super) fn recompress(&self, node: Node, choice: Choice) -> Result<()> {
         let state = self.state();
         let n = block_of(&state, node).ok_or(Error::NotFound)?;
+        if !is_another(&state, n, choice)? {
+            return Ok(());
+        }
         self.alone(&state, n, node, || self.encode_anew(n, choice))
     }
 
@@ -247,18 +250,11 @@ impl Vfs {
     /// Encodes block `n` anew.
     fn encode_anew(&self, n: usize, choice: Choice) -> Result<()> {
         let (mut writer, state) = self.begin_save()?;
-        let header = state
-            .snapshot
-            .layout()
-            .blocks
-            .get(n)
-            .ok_or(Error::NotFound)?;
-        if Choice::of(header.compression, state.snapshot.framing(n)) == choice {
+        if !is_another(&state, n, choice)? {
             return Ok(());
         }
-        if header.streamed() {
-            return Err(Error::NotPermitted("a streamed block is never compressed"));
-        }
+        let header = state.snapshot.layout().blocks.get(n);
+        let header = header.ok_or(Error::NotFound)?;
         let sum = match state.snapshot.verify_checksum(n, &mut |_| {})? {
             ChecksumState::Wrong => {
                 let why = "the checksum does not match its data, which are kept as they are";
@@ -316,6 +312,19 @@ impl Vfs {
         new.note_changed(change);
         self.show(new);
     }
+}
+
+/// Whether block `n` is not encoded like that yet, and may be.
+fn is_another(state: &State, n: usize, choice: Choice) -> Result<bool> {
+    let header = state.snapshot.layout().blocks.get(n);
+    let header = header.ok_or(Error::NotFound)?;
+    if Choice::of(header.compression, state.snapshot.framing(n)) == choice {
+        return Ok(false);
+    }
+    if header.streamed() {
+        return Err(Error::NotPermitted("a streamed block is never compressed"));
+    }
+    Ok(true)
 }
 
 /// Checks that every array keeps its block if the number of blocks changes.

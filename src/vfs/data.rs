@@ -17,6 +17,8 @@ pub(super) struct DataHandle {
     pub(super) node: Node,
     /// What was shown when it was opened.
     opened: Arc<State>,
+    /// The version that the file had then, so its inode number.
+    version: u64,
     /// The form that the file had then, or that a save through this handle has given to it since.
     form: AtomicU64,
     /// The file that it writes to, if it is open for writing; all descriptors of the file share that.
@@ -31,6 +33,7 @@ impl DataHandle {
         Self {
             node,
             opened: Arc::clone(opened),
+            version: opened.version(node),
             form: AtomicU64::new(opened.form(node)),
             writes,
             source: Mutex::default(),
@@ -70,7 +73,7 @@ impl Vfs {
         }
         let block = block_of(state, node);
         if let Some(block) = block {
-            self.blocks.note_opened(block, node);
+            self.blocks.note_opened(block, node, state.version(node));
         }
         let block = block.filter(|_| access.write);
         let written = block.map(|block| self.add_writer(state, block, node));
@@ -94,12 +97,19 @@ impl Vfs {
         if !is_there && self.blocks.writer_of(block).is_none() {
             return Err(Error::NotFound);
         }
-        let added = self.blocks.add_writer(state, block, node, false);
+        let is_shown = |now: &State| now.version(node) == state.version(node);
+        let why = || "it is another file by now: look it up again".to_owned();
+        let gone = || Error::Library(Library::Stale { why: why() });
+        let now = self.state();
+        if !is_shown(&now) {
+            return Err(gone());
+        }
+        let added = self.blocks.add_writer(&now, block, node, false);
         let written = added.map_err(|other| self.in_use(other))?;
-        // the writer before may have made it another file meanwhile: the kernel looks the name up again
-        if let Err(stale) = self.check_current(&written) {
+        // the writer before may have made it another file meanwhile
+        if !is_shown(&self.state()) {
             self.blocks.remove_writer(&written);
-            return Err(stale);
+            return Err(gone());
         }
         Ok(written)
     }
@@ -109,12 +119,13 @@ impl Vfs {
         Error::InUse(self.path_of(other))
     }
 
-    /// What was written through a file that this state shows, if that is more than FILE has.
+    /// What was written through a file of a state, if that is more than FILE has.
     pub(super) fn content_of(&self, state: &State, node: Node) -> Option<Content> {
         if self.blocks.is_empty() {
             return None;
         }
-        self.blocks.content_of(block_of(state, node)?, node, state)
+        let block = block_of(state, node)?;
+        self.blocks.content_of(block, node, state.version(node))
     }
 
     /// The state that a handle reads: the one that is shown, if the file still has the form that it had when it was opened; else the one
@@ -143,7 +154,9 @@ impl Vfs {
         let missing = || Library::corrupt(Place::File, "the tree no longer has this array");
         let state = self.state_of(open)?;
         let snapshot = &state.snapshot;
-        let edited = match self.content_of(&state, open.node) {
+        let block = block_of(&state, open.node);
+        let content = block.and_then(|n| self.blocks.content_of(n, open.node, open.version));
+        let edited = match content {
             Some(Content::Emptied(bytes)) => return Ok(bytes),
             Some(Content::Edited(block)) => Some(block),
             _ => None,

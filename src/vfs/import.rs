@@ -9,7 +9,7 @@ use super::blocks::{Content, WrittenFile};
 use super::commit::{Saving, Sum, check_counted};
 use super::format::Format;
 use super::node::Node;
-use super::saved::BlockChange;
+use super::saved::{BlockChange, Through};
 use super::write::copy;
 use super::{Error, Result, Vfs, locked};
 use crate::asdf::check::{CheckedText, check_text};
@@ -37,7 +37,7 @@ impl Vfs {
                 }
                 _ => {}
             }
-            self.import(written, bytes, None)?;
+            self.import(written, bytes, false)?;
             self.blocks.set(written, Content::Saved);
             Ok(())
         });
@@ -56,21 +56,17 @@ impl Vfs {
             return Ok(());
         }
         written.short().map_or(Ok(()), Err)?;
-        self.import(written, bytes, Some(written.file))?;
+        self.import(written, bytes, true)?;
         self.blocks.set(written, Content::Saved);
         Ok(())
     }
 
-    /// Makes these bytes those of a file; `through`: the file through which they came, if the kernel has them as its.
-    fn import(
-        &self,
-        written: &WrittenFile,
-        bytes: Arc<dyn Source>,
-        through: Option<Node>,
-    ) -> Result<()> {
+    /// Makes these bytes those of a file; `own`: they were written to it, so that the kernel has them.
+    fn import(&self, written: &WrittenFile, bytes: Arc<dyn Source>, own: bool) -> Result<()> {
         let mut saving = self.begin_save()?;
         self.check_current(written)?;
         let state = Arc::clone(&saving.1);
+        let through = written.through(&state).filter(|_| own);
         match written.file {
             Node::Block(_) => self.import_block(&mut saving, written, bytes, through)?,
             _ => self.import_array(
@@ -82,6 +78,7 @@ impl Vfs {
             )?,
         }
         drop(saving);
+        locked(&self.blocks.news).saved(written.block, written.file);
         // its writers may go on, also if the save has made it another file
         written.renew(&self.state());
         Ok(())
@@ -93,7 +90,7 @@ impl Vfs {
         saving: &mut Saving<'_>,
         written: &WrittenFile,
         bytes: Arc<dyn Source>,
-        through: Option<Node>,
+        through: Option<Through>,
     ) -> Result<()> {
         let (n, len, state) = (written.block, bytes.len(), Arc::clone(&saving.1));
         if n >= state.snapshot.layout().blocks.len() {
@@ -101,7 +98,9 @@ impl Vfs {
         }
         Self::check_resize(&state.snapshot, n, len)?;
         if is_patched(&state, n) && state.snapshot.block_len(n) == Some(len) {
-            return self.overwrite(saving, written, 0..len, through, |put| copy(&*bytes, put));
+            return self.overwrite(saving, written, 0..len, true, through, |put| {
+                copy(&*bytes, put)
+            });
         }
         self.replace_block(saving, n, bytes, None, through)
     }
@@ -113,7 +112,7 @@ impl Vfs {
         written: &WrittenFile,
         file: ArrayFile<'_>,
         bytes: Arc<dyn Source>,
-        through: Option<Node>,
+        through: Option<Through>,
     ) -> Result<()> {
         let snapshot = &file.state.snapshot;
         if !file.format.has_header() {
@@ -155,7 +154,7 @@ impl Vfs {
         written: &WrittenFile,
         file: ArrayFile<'_>,
         elements: &dyn Source,
-        through: Option<Node>,
+        through: Option<Through>,
     ) -> Result<()> {
         let (n, snapshot) = (written.block, &file.state.snapshot);
         let len = snapshot.block_len(n).ok_or(Error::NotFound)?;
@@ -163,7 +162,9 @@ impl Vfs {
         // nothing is begun for an array that can't be written
         file.put(len, 0, &[], &mut |_, _| Ok(()))?;
         if is_patched(file.state, n) {
-            return self.overwrite(saving, written, extent.start..extent.end, through, |put| {
+            let whole = elements.len() == len;
+            let range = extent.start..extent.end;
+            return self.overwrite(saving, written, range, whole, through, |put| {
                 copy(elements, |at, piece| file.put(len, at, piece, put))
             });
         }
@@ -175,16 +176,17 @@ impl Vfs {
         self.save_overlay(saving, n, &block, through)
     }
 
-    /// Writes all of a file into its raw block, where that is.
+    /// Writes all of a file into its raw block, where that is: bytes of this range, or the `whole` block.
     fn overwrite(
         &self,
         (writer, _): &mut Saving<'_>,
         written: &WrittenFile,
         range: Range<u64>,
-        through: Option<Node>,
+        whole: bool,
+        through: Option<Through>,
         write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
     ) -> Result<()> {
-        let owed = self.take_checksum(writer, written, &range)?;
+        let owed = self.take_checksum(writer, written, &range, whole, through)?;
         // who reads the block from now on waits until it is whole, see `wait_for_import`; who is reading it has the bytes of before
         drop(self.saver.stirring());
         self.put(writer, written, write)?;
@@ -207,7 +209,7 @@ impl Vfs {
         (writer, state): &mut Saving<'_>,
         n: usize,
         block: &Arc<Overlay>,
-        through: Option<Node>,
+        through: Option<Through>,
     ) -> Result<()> {
         let (snapshot, len) = (&state.snapshot, block.len());
         Self::check_resize(snapshot, n, len)?;
@@ -250,7 +252,7 @@ impl Vfs {
         n: usize,
         decoded: Arc<dyn Source>,
         with: Option<(Arc<Vec<u8>>, CheckedText, String)>,
-        through: Option<Node>,
+        through: Option<Through>,
     ) -> Result<()> {
         self.check_room_for(n, decoded.len())?;
         let sum = Sum::of_new(&state.snapshot, n, &*decoded)?;
@@ -275,7 +277,7 @@ impl Vfs {
         (writer, state): &mut Saving<'_>,
         n: usize,
         bytes: &Arc<dyn Source>,
-        through: Option<Node>,
+        through: Option<Through>,
     ) -> Result<()> {
         check_counted(&state.snapshot)?;
         let mut edit = Edit {

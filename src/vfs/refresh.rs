@@ -298,8 +298,9 @@ impl Vfs {
             new.versions.changed_stream();
         }
         if new.snapshot.text() != before.snapshot.text() {
-            let same = before.has_arrays_that_stay_in(&new);
-            new.versions.changed_tree(same, new.stat.modified());
+            let changed = before.arrays_changed_in(&new);
+            new.versions
+                .changed_tree(changed.as_deref(), new.stat.modified());
         }
         self.swap_state(new);
         self.tree.note_file(facts);

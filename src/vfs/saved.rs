@@ -20,9 +20,16 @@ use crate::source::Stat;
 pub(super) struct BlockChange {
     pub(super) block: usize,
     /// The file through which all of the change came, so that the kernel has it.
-    pub(super) through: Option<Node>,
+    pub(super) through: Option<Through>,
     /// When; [`None`] for the time of the save.
     pub(super) at: Option<SystemTime>,
+}
+
+/// A file that the kernel has the bytes of, and its version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Through {
+    pub(super) file: Node,
+    pub(super) version: u64,
 }
 
 /// A save that has happened.

@@ -119,15 +119,21 @@ impl State {
         self.sealed.load(Ordering::Acquire)
     }
 
-    /// Whether each array that a program may have found here shows the same in the state that follows. Names that this state has not made
-    /// nobody has found.
-    pub(super) fn has_arrays_that_stay_in(&self, next: &Self) -> bool {
-        !self.is_named()
-            || next.snapshot.has_arrays_of(&self.snapshot)
-            || self.catalogue().arrays().all(|(number, data)| {
-                let then = next.array_data(number);
-                then.is_some_and(|then| data.shows_the_same(then))
-            })
+    /// The numbers of the arrays that a program may have found and that do not show the same in the state that follows; `None` if that may be
+    /// all. As long as no state has made names, nobody has found any.
+    pub(super) fn arrays_changed_in(&self, next: &Self) -> Option<Vec<u32>> {
+        if next.snapshot.has_arrays_of(&self.snapshot) || locked(&self.numbers).is_empty() {
+            return Some(Vec::new());
+        }
+        if !self.is_named() {
+            return None;
+        }
+        let shows_another = |&(number, data): &(u32, &ArrayData)| {
+            let then = next.array_data(number);
+            then.is_none_or(|then| !data.shows_the_same(then))
+        };
+        let changed = self.catalogue().arrays().filter(shows_another);
+        Some(changed.map(|(number, _)| number).collect())
     }
 
     /// Takes over the names under `arrays/` of an earlier state of the same bytes.

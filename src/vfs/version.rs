@@ -10,37 +10,47 @@ use std::time::SystemTime;
 
 use super::data::block_of;
 use super::node::Node;
-use super::saved::BlockChange;
+use super::saved::{BlockChange, Through};
 use super::state::State;
 
 /// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
 pub const VERSIONS: u64 = 1 << 10;
 
-/// What has made other files of those that are shown. No count ever goes down.
+/// When files were made others, by a clock that goes on by one with each change. The version of a file is the time of the last change of
+/// anything that it shows.
 #[derive(Debug, Clone, Default)]
 pub struct Versions {
-    /// Where counting began: no earlier [`Vfs`](super::Vfs) of FILE, from before FILE was changed, has had a greater version.
-    base: u64,
-    /// How often another program has changed FILE.
+    /// The time now.
+    clock: u64,
+    /// When this [`Vfs`](super::Vfs) began: no earlier one of FILE has had a greater version.
+    begun: u64,
+    /// When another program has changed FILE.
     elsewhere: u64,
-    /// How often FILE has got other attributes with the same time of change and length, which may hide a change of its bytes.
+    /// When FILE has got other attributes with the same time of change and length, which may hide a change of its bytes.
     touched: u64,
-    /// Grows when a save has changed an array of the tree, or taken one away.
-    arrays: u64,
-    /// How often a save has changed the tree.
-    trees: u64,
-    /// How often there was another streamed block.
-    streams: u64,
-    /// How often saves have changed each block, if they have, and when the last one did.
-    blocks: Arc<HashMap<usize, (u64, SystemTime)>>,
-    /// The sum of `blocks`.
-    saves: u64,
+    /// When a save has changed each array of the tree, or taken it away, if one has.
+    arrays: Arc<HashMap<u32, Change>>,
+    /// When a save may have changed any of them.
+    all_arrays: Option<Change>,
+    /// When a save has changed the tree.
+    tree: u64,
+    /// When there was another streamed block.
+    stream: u64,
+    /// When a save has changed each block, if one has.
+    blocks: Arc<HashMap<usize, Change>>,
+    /// The last of these.
+    saved: u64,
     /// When FILE's bytes came to be that no save has changed since, if that is known.
     since: Option<SystemTime>,
-    /// When a save has changed `arrays`, if one has.
-    arrays_since: Option<SystemTime>,
     /// The version of a file through which its block was changed, with what it would be otherwise.
     own: Arc<HashMap<Node, OwnChange>>,
+}
+
+/// A change, by the clock of [`Versions`] and by that of the system.
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    clock: u64,
+    at: SystemTime,
 }
 
 /// A change of a block that came through one file.
@@ -53,10 +63,16 @@ struct OwnChange {
 }
 
 impl Versions {
-    /// Those of a state that follows none with a greater version than `base`.
-    pub(super) fn behind(base: u64) -> Self {
+    /// Those of a state that follows none with a greater version than `clock`.
+    fn behind(clock: u64) -> Self {
         Self {
-            base,
+            clock,
+            begun: clock,
+            elsewhere: clock,
+            touched: clock,
+            tree: clock,
+            stream: clock,
+            saved: clock,
             ..Self::default()
         }
     }
@@ -64,49 +80,43 @@ impl Versions {
     /// Those of files none of which is one of these.
     #[must_use]
     pub fn renewed(&self) -> Self {
-        let counts = [
-            self.elsewhere,
-            self.touched,
-            self.trees,
-            self.saves,
-            self.streams,
-        ];
-        let top = counts.into_iter().fold(self.base, u64::saturating_add);
-        Self::behind(top.saturating_add(1))
+        Self::behind(self.clock.saturating_add(1))
     }
 
-    /// Whether the tree is still the one with which counting began.
+    /// Whether the tree is still the one of the beginning.
     #[must_use]
     pub fn is_of_one_tree(&self) -> bool {
-        self.trees == 0 && self.elsewhere == 0
+        self.tree == self.begun && self.elsewhere == self.begun
     }
 
-    /// How often another program has changed FILE.
+    /// When another program has changed FILE last, by the clock.
     pub(super) fn elsewhere(&self) -> u64 {
         self.elsewhere
     }
 
+    /// Moves the clock on.
+    fn tick(&mut self) -> u64 {
+        self.clock = self.clock.saturating_add(1);
+        self.clock
+    }
+
     /// Notes that there is another streamed block.
     pub(super) fn changed_stream(&mut self) {
-        self.streams = self.streams.saturating_add(1);
+        self.stream = self.tick();
     }
 
     /// Notes that FILE has been touched, which may hide that its bytes are others.
     pub(super) fn touch(&mut self) {
-        self.touched = self.touched.saturating_add(1);
+        self.touched = self.tick();
     }
 
     /// Another program has changed FILE, which has this time of change now.
     pub(super) fn changed_elsewhere(&mut self, at: SystemTime) {
-        self.elsewhere = self.elsewhere.saturating_add(1);
+        self.elsewhere = self.tick();
         self.since = Some(at);
-        self.arrays_since = None;
-        self.blocks = Arc::new(
-            self.blocks
-                .iter()
-                .map(|(block, (count, _))| (*block, (*count, at)))
-                .collect(),
-        );
+        self.blocks = Arc::default();
+        self.arrays = Arc::default();
+        self.all_arrays = None;
     }
 
     /// FILE's bytes are those with this time of change, if no other is known.
@@ -114,45 +124,50 @@ impl Versions {
         self.since.get_or_insert(at);
     }
 
-    /// The tree is another one, with the same arrays or not.
-    pub(super) fn changed_tree(&mut self, same_arrays: bool, at: SystemTime) {
-        self.trees = self.trees.saturating_add(1);
-        if !same_arrays {
-            // also an array that lies in a block now of which fewer saves were made has a greater version than before
-            let more = self.saves.saturating_add(1);
-            self.arrays = self.arrays.saturating_add(more);
-            self.arrays_since = Some(at);
+    /// The tree is another one, in which the arrays with these numbers show something else, or are no longer; `None`: perhaps all.
+    pub(super) fn changed_tree(&mut self, changed: Option<&[u32]>, at: SystemTime) {
+        let clock = self.tick();
+        self.tree = clock;
+        match changed {
+            None => self.all_arrays = Some(Change { clock, at }),
+            Some([]) => {}
+            Some(changed) => {
+                let changed = changed.iter().map(|number| (*number, Change { clock, at }));
+                Arc::make_mut(&mut self.arrays).extend(changed);
+            }
         }
     }
 
     /// A block has other bytes.
     fn changed_block(&mut self, block: usize, at: SystemTime) {
-        let blocks = Arc::make_mut(&mut self.blocks);
-        let (count, since) = blocks.entry(block).or_insert((0, at));
-        *count = count.saturating_add(1);
-        *since = at;
-        self.saves = self.saves.saturating_add(1);
+        let clock = self.tick();
+        self.saved = clock;
+        Arc::make_mut(&mut self.blocks).insert(block, Change { clock, at });
     }
 
-    fn of_block(&self, block: usize) -> u64 {
-        self.blocks.get(&block).map_or(0, |(count, _)| *count)
+    /// The changes of a block or array.
+    fn changes(&self, file: Node, block: Option<usize>) -> impl Iterator<Item = Change> {
+        let of_block = block.and_then(|block| self.blocks.get(&block));
+        let of_array = match file {
+            Node::Array(number, _) => [self.arrays.get(&number), self.all_arrays.as_ref()],
+            _ => [None, None],
+        };
+        let changes = of_array.into_iter().chain([of_block]);
+        changes.flatten().copied()
     }
 
     /// When the bytes of a block or array came to be; `None` of any other file, which has the time of FILE.
     pub(super) fn time(&self, file: Node, block: Option<usize>) -> Option<SystemTime> {
-        let of_block = block.and_then(|block| self.blocks.get(&block));
-        let of_block = of_block.map(|(_, at)| *at).or(self.since);
+        let changed = self.changes(file, block).map(|change| change.at).max();
         match file {
-            Node::Block(_) => of_block,
-            Node::Array(..) => of_block.max(self.arrays_since),
+            Node::Block(_) | Node::Array(..) => changed.or(self.since),
             _ => None,
         }
     }
 
-    /// The version of a file, by what is counted; `block`: the one that it shows, if it shows one.
+    /// The version of a file, by what has changed; `block`: the one that it shows, if it shows one.
     fn counted(&self, file: Node, block: Option<usize>) -> u64 {
-        let of_block = block.map_or(0, |block| self.of_block(block));
-        let counts = match file {
+        match file {
             // always the same directories, and texts of which the kernel keeps no pages
             Node::Root
             | Node::Blocks
@@ -167,25 +182,22 @@ impl Versions {
             | Node::TreeJson
             // these never have a number again
             | Node::Tree(_)
-            | Node::Scratch(_) => return 0,
-            Node::Block(_) => [self.elsewhere, of_block, 0],
-            Node::Array(..) => [self.elsewhere, of_block, self.arrays],
+            | Node::Scratch(_) => 0,
+            Node::Block(_) | Node::Array(..) => {
+                let changes = self.changes(file, block).map(|change| change.clock);
+                changes.fold(self.elsewhere, u64::max)
+            }
             // these show several arrays, and more of the tree
-            Node::View(..) | Node::StatsTsv => [self.elsewhere, self.saves, self.trees],
-            Node::HduHeader(_) | Node::HduBin(_) => [self.elsewhere, 0, 0],
-            _ => [0, 0, 0],
-        };
-        counts.into_iter().fold(self.base, u64::saturating_add)
+            Node::View(..) | Node::StatsTsv => self.elsewhere.max(self.saved).max(self.tree),
+            Node::HduHeader(_) | Node::HduBin(_) => self.elsewhere,
+            _ => self.begun,
+        }
     }
 
     /// The version of a file that grows.
     fn of_growing(&self, file: Node) -> u64 {
-        let arrays = match file {
-            Node::Block(_) => 0,
-            _ => self.arrays,
-        };
-        let counts = [self.streams, arrays].into_iter();
-        counts.fold(self.base, u64::saturating_add)
+        let changes = self.changes(file, None).map(|change| change.clock);
+        changes.fold(self.stream, u64::max)
     }
 
     /// What tells the form and bytes of a file from others that it had. `block`: the one that it shows, if it shows one.
@@ -215,7 +227,11 @@ impl Versions {
                 | Node::HduHeader(_)
                 | Node::HduBin(_)
         );
-        form.saturating_add(if is_data { self.touched } else { 0 })
+        if is_data {
+            form.max(self.touched)
+        } else {
+            form
+        }
     }
 }
 
@@ -273,7 +289,12 @@ impl State {
     pub(super) fn note_changed(&mut self, change: BlockChange) {
         let BlockChange { block, through, at } = change;
         let at = at.unwrap_or_else(|| self.stat.modified());
-        let kept = through.map(|file| (file, self.form(file)));
+        let kept = through.map(|through| (through.file, self.form(through.file)));
+        // the file has had another number since: that one has other bytes now
+        let is_shown = |through: Through| self.version(through.file) == through.version;
+        if through.is_some_and(|through| !is_shown(through)) {
+            self.versions.touch();
+        }
         self.versions.changed_block(block, at);
         if through.is_none() && self.stream() == block.checked_add(1) {
             self.versions.changed_stream();

@@ -163,6 +163,14 @@ def held(session, by, rng):
             session.read(slot)
 
 
+def under(session, node, ino):
+    """What a number of a name shows. One that it got without need shows nothing of what is not saved: that came through another number."""
+    ref = session.reference
+    writing = ref.writing.get(node.number)
+    writers = {handle.ino for _, handle in session.handles.values() if writing and getattr(handle, "writing", None) is writing}
+    return node.saved() if writing and writing.overlay is not None and ino not in writers else ref.shown(node)
+
+
 def data(session, by, rng):
     """Blocks and arrays, by their names."""
     ref = session.reference
@@ -178,7 +186,7 @@ def data(session, by, rng):
         if not node:
             continue
         session.note_node(path, node, found)
-        want = ref.shown(node)
+        want = under(session, node, found["ino"])
         if found["size"] != len(want):
             raise Divergence(f"{path} has {found['size']} bytes, not {len(want)}")
         code, found = session.call(by, "read", session.path(path))

@@ -456,7 +456,7 @@ class Reference:
         """unlink of a block: the last one, which no array uses, goes; the name of another one comes back."""
         path, used = f"blocks/{number}.bin", {array.block(len(self.blocks)) for array in self.arrays().values()}
         last = number + 1 == len(self.blocks) and number not in used
-        if path in self.gone and not last:
+        if path in self.gone:
             return errno.ENOENT
         if number in self.writing or last and number + 1 in self.writing:
             return errno.EBUSY

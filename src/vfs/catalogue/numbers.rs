@@ -47,6 +47,11 @@ impl Default for Numbers {
 }
 
 impl Numbers {
+    /// Whether no name has a number yet.
+    pub(in crate::vfs) fn is_empty(&self) -> bool {
+        self.last.is_empty()
+    }
+
     /// The memory that they take, in bytes, as estimated.
     pub(super) fn weight(&self) -> usize {
         let names = self.names.len().saturating_mul(PER_NAME);
