@@ -320,7 +320,8 @@ impl Many {
                 } else {
                     snapshot.arrays().len().to_string()
                 };
-                let blocks = snapshot.layout().blocks.len().to_string();
+                let blocks = snapshot.block_count();
+                let blocks = blocks.map_or_else(unknown, |count| count.to_string());
                 let problem = unsaved.into_iter().next().or_else(|| problem_of(&vfs));
                 [
                     state.to_owned(),
