@@ -25,6 +25,8 @@ const PAUSE: u32 = 20;
 const DEVICE: u64 = u64::MAX;
 /// The mode of a directory: every user may look into it who may use the mount.
 const DIRECTORY: u32 = 0o040_555;
+/// So many directories are listed at once where all of them are.
+const AT_ONCE: usize = 4;
 /// The most directories whose names are remembered.
 const MAX_KNOWN: usize = 1 << 16;
 
@@ -246,27 +248,46 @@ impl Listing {
         self.names(Path::new(""))?;
         let mut out = Vec::new();
         let mut directories = vec![PathBuf::new()];
-        while let Some(directory) = directories.pop() {
-            let names = match self.names(&directory) {
-                Ok(names) => names,
-                Err(error) => {
-                    out.push((directory.display().to_string(), Err(error)));
-                    continue;
+        while !directories.is_empty() {
+            let rest = directories.len().saturating_sub(AT_ONCE);
+            let next = directories.split_off(rest);
+            for (directory, names) in self.names_of_each(next) {
+                let names = match names {
+                    Ok(names) => names,
+                    Err(error) => {
+                        out.push((directory.display().to_string(), Err(error)));
+                        continue;
+                    }
+                };
+                for (name, (stat, source)) in &names.shown {
+                    let path = directory.join(name);
+                    if stat.is_directory() {
+                        directories.push(path);
+                        continue;
+                    }
+                    let way = path.to_string_lossy().into_owned();
+                    let file = self.bucket.file(&way, source.as_deref());
+                    out.push((way, file));
                 }
-            };
-            for (name, (stat, source)) in &names.shown {
-                let path = directory.join(name);
-                if stat.is_directory() {
-                    directories.push(path);
-                    continue;
-                }
-                let way = path.to_string_lossy().into_owned();
-                let file = self.bucket.file(&way, source.as_deref());
-                out.push((way, file));
             }
         }
         out.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(out)
+    }
+
+    /// The names in each of a few directories, which the server is asked for at once.
+    fn names_of_each(&self, directories: Vec<PathBuf>) -> Vec<(PathBuf, Level)> {
+        std::thread::scope(|scope| {
+            for directory in &directories {
+                // without a thread, the server is asked below; with one, there is an answer by then
+                let _ = std::thread::Builder::new().spawn_scoped(scope, || self.names(directory));
+            }
+        });
+        let names = |directory: PathBuf| {
+            let names = self.names(&directory);
+            (directory, names)
+        };
+        directories.into_iter().map(names).collect()
     }
 }
 
