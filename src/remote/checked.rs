@@ -9,15 +9,16 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use chrono::DateTime;
 use object_store::client::{
     HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{GetResult, HeaderMap, HeaderValue};
 use reqwest::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    HeaderName, RANGE, RETRY_AFTER, TRANSFER_ENCODING,
+    DATE, HeaderName, RANGE, RETRY_AFTER, TRANSFER_ENCODING,
 };
 
 use super::failure::{AttemptFailure, Trouble};
@@ -116,7 +117,7 @@ impl Checked {
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
         let len = number_in(&parts.headers, &CONTENT_LENGTH);
-        let pause = number_in(&parts.headers, &RETRY_AFTER).map(Duration::from_secs);
+        let pause = pause_of(&parts.headers, SystemTime::now());
         let code = if is_good {
             String::new()
         } else {
@@ -241,6 +242,21 @@ fn number_in(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
+/// How long the server wants to be left alone: so many seconds, or until a time by its own clock, which it may not tell.
+fn pause_of(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    if let Some(seconds) = number_in(headers, &RETRY_AFTER) {
+        return Some(Duration::from_secs(seconds));
+    }
+    let time_in = |name| {
+        let text = headers.get(name)?.to_str().ok()?;
+        let time = DateTime::parse_from_rfc2822(text.trim()).ok()?;
+        Some(SystemTime::from(time))
+    };
+    let until: SystemTime = time_in(&RETRY_AFTER)?;
+    let now = time_in(&DATE).unwrap_or(now);
+    Some(until.duration_since(now).unwrap_or_default())
+}
+
 /// The error that an answer makes no sense, which no further attempt helps against.
 pub(super) fn senseless(why: String) -> HttpError {
     HttpError::new(HttpErrorKind::Decode, std::io::Error::other(why))
@@ -350,6 +366,34 @@ mod tests {
         }
         for asked in ["bytes=4-9", "bytes=6-9", "bytes=5-8", "bytes=-5"] {
             assert_eq!(checked(good[0], asked), None, "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_server_wants_to_be_left_alone_for_seconds_or_until_a_time_of_its_clock() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let then = "Sun, 06 Nov 1994 08:49:47 GMT";
+        for (pairs, want) in [
+            (&[(RETRY_AFTER, "7")][..], Some(7)),
+            (&[(RETRY_AFTER, then)], Some(10)),
+            (
+                &[(RETRY_AFTER, then), (DATE, "Sun, 06 Nov 1994 08:49:43 GMT")],
+                Some(4),
+            ),
+            (
+                &[(RETRY_AFTER, then), (DATE, "Sun, 06 Nov 1994 08:50:00 GMT")],
+                Some(0),
+            ),
+            (&[(RETRY_AFTER, "soon")], None),
+            (&[(RETRY_AFTER, "-1")], None),
+            (&[(DATE, then)], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(name, value.parse().unwrap());
+            }
+            let want = want.map(Duration::from_secs);
+            assert_eq!(pause_of(&headers, now), want, "{pairs:?}");
         }
     }
 

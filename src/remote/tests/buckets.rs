@@ -242,12 +242,17 @@ fn a_listing_that_is_refused_or_endless_is_an_error() {
 fn a_prefix_that_is_named_without_its_slash_is_told_of() {
     let stub = Stub::new(|request| match request.target.contains("prefix=o0%2F") {
         true => page(&["o0/a.asdf"], None),
+        false if request.target.contains("prefix=d%2Fo2%2F") => page(&[], None),
+        false if request.target.contains("prefix=d%2Fo2") => page(&["d/o2x.asdf"], None),
         false if request.target.contains("prefix=") => page(&[], None),
         false => Answer::new(404, b"<Code>NoSuchKey</Code>"),
     });
     let remote = bucket_of(&stub, &KEYS, options());
     let error = remote.open(&at("s3://pub/o0")).err().unwrap().to_string();
     assert!(error.contains("s3://pub/o0/ names them"), "{error}");
+    let error = remote.open(&at("s3://pub/d/o2")).err().unwrap();
+    let want = "the names of objects begin so: s3://pub/d/ with -o match='o2*'";
+    assert!(error.to_string().contains(want), "{error}");
     let error = remote.open(&at("s3://pub/o1")).err().unwrap().to_string();
     assert!(error.contains("check the URL"), "{error}");
 }
