@@ -348,7 +348,7 @@ impl Snapshot {
     /// How many blocks it has; `None` if they were not looked for.
     #[must_use]
     pub fn block_count(&self) -> Option<usize> {
-        (!self.options.text_only).then(|| self.layout.blocks.len())
+        (!self.options.text_only).then_some(self.layout.blocks.len())
     }
 
     /// First line, comments and tree, byte for byte.

@@ -224,7 +224,9 @@ fn check_part(
 
 /// First and last byte and the size of the file, of `bytes FIRST-LAST/SIZE`, if that makes sense.
 fn part_of(range: &str) -> Option<(u64, u64, u64)> {
-    let (part, size) = range.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (unit, range) = range.trim().split_once(' ')?;
+    let range = Some(range).filter(|_| unit.eq_ignore_ascii_case("bytes"));
+    let (part, size) = range?.split_once('/')?;
     let (first, last) = part.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
     let size: u64 = size.parse().ok()?;
@@ -295,7 +297,7 @@ mod tests {
     fn a_range_that_makes_no_sense_is_none() {
         for (range, found) in [
             ("bytes 0-65535/100000", Some((0, 65535, 100_000))),
-            ("bytes 5-5/6", Some((5, 5, 6))),
+            ("Bytes 5-5/6", Some((5, 5, 6))),
             ("bytes 0-18446744073709551615/18446744073709551615", None),
             ("bytes 0-18446744073709551615/*", None),
             ("bytes 6-5/9", None),

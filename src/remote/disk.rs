@@ -100,8 +100,8 @@ impl PieceStore {
         let key = state_key(at, origin);
         let found = PIECES.find(&self.dir, &key).ok()?.read(&key)?;
         let last = Identity::of_text(str::from_utf8(&found).ok()?)?;
-        let shelf = Shelf::new(self, at, origin, &last, PIECE)?;
-        shelf.has(0).then_some(last)
+        let pieces = Shelf::new(self, at, origin, &last, PIECE)?;
+        pieces.has(0).then_some(last)
     }
 
     /// Writes a piece. Then, at the first one and whenever a [`SHARE`]th part of the room has been written since, removes the oldest ones.
