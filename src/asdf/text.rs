@@ -46,8 +46,9 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<Scan> 
             let why = format!("the tree does not end within {TEXT_LIMIT} bytes");
             return Err(unsupported(why));
         }
-        // by a quarter: of a file far away all that is read is fetched, also what is no text
-        let more = goal.div_ceil(4 * CHUNK).saturating_mul(CHUNK);
+        // of a file far away all that is read is fetched, also what is no text: so that is at most three tenths of the text, and a chunk
+        let more = (goal.saturating_mul(3) / 10).saturating_add(CHUNK) / CHUNK;
+        let more = more.saturating_mul(CHUNK);
         goal = goal.saturating_add(more).min(TEXT_LIMIT);
     }
 }

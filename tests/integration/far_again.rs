@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::common::{Mount, PROGRAM, asdf_mount, can_mount};
+use crate::common::{Mount, PROGRAM, asdf_mount, can_mount, run};
 use crate::far_server::Server;
 use crate::sample::{Block, Sample, array, noise};
 
@@ -164,4 +165,53 @@ fn the_status_of_a_far_file_tells_of_its_server() {
     );
     assert!(!mount.text("info/status").contains("hush"));
     server.hang(None);
+}
+
+/// A search passed them by, and only the log told why.
+#[test]
+fn files_of_a_list_whose_servers_fail_are_told_of_also_when_they_are_closed() {
+    if !can_mount() {
+        return;
+    }
+    let (server, place) = (Server::new(), TempDir::new().unwrap());
+    let place = fs::canonicalize(place.path()).unwrap();
+    server.put("/good.asdf", file_of_text(500));
+    server.put("/other.asdf", file_of_text(700));
+    let urls = ["/good.asdf", "/missing.asdf", "/other.asdf"];
+    let mut list = urls
+        .map(|path| server.url(path).display().to_string())
+        .to_vec();
+    list.push("http://127.0.0.1:1/refused.asdf".to_owned());
+    fs::write(place.join("list"), list.join("\n")).unwrap();
+    let mountpoint = place.join("mnt");
+    let said = run(Command::new(PROGRAM)
+        .args(["-o", "timeout=1,open=1", "--files-from"])
+        .args([place.join("list"), mountpoint.clone()]));
+    assert_eq!(said.code, 0, "{said:?}");
+    let text = |name: &str| fs::read_to_string(mountpoint.join(name));
+    let bad = [
+        ("missing.asdf", Errno::NOENT, "404"),
+        ("refused.asdf", Errno::IO, "refused"),
+    ];
+    for (name, errno, why) in bad {
+        let names = fs::read_dir(mountpoint.join(name)).unwrap();
+        assert_eq!(names.count(), 2, "info and tree.yaml");
+        let unread = text(&format!("{name}/tree.yaml")).unwrap_err();
+        assert_eq!(Errno::from_io_error(&unread), Some(errno), "{name}");
+        let status = text(&format!("{name}/info/status")).unwrap();
+        assert!(status.contains(why), "{status}");
+    }
+    // each closes the one before
+    for name in ["good.asdf", "other.asdf"] {
+        assert!(text(&format!("{name}/tree.yaml")).unwrap().contains("k: "));
+    }
+    let (table, status) = (text(".asdf-mount/files.tsv"), text(".asdf-mount/status"));
+    let (table, status) = (table.unwrap(), status.unwrap());
+    for (name, _, why) in bad {
+        let row = table.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(row.contains(why), "{table}");
+        assert!(status.contains(&format!("problem   {name}: ")), "{status}");
+    }
+    let gone = asdf_mount([Path::new("-u"), &mountpoint]);
+    assert_eq!(gone.code, 0, "{gone:?}");
 }
