@@ -338,7 +338,10 @@ impl ListedNames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Cache;
+    use crate::collection::{Collection, Contents, Inode, Item, Unopened};
     use crate::error::Error;
+    use crate::vfs::{Node, VfsOptions};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn stat(size: u64) -> Stat {
@@ -474,5 +477,42 @@ mod tests {
         assert_eq!(size("y/1.asdf"), None);
         let error = listing.look_at(Path::new("y/1.asdf")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    /// `asdf-mount -u` waited for the bucket to be listed again, and gave up.
+    #[test]
+    fn what_an_unmount_asks_for_is_told_without_listing() {
+        let left = Arc::new(AtomicUsize::new(9));
+        let listing = Listing::new(Box::new(Failing(Arc::clone(&left))), Match::default());
+        let unopened = || Unopened {
+            why: "a test".to_owned(),
+            cause: None,
+        };
+        let files = Collection::many(
+            Contents::Listing(listing.unwrap()),
+            4,
+            true,
+            VfsOptions::default(),
+            Box::new(move |_| Err(unopened())),
+            Cache::new(1 << 20),
+        );
+        let root = Inode::new(Item::ROOT, Node::Root, 0);
+        let (item, _) = files.lookup(root, "a.asdf".as_ref()).unwrap();
+        files.opendir(Inode::new(item, Node::Root, 0)).unwrap();
+        let Collection::Many(many) = &files else {
+            panic!("one file");
+        };
+        let Contents::Listing(listing) = &many.contents else {
+            panic!("no listing");
+        };
+        locked(&listing.known)[Path::new("")].expire();
+        let before = left.load(Ordering::Relaxed);
+        let user = rustix::process::geteuid().as_raw();
+        for name in ["pid", "pidns", "unkept", "unsaved", "scratch"] {
+            let name = format!("user.asdf.{name}");
+            let _ = files.getxattr(root, name.as_ref(), user);
+        }
+        files.getattr(root).unwrap();
+        assert_eq!(left.load(Ordering::Relaxed), before);
     }
 }
