@@ -173,8 +173,10 @@ impl Many {
                 let until = retry_after(begun);
                 let why: Arc<str> = unopened.why.as_str().into();
                 self.members.note_problem(item, stat, Arc::clone(&why));
+                let told = path.told().into_iter();
                 return Ok(Resolved::Unreadable {
                     why,
+                    told: told.filter(|(name, _)| *name != "error").collect(),
                     stat,
                     cause: unopened.outer_cause(),
                     until,

@@ -200,6 +200,8 @@ fn files_of_a_list_whose_servers_fail_are_told_of_also_when_they_are_closed() {
         assert_eq!(Errno::from_io_error(&unread), Some(errno), "{name}");
         let status = text(&format!("{name}/info/status")).unwrap();
         assert!(status.contains(why), "{status}");
+        assert!(status.contains("\nserver    http://127.0.0.1:"), "{status}");
+        assert!(status.contains("\nrequests  "), "{status}");
     }
     // each closes the one before
     for name in ["good.asdf", "other.asdf"] {
