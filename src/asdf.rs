@@ -108,6 +108,8 @@ pub struct OpenOptions {
     pub verify: bool,
     /// The directory of stored seek indexes of compressed blocks; `None` to store none.
     pub index_cache: Option<PathBuf>,
+    /// Read nothing behind the text: of a file far away that would be fetched. The file seems to have no blocks then.
+    pub text_only: bool,
 }
 
 /// One state of an ASDF file.
@@ -159,7 +161,11 @@ impl Snapshot {
             Some(fits) => fits.embedded()?,
             None => bytes,
         };
-        let mut scan = scan::scan(&*bytes, options.force)?;
+        let mut scan = if options.text_only {
+            scan::scan_text(&*bytes, options.force)?
+        } else {
+            scan::scan(&*bytes, options.force)?
+        };
         let problems = fits.iter().flat_map(|fits| &fits.problems);
         scan.layout.findings.extend(problems.map(|error| Finding {
             severity: Severity::Odd,
@@ -337,6 +343,12 @@ impl Snapshot {
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// How many blocks it has; `None` if they were not looked for.
+    #[must_use]
+    pub fn block_count(&self) -> Option<usize> {
+        (!self.options.text_only).then_some(self.layout.blocks.len())
     }
 
     /// First line, comments and tree, byte for byte.

@@ -20,6 +20,7 @@
 //! |---|---|---|
 //! | `PiecedObject::state` | the pieces of one object that are under way, its readers, whether it has changed | `Cache::ledger`, for a moment |
 //! | `Clients::web`, `Clients::buckets` | the clients that are known | nothing else |
+//! | `Traffic::last` | what was noted last of an object | nothing else |
 //! | `KeptStates::states` | the states of objects whose pieces stay | nothing else |
 //!
 //! A thread waits only on `PiecedObject::moved`, with none of these locks, and gives the run slot of its decoder back meanwhile
@@ -47,6 +48,7 @@ mod proxy;
 mod redirect;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -71,6 +73,7 @@ pub use identity::Identity;
 pub use listing::{ObjectEntry, ObjectListing};
 pub use location::Location;
 pub use object::Object;
+pub use traffic::Traffic;
 
 /// How long a thread waits before it looks whether the mount has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -174,11 +177,11 @@ impl Remote {
     /// # Errors
     /// [`RemoteError`], after at most about the [timeout](RemoteOptions::timeout); longer, if the file has to be downloaded.
     pub fn open(&self, at: &Location) -> Result<Arc<Object>, RemoteError> {
-        self.open_known(at, None)
+        self.open_known(at, None, &Arc::default())
     }
 
     /// As [`Remote::open`], of an object that is in the `known` state now, as its server or a listing says. If its first bytes are here, or on
-    /// disk, no request is made.
+    /// disk, no request is made. What is asked from then on counts as `traffic`.
     ///
     /// # Errors
     /// As [`Remote::open`].
@@ -186,14 +189,16 @@ impl Remote {
         &self,
         at: &Location,
         known: Option<Identity>,
+        traffic: &Arc<Traffic>,
     ) -> Result<Arc<Object>, RemoteError> {
         let (inner, place) = (Arc::clone(&self.0), at.clone());
-        let work = async move { open::open(&inner, &place, known).await };
+        let traffic = Arc::clone(traffic);
+        let work = async move { open::open(&inner, &place, known, traffic).await };
         self.0.wait(at, work).map(Arc::new)
     }
 
     /// What an object is now, to compare with the `known` state: if it is in that, the server need not send any byte. With
-    /// it, whether the server sends parts of it.
+    /// it, whether the server sends parts of it. What is asked counts as `traffic`.
     ///
     /// # Errors
     /// As [`Remote::open`].
@@ -201,9 +206,11 @@ impl Remote {
         &self,
         at: &Location,
         known: Option<Identity>,
+        traffic: &Arc<Traffic>,
     ) -> Result<(Identity, bool), RemoteError> {
         let (inner, place) = (Arc::clone(&self.0), at.clone());
-        let work = async move { open::probe(&inner, &place, known).await };
+        let traffic = Arc::clone(traffic);
+        let work = async move { open::probe(&inner, &place, known, traffic).await };
         self.0.wait(at, work)
     }
 
@@ -214,9 +221,10 @@ impl Remote {
     pub fn list(&self, prefix: &Location) -> Result<ObjectListing, RemoteError> {
         let (inner, place) = (Arc::clone(&self.0), prefix.clone());
         let work = async move {
-            let (Address::Bucket { key, .. }, stored @ StoredObject { pages: Some(_), .. }) =
-                (place.kind(), inner.clients.find(&place).await?)
-            else {
+            let (Address::Bucket { key, .. }, stored @ StoredObject { pages: Some(_), .. }) = (
+                place.kind(),
+                inner.clients.find(&place, Arc::default()).await?,
+            ) else {
                 return Err(RemoteError::NoListing {
                     url: place.to_string(),
                 });
@@ -265,6 +273,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if let Some(disk) = &self.disk {
+            disk.finish();
+        }
         if let Some(runtime) = self.runtime.take() {
             // a request that does not come back must not hold up unmounting
             runtime.shutdown_background();

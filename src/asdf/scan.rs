@@ -52,20 +52,8 @@ pub struct Scan {
 /// behind the first line is no error but a finding of the layout.
 pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
     let len = source.len();
-    let start = read_up_to(source, 0, FIRST_LINE_LIMIT)?;
-    let first = FirstLine::parse(&start, force)?;
-    let mut scan = read_text(source, &first)?;
+    let mut scan = scan_text(source, force)?;
     let Scan { layout, text } = &mut scan;
-    if first.newer_minor() {
-        let why = format!(
-            "file format {} is newer than 1.0; read as 1.0",
-            first.version
-        );
-        layout.note(
-            Severity::Odd,
-            Error::unsupported(Place::Line { line: 1, column: 7 }, why),
-        );
-    }
     let from = layout.text_end;
     BlockWalk::new(source, layout, text).run(from)?;
     if layout.blocks.is_empty() && len.saturating_sub(from) > PADDING_LIMIT {
@@ -73,6 +61,27 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
             "no block in the first {PADDING_LIMIT} bytes after the tree; what follows is not looked at"
         );
         layout.note(Severity::Damaged, Error::corrupt(Place::Byte(from), why));
+    }
+    Ok(scan)
+}
+
+/// The same of the text alone: of what follows, nothing is read.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_text(source: &dyn Source, force: bool) -> Result<Scan> {
+    let start = read_up_to(source, 0, FIRST_LINE_LIMIT)?;
+    let first = FirstLine::parse(&start, force)?;
+    let mut scan = read_text(source, &first)?;
+    if first.newer_minor() {
+        let why = format!(
+            "file format {} is newer than 1.0; read as 1.0",
+            first.version
+        );
+        scan.layout.note(
+            Severity::Odd,
+            Error::unsupported(Place::Line { line: 1, column: 7 }, why),
+        );
     }
     Ok(scan)
 }

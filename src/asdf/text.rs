@@ -46,7 +46,10 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<Scan> 
             let why = format!("the tree does not end within {TEXT_LIMIT} bytes");
             return Err(unsupported(why));
         }
-        goal = goal.saturating_mul(4).min(TEXT_LIMIT);
+        // of a file far away all that is read is fetched, also what is no text: so that is at most three tenths of the text, and a chunk
+        let more = (goal.saturating_mul(3) / 10).saturating_add(CHUNK) / CHUNK;
+        let more = more.saturating_mul(CHUNK);
+        goal = goal.saturating_add(more).min(TEXT_LIMIT);
     }
 }
 
@@ -207,6 +210,33 @@ mod tests {
         let long = format!("#ASDF 1.0.0\n---\n{}...\n", "- a line\n".repeat(100_000));
         let found = text(format!("{long}\n...\n").as_bytes());
         assert_eq!(**found.text, *long.as_bytes());
+    }
+
+    /// Of a text that was a little longer than 64 KiB, four times as much was fetched from a server.
+    #[test]
+    fn hardly_more_than_the_text_is_read() {
+        struct Reads(Memory, std::sync::atomic::AtomicU64);
+        impl Source for Reads {
+            fn len(&self) -> u64 {
+                self.0.len()
+            }
+
+            fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+                let end = offset + len_u64(buf.len());
+                self.1.fetch_max(end, std::sync::atomic::Ordering::Relaxed);
+                self.0.read_exact_at(buf, offset)
+            }
+        }
+        for lines in [1, 7000, 8000, 15_000, 40_000, 90_000, 500_000] {
+            let text = format!("#ASDF 1.0.0\n---\n{}...\n", "- a line\n".repeat(lines));
+            let len = len_u64(text.len());
+            let file = Memory::new([text.into_bytes(), vec![0; 8 << 20]].concat());
+            let first = FirstLine::parse(b"#ASDF 1.0.0\n", false).unwrap();
+            let reads = Reads(file, 0.into());
+            assert_eq!(read_text(&reads, &first).unwrap().layout.text_end, len);
+            let read = reads.1.into_inner();
+            assert!(read <= len + len * 3 / 10 + CHUNK, "{read} for {len}");
+        }
     }
 
     #[test]

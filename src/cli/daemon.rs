@@ -214,10 +214,10 @@ pub(super) fn serve(
 fn summary(files: &Collection) -> String {
     let access = if files.is_read_only() { "ro" } else { "rw" };
     match files {
-        Collection::One(vfs) => {
-            let blocks = vfs.snapshot().layout().blocks.len();
-            format!("({access}, {blocks} blocks)")
-        }
+        Collection::One(vfs) => match vfs.snapshot().block_count() {
+            Some(blocks) => format!("({access}, {blocks} blocks)"),
+            None => format!("({access}, the tree alone)"),
+        },
         Collection::Many(_) => format!("({access}, many files)"),
     }
 }

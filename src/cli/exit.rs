@@ -116,6 +116,8 @@ impl Failure {
     pub(super) fn reading(path: &Path, error: &Error) -> Self {
         let exit = match error {
             Error::Io { .. } => Exit::File,
+            // while it was read
+            Error::Stale { .. } if text_of_far(path, error).is_some() => Exit::File,
             Error::Unsupported { .. } => Exit::Version,
             Error::Corrupt { .. } => Exit::NotAsdf,
             _ => Exit::Other,
@@ -209,6 +211,15 @@ fn names(what: &str, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It was another error, and the URL was said twice.
+    #[test]
+    fn a_far_file_that_changes_while_it_is_opened_can_not_be_opened() {
+        let url = Path::new("https://h/a.asdf");
+        let why = "https://h/a.asdf: it has changed since it was opened: 9 bytes".to_owned();
+        let failure = Failure::reading(url, &Error::Stale { why: why.clone() });
+        assert_eq!((failure.exit, failure.message), (Exit::File, why));
+    }
 
     #[test]
     fn a_path_is_said_once() {

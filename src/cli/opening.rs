@@ -141,6 +141,7 @@ fn reading(
         sandbox,
         verify: options.verify,
         index_cache: options.index_cache.clone(),
+        text_only: file.is_far() && options.shown.is_text_only(),
     })
 }
 

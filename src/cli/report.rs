@@ -65,6 +65,7 @@ pub(super) fn open(
         sandbox,
         verify: options.verify,
         index_cache: None,
+        text_only: false,
     };
     Ok((full, opened, reading))
 }

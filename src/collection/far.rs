@@ -13,7 +13,7 @@ use log::warn;
 use super::listing::{Listable, Listed, ListedKind, ListedSource};
 use super::renewed::Renewed;
 use crate::error::{Error, Result};
-use crate::remote::{Identity, Location, Object, Remote};
+use crate::remote::{Identity, Location, Object, Remote, Traffic};
 use crate::save::{FarFile, FilePath, OpenFile};
 use crate::source::Stat;
 use crate::vfs::locked;
@@ -47,6 +47,8 @@ struct RemoteFile {
     known: Renewed<Said>,
     /// Held for moments.
     opened: Mutex<LastOpened>,
+    /// What its server was asked.
+    traffic: Arc<Traffic>,
 }
 
 /// What was opened last of a file.
@@ -82,6 +84,7 @@ impl RemoteFile {
             at,
             known: Renewed::new(PAUSE),
             opened: Mutex::default(),
+            traffic: Arc::default(),
         }
     }
 
@@ -109,7 +112,8 @@ impl FarFile for RemoteFile {
                 .as_ref()
                 .and_then(|said| said.stat.as_ref().ok().copied());
             let known = last.and_then(|said| said.identity);
-            let found = self.remote.probe(&self.at, known).map_err(Error::from);
+            let found = self.remote.probe(&self.at, known, &self.traffic);
+            let found = found.map_err(Error::from);
             let failure = found.as_ref().err().cloned();
             let failure = failure.inspect(|error| warn!("{error}"));
             let stat = found.as_ref().map(|(identity, _)| Stat {
@@ -143,7 +147,7 @@ impl FarFile for RemoteFile {
         let lost = self.lost();
         let begun = Instant::now();
         let known = said.and_then(|said| said.identity);
-        let object = self.remote.open_known(&self.at, known)?;
+        let object = self.remote.open_known(&self.at, known, &self.traffic)?;
         locked(&self.opened).object = Arc::downgrade(&object);
         let identity = object.identity();
         if !identity.is_sure() {
@@ -168,6 +172,15 @@ impl FarFile for RemoteFile {
 
     fn forget(&self) {
         self.known.forget();
+    }
+
+    fn told(&self) -> Vec<(&'static str, String)> {
+        let mut lines = self.traffic.lines();
+        let said = self.known.last();
+        if let Some(identity) = said.and_then(|said| said.identity) {
+            lines.insert(1, ("validator", identity.validator()));
+        }
+        lines
     }
 }
 

@@ -25,6 +25,8 @@ const PAUSE: u32 = 20;
 const DEVICE: u64 = u64::MAX;
 /// The mode of a directory: every user may look into it who may use the mount.
 const DIRECTORY: u32 = 0o040_555;
+/// So many directories are listed at once where all of them are.
+const AT_ONCE: usize = 4;
 /// The most directories whose names are remembered.
 const MAX_KNOWN: usize = 1 << 16;
 
@@ -246,27 +248,46 @@ impl Listing {
         self.names(Path::new(""))?;
         let mut out = Vec::new();
         let mut directories = vec![PathBuf::new()];
-        while let Some(directory) = directories.pop() {
-            let names = match self.names(&directory) {
-                Ok(names) => names,
-                Err(error) => {
-                    out.push((directory.display().to_string(), Err(error)));
-                    continue;
+        while !directories.is_empty() {
+            let rest = directories.len().saturating_sub(AT_ONCE);
+            let next = directories.split_off(rest);
+            for (directory, names) in self.names_of_each(next) {
+                let names = match names {
+                    Ok(names) => names,
+                    Err(error) => {
+                        out.push((directory.display().to_string(), Err(error)));
+                        continue;
+                    }
+                };
+                for (name, (stat, source)) in &names.shown {
+                    let path = directory.join(name);
+                    if stat.is_directory() {
+                        directories.push(path);
+                        continue;
+                    }
+                    let way = path.to_string_lossy().into_owned();
+                    let file = self.bucket.file(&way, source.as_deref());
+                    out.push((way, file));
                 }
-            };
-            for (name, (stat, source)) in &names.shown {
-                let path = directory.join(name);
-                if stat.is_directory() {
-                    directories.push(path);
-                    continue;
-                }
-                let way = path.to_string_lossy().into_owned();
-                let file = self.bucket.file(&way, source.as_deref());
-                out.push((way, file));
             }
         }
         out.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(out)
+    }
+
+    /// The names in each of a few directories, which the server is asked for at once.
+    fn names_of_each(&self, directories: Vec<PathBuf>) -> Vec<(PathBuf, Level)> {
+        std::thread::scope(|scope| {
+            for directory in &directories {
+                // without a thread, the server is asked below; with one, there is an answer by then
+                let _ = std::thread::Builder::new().spawn_scoped(scope, || self.names(directory));
+            }
+        });
+        let names = |directory: PathBuf| {
+            let names = self.names(&directory);
+            (directory, names)
+        };
+        directories.into_iter().map(names).collect()
     }
 }
 
@@ -317,7 +338,10 @@ impl ListedNames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Cache;
+    use crate::collection::{Collection, Contents, Inode, Item, Unopened};
     use crate::error::Error;
+    use crate::vfs::{Node, VfsOptions};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn stat(size: u64) -> Stat {
@@ -453,5 +477,42 @@ mod tests {
         assert_eq!(size("y/1.asdf"), None);
         let error = listing.look_at(Path::new("y/1.asdf")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    /// `asdf-mount -u` waited for the bucket to be listed again, and gave up.
+    #[test]
+    fn what_an_unmount_asks_for_is_told_without_listing() {
+        let left = Arc::new(AtomicUsize::new(9));
+        let listing = Listing::new(Box::new(Failing(Arc::clone(&left))), Match::default());
+        let unopened = || Unopened {
+            why: "a test".to_owned(),
+            cause: None,
+        };
+        let files = Collection::many(
+            Contents::Listing(listing.unwrap()),
+            4,
+            true,
+            VfsOptions::default(),
+            Box::new(move |_| Err(unopened())),
+            Cache::new(1 << 20),
+        );
+        let root = Inode::new(Item::ROOT, Node::Root, 0);
+        let (item, _) = files.lookup(root, "a.asdf".as_ref()).unwrap();
+        files.opendir(Inode::new(item, Node::Root, 0)).unwrap();
+        let Collection::Many(many) = &files else {
+            panic!("one file");
+        };
+        let Contents::Listing(listing) = &many.contents else {
+            panic!("no listing");
+        };
+        locked(&listing.known)[Path::new("")].expire();
+        let before = left.load(Ordering::Relaxed);
+        let user = rustix::process::geteuid().as_raw();
+        for name in ["pid", "pidns", "unkept", "unsaved", "scratch"] {
+            let name = format!("user.asdf.{name}");
+            let _ = files.getxattr(root, name.as_ref(), user);
+        }
+        files.getattr(root).unwrap();
+        assert_eq!(left.load(Ordering::Relaxed), before);
     }
 }

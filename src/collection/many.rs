@@ -173,8 +173,10 @@ impl Many {
                 let until = retry_after(begun);
                 let why: Arc<str> = unopened.why.as_str().into();
                 self.members.note_problem(item, stat, Arc::clone(&why));
+                let told = path.told().into_iter();
                 return Ok(Resolved::Unreadable {
                     why,
+                    told: told.filter(|(name, _)| *name != "error").collect(),
                     stat,
                     cause: unopened.outer_cause(),
                     until,
@@ -384,6 +386,9 @@ impl Many {
     /// Closes idle members whose files are gone, so that their space on the disk becomes free. What lies far away takes none, and
     /// `asdf-mount -u` must not wait for a server.
     pub(super) fn close_missing(&self) {
+        if self.contents.is_far() {
+            return;
+        }
         for item in self.members.items() {
             let file = self.way(item).map(|way| self.contents.file(way));
             if matches!(file, Ok(Ok(file)) if file.is_far()) {

@@ -37,6 +37,8 @@ pub(super) enum Resolved {
     Unreadable {
         /// Why.
         why: Arc<str>,
+        /// What there is to say of its server, but for the error.
+        told: Arc<[(&'static str, String)]>,
         /// The attributes of the file from before the attempt to open it.
         stat: Stat,
         /// The error, if the disk or the server has failed: then it is not known what is in the file.

@@ -10,7 +10,7 @@ use super::contents::Contents;
 use super::item::{Item, ItemKind};
 use super::many::{Many, failed, is_lack, is_owner};
 use super::members::{Resolved, problem_of};
-use crate::error::{printable, printable_bytes};
+use crate::error::printable_bytes;
 use crate::source::{Stat, len_u64};
 use crate::vfs::{self, ClosedFile, Error, Node, Result, Text};
 
@@ -99,7 +99,7 @@ impl Many {
                     .store(len_u64(table.len()), Ordering::Relaxed);
                 Ok(table)
             }
-            (Resolved::Unreadable { why, .. }, Node::Status) => Ok(status_of(why)),
+            (Resolved::Unreadable { why, told, .. }, Node::Status) => Ok(status_of(why, told)),
             (_, Node::Root | Node::Info) => Err(Error::IsDirectory),
             _ => Err(absent(part)),
         }
@@ -320,7 +320,8 @@ impl Many {
                 } else {
                     snapshot.arrays().len().to_string()
                 };
-                let blocks = snapshot.layout().blocks.len().to_string();
+                let blocks = snapshot.block_count();
+                let blocks = blocks.map_or_else(unknown, |count| count.to_string());
                 let problem = unsaved.into_iter().next().or_else(|| problem_of(&vfs));
                 [
                     state.to_owned(),
@@ -336,6 +337,11 @@ impl Many {
 }
 
 /// `info/status` of a member whose file can't be read.
-fn status_of(why: &str) -> String {
-    format!("mount     not readable: {}\n", printable(why))
+fn status_of(why: &str, told: &[(&str, String)]) -> String {
+    let mut text = Text::default();
+    text.line(format_args!("mount     not readable: {why}"));
+    for (name, told) in told {
+        text.line(format_args!("{name:<10}{told}"));
+    }
+    text.into_string()
 }

@@ -9,15 +9,16 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use chrono::DateTime;
 use object_store::client::{
     HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{GetResult, HeaderMap, HeaderValue};
 use reqwest::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    HeaderName, RANGE, RETRY_AFTER, TRANSFER_ENCODING,
+    DATE, HeaderName, RANGE, RETRY_AFTER, TRANSFER_ENCODING,
 };
 
 use super::failure::{AttemptFailure, Trouble};
@@ -116,7 +117,7 @@ impl Checked {
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
         let len = number_in(&parts.headers, &CONTENT_LENGTH);
-        let pause = number_in(&parts.headers, &RETRY_AFTER).map(Duration::from_secs);
+        let pause = pause_of(&parts.headers, SystemTime::now());
         let code = if is_good {
             String::new()
         } else {
@@ -223,7 +224,9 @@ fn check_part(
 
 /// First and last byte and the size of the file, of `bytes FIRST-LAST/SIZE`, if that makes sense.
 fn part_of(range: &str) -> Option<(u64, u64, u64)> {
-    let (part, size) = range.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (unit, range) = range.trim().split_once(' ')?;
+    let range = Some(range).filter(|_| unit.eq_ignore_ascii_case("bytes"));
+    let (part, size) = range?.split_once('/')?;
     let (first, last) = part.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
     let size: u64 = size.parse().ok()?;
@@ -239,6 +242,21 @@ fn asked_of(range: &str) -> Option<(u64, u64)> {
 /// The number in a header.
 fn number_in(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// How long the server wants to be left alone: so many seconds, or until a time by its own clock, which it may not tell.
+fn pause_of(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    if let Some(seconds) = number_in(headers, &RETRY_AFTER) {
+        return Some(Duration::from_secs(seconds));
+    }
+    let time_in = |name| {
+        let text = headers.get(name)?.to_str().ok()?;
+        let time = DateTime::parse_from_rfc2822(text.trim()).ok()?;
+        Some(SystemTime::from(time))
+    };
+    let until: SystemTime = time_in(&RETRY_AFTER)?;
+    let now = time_in(&DATE).unwrap_or(now);
+    Some(until.duration_since(now).unwrap_or_default())
 }
 
 /// The error that an answer makes no sense, which no further attempt helps against.
@@ -279,7 +297,7 @@ mod tests {
     fn a_range_that_makes_no_sense_is_none() {
         for (range, found) in [
             ("bytes 0-65535/100000", Some((0, 65535, 100_000))),
-            ("bytes 5-5/6", Some((5, 5, 6))),
+            ("Bytes 5-5/6", Some((5, 5, 6))),
             ("bytes 0-18446744073709551615/18446744073709551615", None),
             ("bytes 0-18446744073709551615/*", None),
             ("bytes 6-5/9", None),
@@ -350,6 +368,34 @@ mod tests {
         }
         for asked in ["bytes=4-9", "bytes=6-9", "bytes=5-8", "bytes=-5"] {
             assert_eq!(checked(good[0], asked), None, "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_server_wants_to_be_left_alone_for_seconds_or_until_a_time_of_its_clock() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let then = "Sun, 06 Nov 1994 08:49:47 GMT";
+        for (pairs, want) in [
+            (&[(RETRY_AFTER, "7")][..], Some(7)),
+            (&[(RETRY_AFTER, then)], Some(10)),
+            (
+                &[(RETRY_AFTER, then), (DATE, "Sun, 06 Nov 1994 08:49:43 GMT")],
+                Some(4),
+            ),
+            (
+                &[(RETRY_AFTER, then), (DATE, "Sun, 06 Nov 1994 08:50:00 GMT")],
+                Some(0),
+            ),
+            (&[(RETRY_AFTER, "soon")], None),
+            (&[(RETRY_AFTER, "-1")], None),
+            (&[(DATE, then)], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(name, value.parse().unwrap());
+            }
+            let want = want.map(Duration::from_secs);
+            assert_eq!(pause_of(&headers, now), want, "{pairs:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The clients: one for each scheme and login, and one store for each bucket.
 
 use std::collections::HashMap;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,18 +13,20 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::list::PaginatedListStore;
 use object_store::path::Path;
-use object_store::{ClientConfigKey, ClientOptions, HeaderValue, ObjectStore, RetryConfig};
+use object_store::{
+    ClientConfigKey, ClientOptions, GetOptions, GetResult, HeaderValue, ObjectStore, RetryConfig,
+};
 use reqwest::Url;
 use reqwest::header::AUTHORIZATION;
 use reqwest::redirect::Policy;
 
-use super::RemoteOptions;
 use super::checked::Checked;
 use super::credentials::Profile;
 use super::environment;
 use super::error::RemoteError;
 use super::location::{Address, Cloud, Location, Login};
 use super::proxy;
+use super::{RemoteOptions, Traffic};
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -40,12 +43,16 @@ pub(super) struct StoredObject {
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
     /// What tells the bucket from others of its name, if the URL does not: endpoint, region, account.
     pub(super) origin: String,
+    /// Who is asked, for people.
+    server: String,
     /// Whether the only credentials may be those that a machine in the cloud gets from its provider.
     guesses: bool,
     /// Whether there ever was an answer.
     answered: Arc<AtomicBool>,
     /// What is shown of the proxy by which it is asked.
     pub(super) proxy: Option<String>,
+    /// What is asked of its server.
+    pub(super) traffic: Arc<Traffic>,
 }
 
 /// The clients and stores that have been made.
@@ -63,12 +70,19 @@ pub(super) struct Clients {
 }
 
 impl StoredObject {
-    /// A bucket; `origin` are the settings that tell it from others of its name.
+    /// A bucket; `origin` are the settings that tell it from others of its name, the first of them its endpoint.
     fn bucket<T: ObjectStore + PaginatedListStore>(
         store: T,
+        cloud: Cloud,
         origin: &[Option<String>],
         guesses: bool,
     ) -> Self {
+        let endpoint = origin.first().and_then(Option::as_deref);
+        let endpoint = endpoint.and_then(|endpoint| Url::parse(endpoint).ok());
+        let server = match endpoint {
+            Some(endpoint) => origin_of(&endpoint),
+            None => cloud.name().to_owned(),
+        };
         let store = Arc::new(store);
         let pages: Arc<T> = Arc::clone(&store);
         Self {
@@ -76,10 +90,18 @@ impl StoredObject {
             path: Path::default(),
             pages: Some(pages),
             origin: format!("{origin:?}"),
+            server,
             guesses,
             answered: Arc::default(),
             proxy: None,
+            traffic: Arc::default(),
         }
+    }
+
+    /// Makes a request for it.
+    pub(super) async fn get(&self, options: GetOptions) -> object_store::Result<GetResult> {
+        self.traffic.note_request();
+        self.store.get_opts(&self.path, options).await
     }
 
     /// Whether the credentials may be missing: those that a machine gets from its provider are guessed at until there is an answer.
@@ -106,7 +128,11 @@ impl Clients {
     }
 
     /// The store of a location. Asks for the region of a bucket that is new here, if nothing says it.
-    pub(super) async fn find(&self, at: &Location) -> Result<StoredObject, RemoteError> {
+    pub(super) async fn find(
+        &self,
+        at: &Location,
+        traffic: Arc<Traffic>,
+    ) -> Result<StoredObject, RemoteError> {
         let failed = |error: object_store::Error| RemoteError::Failed {
             url: at.to_string(),
             why: innermost(&error),
@@ -123,6 +149,7 @@ impl Clients {
                 let client = self.web_client(url).map_err(unmade)?;
                 let login = login.as_ref().map(|login| basic(&client, url, login));
                 let login = login.transpose().map_err(unmade)?.flatten();
+                traffic.note_server(&origin_of(url));
                 let store = HttpBuilder::new()
                     .with_url(url.as_str())
                     .with_retry(no_retries())
@@ -134,9 +161,11 @@ impl Clients {
                     path: Path::default(),
                     pages: None,
                     origin: String::new(),
+                    server: String::new(),
                     guesses: false,
                     answered: Arc::default(),
                     proxy: proxy::named_for(&self.variables, url),
+                    traffic,
                 })
             }
             Address::Bucket { cloud, bucket, key } => {
@@ -158,9 +187,11 @@ impl Clients {
                 // the names of the hosts of clouds, which no_proxy hardly has
                 let https = Url::parse("https://storage.invalid").ok();
                 let proxy = https.and_then(|url| proxy::named_for(&self.variables, &url));
+                traffic.note_server(&bucket.server);
                 Ok(StoredObject {
                     path,
                     proxy,
+                    traffic,
                     ..bucket
                 })
             }
@@ -202,7 +233,8 @@ impl Clients {
                 let keys = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::Region];
                 let origin = keys.map(|key| builder.get_config_value(&key));
                 let builder = builder.with_http_connector(connector).with_retry(retries);
-                Ok(StoredObject::bucket(builder.build()?, &origin, guesses))
+                let store = builder.build()?;
+                Ok(StoredObject::bucket(store, cloud, &origin, guesses))
             }
             Cloud::Google => {
                 let builder = self.google(name)?.with_http_connector(connector);
@@ -214,23 +246,23 @@ impl Clients {
                 ];
                 let origin = keys.map(|key| builder.get_config_value(&key));
                 let store = builder.with_retry(retries).build()?;
-                Ok(StoredObject::bucket(store, &origin, self.sign))
+                Ok(StoredObject::bucket(store, cloud, &origin, self.sign))
             }
             Cloud::Azure => {
                 let builder = self.azure(name)?.with_http_connector(connector);
                 let keys = [
-                    AzureConfigKey::AccountName,
                     AzureConfigKey::Endpoint,
+                    AzureConfigKey::AccountName,
                     AzureConfigKey::UseEmulator,
                 ];
                 let origin = keys.map(|key| builder.get_config_value(&key));
-                let [account, _, emulated] = &origin;
+                let [_, account, emulated] = &origin;
                 if account.is_none() && !is_set(emulated.as_deref()) {
                     let why = "the URL names no storage account; set AZURE_STORAGE_ACCOUNT_NAME";
                     return Err(not_made("Azure", why.to_owned()));
                 }
                 let store = builder.with_retry(retries).build()?;
-                Ok(StoredObject::bucket(store, &origin, self.sign))
+                Ok(StoredObject::bucket(store, cloud, &origin, self.sign))
             }
         }
     }
@@ -241,10 +273,8 @@ impl Clients {
         if let Some(account) = self.variable("SERVICE_ACCOUNT") {
             builder = builder.with_service_account_path(account);
         }
-        for (variable, value) in self.settings("GOOGLE_", "Google")? {
-            if let Ok(key) = variable.to_ascii_lowercase().parse() {
-                builder = builder.with_config(key, value);
-            }
+        for (key, value) in self.settings("GOOGLE_", "Google")? {
+            builder = builder.with_config(key, value);
         }
         if !self.sign {
             builder = builder.with_skip_signature(true);
@@ -258,10 +288,8 @@ impl Clients {
         if let Some(endpoint) = self.variable("MSI_ENDPOINT") {
             builder = builder.with_msi_endpoint(endpoint);
         }
-        for (variable, value) in self.settings("AZURE_", "Azure")? {
-            if let Ok(key) = variable.to_ascii_lowercase().parse() {
-                builder = builder.with_config(key, value);
-            }
+        for (key, value) in self.settings("AZURE_", "Azure")? {
+            builder = builder.with_config(key, value);
         }
         if !self.sign {
             builder = builder.with_skip_signature(true);
@@ -275,23 +303,25 @@ impl Clients {
         value.filter(|value| !value.is_empty())
     }
 
-    /// The settings in the environment whose names begin so.
-    fn settings(
+    /// The settings in the environment whose names begin so, those that the store knows.
+    fn settings<K: FromStr>(
         &self,
         prefix: &str,
         store: &'static str,
-    ) -> object_store::Result<Vec<(&str, &str)>> {
+    ) -> object_store::Result<Vec<(K, &str)>> {
         let settings = environment::settings(&self.variables, prefix);
-        settings.map_err(|why| not_made(store, why))
+        let settings = settings.map_err(|why| not_made(store, why))?.into_iter();
+        let known = |name: &str| name.to_ascii_lowercase().parse().ok();
+        Ok(settings
+            .filter_map(|(name, value)| Some((known(name)?, value)))
+            .collect())
     }
 
     /// A bucket of S3 with what environment and profile say, and whether credentials have to be guessed.
     async fn amazon(&self, name: &str) -> object_store::Result<(AmazonS3Builder, bool)> {
         let mut builder = AmazonS3Builder::new().with_bucket_name(name);
-        for (variable, value) in self.settings("AWS_", "S3")? {
-            if let Ok(key) = variable.to_ascii_lowercase().parse() {
-                builder = builder.with_config(key, value);
-            }
+        for (key, value) in self.settings("AWS_", "S3")? {
+            builder = builder.with_config(key, value);
         }
         let says = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
         let profile = Profile::find(&self.variables);
@@ -449,6 +479,11 @@ impl HttpConnector for Connector {
             may_be_whole,
         }))
     }
+}
+
+/// Scheme, host and port of a URL.
+fn origin_of(url: &Url) -> String {
+    url.origin().ascii_serialization()
 }
 
 /// The text of the error that all others stand on: those above it name the URL, with what is secret in it.

@@ -1,4 +1,5 @@
-//! Pieces of objects that are kept on disk, for the next mount.
+//! Pieces of objects that are kept on disk, for the next mount, and the state in which each object was last: the next mount asks its server
+//! whether it still is.
 //!
 //! The files are as those of seek indexes (see [`index_store`]): written under another name and
 //! renamed, found by their whole key, with a checksum over all of it, and only in a directory that is the user's alone. The key is
@@ -8,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
@@ -30,6 +32,9 @@ static PIECES: FileFormat = FileFormat {
 /// The most pieces that wait to be written; what comes meanwhile is not kept.
 pub(super) const WAITING: usize = 64;
 
+/// How long the end of a mount waits for them at most.
+const LAST_WRITES: Duration = Duration::from_secs(2);
+
 /// Files are counted, and the oldest removed, when so much of the room has been written.
 const SHARE: u64 = 16;
 
@@ -43,11 +48,28 @@ pub(super) struct PieceStore {
     waiting: AtomicUsize,
 }
 
+/// What the last state of an object is found by.
+fn state_key(at: &Location, origin: &str) -> Vec<u8> {
+    hash_of(&[at.key().as_bytes(), origin.as_bytes()]).to_vec()
+}
+
+/// A hash that other parts do not have, nor the same ones cut elsewhere.
+fn hash_of(parts: &[&[u8]]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.len().to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
 /// The pieces of one state of an object in a [`PieceStore`].
 pub(super) struct Shelf {
     disk: Arc<PieceStore>,
     /// The SHA-256 of what tells this state of the object from others.
     object: [u8; 32],
+    /// What this state is found by as the last one, and its text.
+    state: (Vec<u8>, String),
 }
 
 impl PieceStore {
@@ -63,6 +85,23 @@ impl PieceStore {
             written: AtomicU64::new(u64::MAX),
             waiting: AtomicUsize::new(0),
         }))
+    }
+
+    /// Waits a while for the pieces that are being written, when the mount has ended.
+    pub(super) fn finish(&self) {
+        let begun = Instant::now();
+        while self.waiting.load(Ordering::Relaxed) > 0 && begun.elapsed() < LAST_WRITES {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The state that an object was in when its first piece was fetched last, if that piece is still here. Waits for the disk.
+    pub(super) fn last(self: &Arc<Self>, at: &Location, origin: &str) -> Option<Identity> {
+        let key = state_key(at, origin);
+        let found = PIECES.find(&self.dir, &key).ok()?.read(&key)?;
+        let last = Identity::of_text(str::from_utf8(&found).ok()?)?;
+        let pieces = Shelf::new(self, at, origin, &last, PIECE)?;
+        pieces.has(0).then_some(last)
     }
 
     /// Writes a piece. Then, at the first one and whenever a [`SHARE`]th part of the room has been written since, removes the oldest ones.
@@ -95,21 +134,18 @@ impl Shelf {
         piece: u64,
     ) -> Option<Self> {
         let tag = identity.strong_etag()?;
-        let mut hash = Sha256::new();
-        for part in [
+        let object = hash_of(&[
             at.key().as_bytes(),
             origin.as_bytes(),
             tag.as_bytes(),
             identity.to_string().as_bytes(),
-        ] {
-            hash.update(part.len().to_le_bytes());
-            hash.update(part);
-        }
-        hash.update(format!("{:?}", identity.modified()));
-        hash.update(piece.to_le_bytes());
+            format!("{:?}", identity.modified()).as_bytes(),
+            &piece.to_le_bytes(),
+        ]);
         Some(Self {
             disk: Arc::clone(disk),
-            object: hash.finalize().into(),
+            object,
+            state: (state_key(at, origin), identity.to_text()),
         })
     }
 
@@ -129,15 +165,19 @@ impl Shelf {
         found.read(&key).filter(|bytes| bytes.len() == len)
     }
 
-    /// Lets another thread write a piece soon. A piece that can't be written is fetched again by the next mount.
+    /// Lets another thread write a piece soon; with the first one, the state of the object. A piece that can't be written is fetched again by
+    /// the next mount.
     pub(super) fn store(&self, piece: u64, bytes: &Arc<CountedBuf>, handle: &Handle) {
         if self.disk.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
             self.disk.waiting.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         let (disk, key, bytes) = (Arc::clone(&self.disk), self.key(piece), Arc::clone(bytes));
+        let state = (piece == 0).then(|| self.state.clone());
         handle.spawn_blocking(move || {
-            if let Err(error) = disk.write(&key, &bytes) {
+            let written = disk.write(&key, &bytes);
+            let noted = state.map_or(Ok(()), |(key, text)| disk.write(&key, text.as_bytes()));
+            if let Err(error) = written.and(noted) {
                 log::debug!("piece not kept in {}: {error}", disk.dir.display());
             }
             disk.waiting.fetch_sub(1, Ordering::Relaxed);

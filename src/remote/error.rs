@@ -38,7 +38,7 @@ pub enum RemoteError {
         advice: &'static str,
     },
     /// The object is not the one that was opened.
-    #[error("{url} has changed since it was opened: {why}; open it again")]
+    #[error("{url}: it has changed since it was opened: {why}; open it again")]
     Changed {
         /// The URL.
         url: String,

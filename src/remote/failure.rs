@@ -134,11 +134,11 @@ impl AttemptFailure {
         }
     }
 
-    /// Whether it is that the object is another one.
-    pub(super) fn is_change(&self) -> bool {
+    /// Whether one server of several may answer so, and the next one not: with another state of the object, or with all of it.
+    pub(super) fn is_odd(&self) -> bool {
         match self {
             Self::Changed(_) => true,
-            Self::Refused(refused) => refused.status == 412,
+            Self::Refused(refused) => matches!(refused.status, 200..300 | 412),
             _ => false,
         }
     }
@@ -147,9 +147,9 @@ impl AttemptFailure {
     pub(super) fn may_pass(&self, guesses: bool) -> bool {
         match self {
             Self::Stalled | Self::Cut | Self::Changed(_) => true,
-            // of 412, one node of many may have another state for a moment
             Self::Refused(refused) => {
-                matches!(refused.status, 408 | 412 | 425 | 429 | 500..)
+                self.is_odd()
+                    || matches!(refused.status, 408 | 425 | 429 | 500..)
                     || refused.code == "RequestTimeout"
             }
             // where no credentials are known, this may be the machine's own that is asked for some

@@ -96,6 +96,7 @@ impl Flight {
         while !self.pieces.is_empty()
             && let Some(buffer) = parts.load(self.pieces.start)
         {
+            self.stored.traffic.note_on_disk();
             self.bring(|piece, ahead| drop(parts.take_in(piece, buffer, ahead)));
         }
         let behind = self.pieces.start.saturating_add(1)..self.pieces.end;
@@ -151,8 +152,7 @@ impl Flight {
             if_match: self.identity.strong_etag().map(str::to_owned),
             ..GetOptions::default()
         };
-        let (store, path) = (&self.stored.store, &self.stored.path);
-        let ask = || store.get_opts(path, options.clone());
+        let ask = || self.stored.get(options.clone());
         let answer = self.patience.answer(ask).await;
         let answer = answer.map_err(|failure| match failure {
             AttemptFailure::Refused(UnwantedAnswer { status: 416, .. }) => {
@@ -180,7 +180,7 @@ impl Flight {
         let mut at = start;
         while at < until || !head.is_counted {
             let poll = |context: &mut Context<'_>| body.as_mut().poll_next(context);
-            let Some(bytes) = self.patience.bytes(poll).await? else {
+            let Some(bytes) = self.patience.bytes(poll, &self.stored).await? else {
                 break;
             };
             at = at.saturating_add(len_u64(bytes.len()));

@@ -4,7 +4,10 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, SystemTime};
 
+use chrono::{DateTime, Utc};
 use object_store::ObjectMeta;
+
+use crate::error::printable;
 
 /// Size, `ETag`, `Last-Modified` and version of an object, as the server says them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +75,43 @@ impl Identity {
         }
     }
 
+    /// A text from which [`Identity::of_text`] makes it again, for objects that are read in parts.
+    pub(super) fn to_text(&self) -> String {
+        let since = self
+            .modified
+            .map(|at| at.duration_since(SystemTime::UNIX_EPOCH));
+        let since = since.and_then(Result::ok);
+        let since = since.map_or_else(String::new, |since| since.as_nanos().to_string());
+        let (tag, version) = (self.etag.as_deref(), self.version.as_deref());
+        let said = |text: Option<&str>| text.map_or_else(String::new, |text| format!("={text}"));
+        format!("{}\n{since}\n{}\n{}", self.size, said(tag), said(version))
+    }
+
+    /// That of a text.
+    pub(super) fn of_text(text: &str) -> Option<Self> {
+        let mut lines = text.split('\n');
+        let size = lines.next()?.parse().ok()?;
+        let modified = match lines.next()? {
+            "" => None,
+            since => {
+                let since = Duration::from_nanos(since.parse().ok()?);
+                Some(SystemTime::UNIX_EPOCH.checked_add(since)?)
+            }
+        };
+        let mut said = || {
+            lines
+                .next()
+                .map(|text| text.strip_prefix('=').map(str::to_owned))
+        };
+        Some(Self {
+            size,
+            says_size: true,
+            etag: said()?,
+            modified,
+            version: said()?,
+        })
+    }
+
     /// Length of the object in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
@@ -94,6 +134,24 @@ impl Identity {
     #[must_use]
     pub fn is_sure(&self) -> bool {
         self.etag.is_some() || self.modified.is_some() || self.version.is_some()
+    }
+
+    /// What tells a change of the object, for people.
+    #[must_use]
+    pub fn validator(&self) -> String {
+        let tag = self
+            .etag
+            .as_deref()
+            .map(|tag| format!("ETag {}", printable(tag)));
+        let version = self.version.as_deref();
+        let version = version.map(|version| format!("version {}", printable(version)));
+        let time = self.modified.map(DateTime::<Utc>::from);
+        let time = time.map(|time| time.format("changed at %Y-%m-%dT%H:%M:%SZ").to_string());
+        let said: Vec<String> = [tag, version, time].into_iter().flatten().collect();
+        if said.is_empty() {
+            return "none: a change that keeps the size goes unnoticed".to_owned();
+        }
+        said.join(", ")
     }
 
     /// Whether both are of the same state of an object, as far as the server tells them apart.
@@ -141,7 +199,7 @@ impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.size)?;
         if let Some(etag) = &self.etag {
-            write!(f, ", ETag {}", crate::error::printable(etag))?;
+            write!(f, ", ETag {}", printable(etag))?;
         }
         Ok(())
     }
@@ -196,6 +254,30 @@ mod tests {
         assert!(!unsaid.clone().with_size(0, None).says_size());
         assert!(unsaid.clone().with_size(0, Some(0)).says_size());
         assert!(!counted.is_same(&identity(Some("\"a\""), Some(1))));
+    }
+
+    #[test]
+    fn a_state_is_the_same_when_it_was_written_down() {
+        let versioned = Identity {
+            version: Some(String::new()),
+            ..identity(None, Some(1))
+        };
+        for state in [
+            identity(Some("\"a\""), Some(1)),
+            identity(Some(""), None),
+            versioned,
+        ] {
+            assert_eq!(Identity::of_text(&state.to_text()), Some(state));
+        }
+        for text in ["", "9", "9\n\n", "x\n\n\n", "9\nx\n\n"] {
+            assert_eq!(Identity::of_text(text), None, "{text:?}");
+        }
+        let strong = identity(Some("\"a\""), Some(1));
+        assert_eq!(
+            strong.validator(),
+            "ETag \"a\", changed at 1970-01-01T00:00:01Z"
+        );
+        assert!(identity(None, None).validator().starts_with("none: "));
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::time::Duration;
 use object_store::ListResult;
 use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::path::Path;
+use tokio::task::JoinSet;
 
 use super::client::StoredObject;
 use super::error::RemoteError;
 use super::failure::{AttemptFailure, Trouble};
 use super::identity::Identity;
-use super::location::Location;
+use super::location::{Address, Cloud, Location};
 use super::patience::Patience;
 
 /// The most objects that are listed.
@@ -20,6 +21,10 @@ const LISTED: usize = 1 << 20;
 
 /// A page counts for at least so many objects: else a server that sends small pages could go on for ever.
 const PAGE: usize = 500;
+
+/// So many pages are under way at most, once so many have come one after the other: most listings have no more.
+const IN_FLIGHT: usize = 4;
+const PAGES_ALONE: usize = 2;
 
 /// The elements that an object or a folder has in a page, and those with its name in them: of S3 and Google Cloud Storage, and of Azure.
 const ELEMENTS: [(&str, &str); 4] = [
@@ -58,76 +63,231 @@ pub struct ObjectEntry {
     pub identity: Identity,
 }
 
-/// The objects whose keys are `prefix` and a name without a slash, and the folders there, in the order of the server. A page that can't be had
-/// is asked for again.
+/// The objects whose keys are `prefix` and a name without a slash, and the folders there. A page that can't be had is asked for again.
 pub(super) async fn list(
     at: &Location,
     stored: &StoredObject,
     prefix: &str,
     timeout: Duration,
 ) -> Result<ObjectListing, RemoteError> {
+    let asked = Asked {
+        at: at.clone(),
+        stored: stored.clone(),
+        prefix: prefix.to_owned(),
+        timeout,
+    };
+    // of Azure, versions differ in where they begin
+    let in_flight = match at.kind() {
+        Address::Bucket { cloud, .. } if *cloud != Cloud::Azure => IN_FLIGHT,
+        _ => 1,
+    };
+    if let Some(listing) = in_spans(&asked, in_flight).await? {
+        return Ok(listing);
+    }
+    let listing = in_spans(&asked, 1).await?;
+    listing.ok_or_else(|| asked.failed("its listing can't be understood"))
+}
+
+/// What is listed.
+#[derive(Clone)]
+struct Asked {
+    at: Location,
+    stored: StoredObject,
+    prefix: String,
+    timeout: Duration,
+}
+
+/// A part of the keys, in their order, of which one page is asked for after the other.
+#[derive(Default)]
+struct Span {
+    /// The key behind which it begins.
+    after: Option<String>,
+    /// The last key that may be in it.
+    until: Option<String>,
+    /// What asks for the next page, and what has asked for the ones before.
+    token: Option<String>,
+    tokens: HashSet<String>,
+    /// The last key that has come.
+    last: Option<String>,
+    pages: usize,
+}
+
+/// Lists with so many pages under way at most: what is left of a span is cut in two while there may be more. None if the server does not keep
+/// to the order that this relies on.
+async fn in_spans(asked: &Asked, in_flight: usize) -> Result<Option<ObjectListing>, RemoteError> {
     let mut listing = ObjectListing::default();
     let mut seen = 0_usize;
-    let mut patience = Patience::new(timeout);
-    let mut token = None;
-    let mut tokens = HashSet::new();
-    let failed = |why: &str| RemoteError::Failed {
-        url: at.to_string(),
-        why: why.to_owned(),
-    };
+    let mut is_cut = false;
+    let mut ready = vec![Span::default()];
+    let mut under_way = JoinSet::new();
     loop {
-        let left_out = LeftOut::default();
-        let page = match page(stored, prefix, token.clone(), &left_out, &patience).await {
-            Ok(page) => page,
-            Err(failure) => {
-                patience.wait_after(&failure, at, stored).await?;
-                continue;
-            }
+        while let Some(span) = ready.pop() {
+            under_way.spawn(next_page(asked.clone(), span));
+        }
+        let Some(done) = under_way.join_next().await else {
+            listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
+            listing.folders.sort();
+            listing.folders.dedup();
+            return Ok(Some(listing));
         };
-        patience.renew();
-        let count = page.result.objects.len();
-        let count = count.saturating_add(page.result.common_prefixes.len());
+        let done = done.map_err(|_| asked.failed("a request ended without an outcome"))?;
+        let (mut span, outcome) = done;
+        let (mut page, mut left_out) = match outcome {
+            // not each server begins where it is told to
+            Err(RemoteError::Failed { .. }) if span.after.is_some() => return Ok(None),
+            outcome => outcome?,
+        };
+        let found = &mut page.result;
+        let count = found.objects.len();
+        let count = count.saturating_add(found.common_prefixes.len());
         seen = seen.saturating_add(count.max(PAGE));
-        let left_out = left_out.take();
-        listing.take(page.result, &left_out.keys, prefix);
-        token = page.page_token;
-        match &token {
+        let is_in_order = span.advance(found);
+        if is_cut && !is_in_order {
+            return Ok(None);
+        }
+        span.keep_own(found, &mut left_out.keys);
+        listing.take(page.result, &left_out.keys, &asked.prefix);
+        match page.page_token {
             // what is missing would seem not to be there
             None if left_out.more => {
-                return Err(failed(
-                    "the server has more objects, but does not say how to ask for them",
-                ));
+                return Err(asked
+                    .failed("the server has more objects, but does not say how to ask for them"));
             }
-            None => return Ok(listing),
-            Some(token) if !tokens.insert(token.clone()) => {
-                return Err(failed(
-                    "the server sends the same page of its objects again",
-                ));
+            None => continue,
+            Some(_) if span.is_over() => continue,
+            Some(token) if !span.tokens.insert(token.clone()) => {
+                return Err(asked.failed("the server sends the same page of its objects again"));
             }
             Some(_) if seen >= LISTED => {
-                return Err(failed(&format!(
-                    "more than {LISTED} objects; name a longer prefix"
-                )));
+                let why = format!("more than {LISTED} objects; name a longer prefix");
+                return Err(asked.failed(&why));
             }
-            Some(_) => {}
+            Some(token) => span.token = Some(token),
         }
+        let may_cut = is_in_order && span.pages >= PAGES_ALONE;
+        let is_idle = under_way.len().saturating_add(1) < in_flight;
+        if may_cut
+            && is_idle
+            && let Some(rest) = span.cut(&asked.prefix)
+        {
+            is_cut = true;
+            ready.push(rest);
+        }
+        ready.push(span);
+    }
+}
+
+/// A page, and what was left out of it; or why it can't be had.
+type PageOutcome = Result<(PaginatedListResult, LeftOutOfPage), RemoteError>;
+
+/// Asks for the next page of a span.
+async fn next_page(asked: Asked, span: Span) -> (Span, PageOutcome) {
+    let mut patience = Patience::new(asked.timeout);
+    loop {
+        let left_out = LeftOut::default();
+        let page = page(&asked.stored, &asked.prefix, &span, &left_out, &patience);
+        match page.await {
+            Ok(page) => return (span, Ok((page, left_out.take()))),
+            Err(failure) => {
+                let again = patience.wait_after(&failure, &asked.at, &asked.stored);
+                if let Err(error) = again.await {
+                    return (span, Err(error));
+                }
+            }
+        }
+    }
+}
+
+/// The key of a folder in the order of keys.
+fn key_of_folder(folder: &Path) -> String {
+    format!("{folder}{SLASH}")
+}
+
+impl Asked {
+    fn failed(&self, why: &str) -> RemoteError {
+        RemoteError::Failed {
+            url: self.at.to_string(),
+            why: why.to_owned(),
+        }
+    }
+}
+
+impl Span {
+    /// Takes note of a page. Whether its keys are in order, and lie behind those that have come and behind where the span begins.
+    fn advance(&mut self, page: &ListResult) -> bool {
+        let objects = page.objects.iter();
+        let objects: Vec<&str> = objects.map(|meta| meta.location.as_ref()).collect();
+        let folders: Vec<String> = page.common_prefixes.iter().map(key_of_folder).collect();
+        let both = objects
+            .iter()
+            .copied()
+            .chain(folders.iter().map(String::as_str));
+        let before = self.last.take().or_else(|| self.after.clone());
+        let is_behind = |key: &str| before.as_deref().is_none_or(|before| before < key);
+        let is_in_order = objects.is_sorted() && folders.is_sorted() && both.clone().all(is_behind);
+        self.last = both.max().map(str::to_owned).or(before);
+        self.pages = self.pages.saturating_add(1);
+        is_in_order
+    }
+
+    /// Leaves in a page, and among the keys that were left out of it, what belongs to this span.
+    fn keep_own(&self, page: &mut ListResult, left_out: &mut Vec<String>) {
+        if let Some(until) = self.until.as_deref() {
+            page.objects.retain(|meta| meta.location.as_ref() <= until);
+            page.common_prefixes
+                .retain(|folder| key_of_folder(folder).as_str() <= until);
+            left_out.retain(|key| key.as_str() <= until);
+        }
+    }
+
+    /// Whether its last key has come.
+    fn is_over(&self) -> bool {
+        self.until.is_some() && self.until <= self.last
+    }
+
+    /// Cuts off what lies behind a key that may be in the middle of what is left: the first one that differs from the last key at a place that
+    /// is as near to its start as may be.
+    fn cut(&mut self, prefix: &str) -> Option<Self> {
+        let last = self.last.as_deref()?;
+        let name = last.strip_prefix(prefix)?;
+        let next_at = |(place, character): (usize, char)| {
+            // a slash would lie within a folder
+            let next = match u32::from(character)
+                .checked_add(1)
+                .and_then(char::from_u32)?
+            {
+                '/' => '0',
+                next => next,
+            };
+            let kept = name.get(..place)?;
+            let middle = format!("{prefix}{kept}{next}");
+            let is_inside = self.until.as_ref().is_none_or(|until| middle < *until);
+            is_inside.then_some(middle)
+        };
+        let middle = name.char_indices().find_map(next_at)?;
+        Some(Self {
+            after: Some(middle.clone()),
+            until: self.until.replace(middle),
+            ..Self::default()
+        })
     }
 }
 
 /// Whether there is any object whose key begins so, as far as one page tells.
 pub(super) async fn has_any(stored: &StoredObject, prefix: &str, patience: &Patience) -> bool {
-    let page = page(stored, prefix, None, &LeftOut::default(), patience).await;
+    let all = Span::default();
+    let page = page(stored, prefix, &all, &LeftOut::default(), patience).await;
     page.is_ok_and(|page| {
         let found = &page.result;
         !found.objects.is_empty() || !found.common_prefixes.is_empty()
     })
 }
 
-/// One page.
+/// The next page of a span.
 async fn page(
     stored: &StoredObject,
     prefix: &str,
-    page_token: Option<String>,
+    span: &Span,
     left_out: &LeftOut,
     patience: &Patience,
 ) -> Result<PaginatedListResult, AttemptFailure> {
@@ -136,7 +296,8 @@ async fn page(
         AttemptFailure::Failed(Trouble::Senseless, "nothing can be listed there".to_owned())
     })?;
     let mut options = PaginatedListOptions {
-        page_token,
+        page_token: span.token.clone(),
+        offset: span.after.clone().filter(|_| span.token.is_none()),
         delimiter: Some(SLASH.into()),
         ..PaginatedListOptions::default()
     };
@@ -167,7 +328,6 @@ impl ObjectListing {
                 identity: Identity::listed(size, etag, meta.last_modified.into()),
             });
         }
-        self.folders.dedup();
         let folders = page.common_prefixes.iter().map(Path::as_ref);
         let folders = folders.filter_map(|folder| folder.strip_prefix(prefix));
         self.folders.extend(folders.map(str::to_owned));

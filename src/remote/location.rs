@@ -54,6 +54,15 @@ impl Cloud {
 }
 
 impl Cloud {
+    /// Its name, for people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Amazon => "Amazon S3",
+            Self::Google => "Google Cloud Storage",
+            Self::Azure => "Azure Blob Storage",
+        }
+    }
+
     /// How the names of its settings in the environment begin.
     pub(super) fn settings(self) -> &'static str {
         match self {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Context;
 
 use object_store::{GetOptions, GetRange, GetResult};
+use tokio::task::spawn_blocking;
 
 use super::checked::{PartHead, UnwantedAnswer};
 use super::client::StoredObject;
@@ -19,13 +20,13 @@ use super::object::Object;
 use super::parts::PiecedObject;
 use super::patience::Patience;
 use super::pieces::PIECE;
-use super::{Inner, ObjectBytes};
+use super::{Inner, ObjectBytes, Traffic};
 use crate::source::{ScratchBytes, ScratchRoom, at_most, len_u64};
 
 /// Pieces at the start that are fetched with the first request: most texts are in them, and the header of the block behind it.
 const HEAD: u64 = 1;
 
-/// Bytes at the end that are fetched when an object is opened, in small pieces: the block index is there.
+/// Bytes at the end that are fetched in small pieces: the block index is there, and often all of it.
 pub(super) const TAIL: u64 = 4 << 10;
 
 /// Opens an object, or downloads it if that is the only way.
@@ -33,17 +34,24 @@ pub(super) async fn open(
     inner: &Arc<Inner>,
     at: &Location,
     known: Option<Identity>,
+    traffic: Arc<Traffic>,
 ) -> Result<Object, RemoteError> {
-    let stored = inner.clients.find(at).await?;
-    if let Some(known) = known.filter(|known| known.size() > 0) {
-        if let Some(kept) = inner.kept.find(at, &stored, &known) {
-            return Ok(far(PiecedObject::new(inner, at, stored, &kept)));
-        }
-        if let Some(kept) = on_disk(inner, at, &stored, known).await {
+    let stored = inner.clients.find(at, traffic).await?;
+    let known = known.filter(|known| known.size() > 0);
+    if let Some(known) = &known {
+        let kept = match inner.kept.find(at, &stored, known) {
+            Some(kept) => Some(kept),
+            None => on_disk(inner, at, &stored, known).await,
+        };
+        if let Some(kept) = kept {
             return Ok(far(PiecedObject::new(inner, at, stored, &kept)));
         }
     }
-    let (identity, first) = match first(inner, at, &stored, 0..HEAD * PIECE, None).await? {
+    let last = match known {
+        Some(_) => None,
+        None => last_on_disk(inner, at, &stored).await,
+    };
+    let (identity, first) = match first(inner, at, &stored, 0..HEAD * PIECE, last).await? {
         FirstAnswer::Part(identity, bytes) => (identity, bytes),
         FirstAnswer::Whole(len) => return download(inner, at, &stored, len).await,
     };
@@ -64,23 +72,26 @@ async fn on_disk(
     inner: &Arc<Inner>,
     at: &Location,
     stored: &StoredObject,
-    known: Identity,
+    known: &Identity,
 ) -> Option<Arc<KeptState>> {
-    let shelf = Shelf::new(inner.disk.as_ref()?, at, &stored.origin, &known, PIECE)?;
-    let found = tokio::task::spawn_blocking(move || shelf.has(0)).await;
+    let shelf = Shelf::new(inner.disk.as_ref()?, at, &stored.origin, known, PIECE)?;
+    let found = spawn_blocking(move || shelf.has(0)).await;
     found
         .unwrap_or(false)
-        .then(|| inner.kept.of(at, stored, known))
+        .then(|| inner.kept.of(at, stored, known.clone()))
 }
 
-/// An object that is read in pieces. Its end is asked for, unless it is here, or comes with the start.
+/// The state that an object had when its first piece was stored, to ask the server whether it still has it.
+async fn last_on_disk(inner: &Inner, at: &Location, stored: &StoredObject) -> Option<Identity> {
+    let disk = inner.disk.clone()?;
+    let (at, origin) = (at.clone(), stored.origin.clone());
+    let last = spawn_blocking(move || disk.last(&at, &origin)).await;
+    last.unwrap_or_default()
+}
+
+/// An object that is read in pieces.
 fn far(parts: Arc<PiecedObject>) -> Object {
     let headers = parts.headers();
-    let len = headers.cut.len;
-    let tail = len.saturating_sub(TAIL)..len;
-    if !parts.has(tail.start, at_most(TAIL, usize::MAX)) {
-        headers.prefetch(headers.cut.pieces_of(&tail));
-    }
     let (at, identity) = (parts.at.clone(), Arc::clone(&parts.identity));
     Object::new(&at, identity, ObjectBytes::Far { parts, headers })
 }
@@ -90,8 +101,13 @@ pub(super) async fn probe(
     inner: &Arc<Inner>,
     at: &Location,
     known: Option<Identity>,
+    traffic: Arc<Traffic>,
 ) -> Result<(Identity, bool), RemoteError> {
-    let stored = inner.clients.find(at).await?;
+    let stored = inner.clients.find(at, traffic).await?;
+    let known = match known {
+        Some(known) => Some(known),
+        None => last_on_disk(inner, at, &stored).await,
+    };
     match first(inner, at, &stored, 0..1, known).await? {
         FirstAnswer::Part(identity, _) => Ok((identity, true)),
         FirstAnswer::Whole(len) => {
@@ -148,7 +164,8 @@ async fn first(
     }
 }
 
-/// The failure to open an object, with advice if it is missing, and there are objects below it: then it is named without its slash.
+/// The failure to open an object, with advice if it is missing: there may be objects below it, so that it lacks its slash, or objects whose
+/// names begin with its own.
 async fn hinted(
     at: &Location,
     stored: &StoredObject,
@@ -159,12 +176,19 @@ async fn hinted(
     else {
         return error;
     };
-    if !listing::has_any(stored, &format!("{key}/"), patience).await {
+    let why = if listing::has_any(stored, &format!("{key}/"), patience).await {
+        format!("not an object, but there are objects below it: {url}/ names them")
+    } else if listing::has_any(stored, key, patience).await {
+        let (folder, name) = url.rsplit_once('/').unwrap_or_default();
+        format!(
+            "not an object, but the names of objects begin so: {folder}/ with -o match='{name}*' names them"
+        )
+    } else {
         return error;
-    }
+    };
     RemoteError::Failed {
         url: url.clone(),
-        why: format!("not an object, but there are objects below it: {url}/ names them"),
+        why,
     }
 }
 
@@ -180,8 +204,7 @@ async fn attempt(
         if_none_match: tag.map(str::to_owned),
         ..GetOptions::default()
     };
-    let ask = || stored.store.get_opts(&stored.path, options.clone());
-    let answer = patience.answer(ask).await?;
+    let answer = patience.answer(|| stored.get(options.clone())).await?;
     stored.note_answer();
     let identity = Identity::of(&answer.meta);
     let head = PartHead::of(&answer)?;
@@ -191,7 +214,7 @@ async fn attempt(
     let mut body = answer.into_stream();
     while out.len() < len || !head.is_counted {
         let poll = |context: &mut Context<'_>| body.as_mut().poll_next(context);
-        let bytes = match patience.bytes(poll).await? {
+        let bytes = match patience.bytes(poll, stored).await? {
             Some(bytes) => bytes,
             None if out.len() < len => return Err(AttemptFailure::Cut),
             None => break,
@@ -255,7 +278,7 @@ async fn fetch(
     let (mut len, mut renewed) = (0_u64, 0_u64);
     loop {
         let poll = |context: &mut Context<'_>| body.as_mut().poll_next(context);
-        let bytes = match patience.bytes(poll).await {
+        let bytes = match patience.bytes(poll, stored).await {
             Err(failure) => return Ok(Err(failure)),
             Ok(None) => break,
             Ok(Some(bytes)) => bytes,
@@ -285,6 +308,5 @@ async fn fetch(
 
 /// The answer to a request for all of the file.
 async fn whole(stored: &StoredObject, patience: &Patience) -> Result<GetResult, AttemptFailure> {
-    let ask = || stored.store.get_opts(&stored.path, GetOptions::default());
-    patience.answer(ask).await
+    patience.answer(|| stored.get(GetOptions::default())).await
 }

@@ -200,13 +200,6 @@ impl PiecedObject {
         Ok(())
     }
 
-    /// Fetches pieces that are going to be read.
-    pub(super) fn prefetch(&self, pieces: Range<u64>) {
-        let mut state = self.lock();
-        let start = pieces.start;
-        self.launch(&mut state, pieces, start);
-    }
-
     /// Fetches the pieces with these headers, a request each unless they are neighbours. Whether that is of use: what has to go before
     /// it is read would be fetched twice.
     pub(super) fn expect(&self, headers: &[u64]) -> bool {
@@ -302,6 +295,7 @@ impl PiecedObject {
     /// A piece, of a read that goes up to `end`.
     fn piece(&self, piece: u64, end: u64) -> crate::error::Result<Arc<CountedBuf>> {
         if let Some(found) = self.inner.cache.get(self.key, piece) {
+            self.stored.traffic.note_in_memory();
             return Ok(found);
         }
         let outcome = self.inner.cache.while_waiting(|| self.wait_for(piece, end));

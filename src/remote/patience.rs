@@ -11,14 +11,15 @@ use super::client::StoredObject;
 use super::error::RemoteError;
 use super::failure::AttemptFailure;
 use super::location::Location;
+use crate::source::len_u64;
 
 /// How long is waited before an attempt is made again; before each other, twice as long, but not longer than this: a server that is back
 /// is not to be waited for much longer.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// How often the same is asked again after answers of another state.
-const CHANGES: u32 = 2;
+/// How often the same is asked again after odd answers.
+const ODD: u32 = 2;
 
 /// How long nothing may come before the same is asked once more, at most.
 const SILENT: Duration = Duration::from_mins(1);
@@ -38,8 +39,8 @@ pub(super) struct Patience {
     deadline: Instant,
     /// How long is waited before the next attempt, unless the server wants more.
     wait: Duration,
-    /// Answers of another state that have come one after the other.
-    changes: u32,
+    /// Odd answers that have come one after the other.
+    odd: u32,
     /// When it ends, however many bytes have come until then.
     end: Option<Instant>,
 }
@@ -50,7 +51,7 @@ impl Patience {
             timeout,
             deadline: after(timeout),
             wait: FIRST_WAIT,
-            changes: 0,
+            odd: 0,
             end: None,
         }
     }
@@ -67,7 +68,7 @@ impl Patience {
     pub(super) fn renew(&mut self) {
         self.deadline = after(self.timeout);
         self.wait = FIRST_WAIT;
-        self.changes = 0;
+        self.odd = 0;
     }
 
     /// When it ends.
@@ -109,14 +110,19 @@ impl Patience {
         Ok(answer.map_err(|_| AttemptFailure::Stalled)??)
     }
 
-    /// The next bytes of a body, which `poll` gives; `None` at its end. If none come for some time, another attempt may go on from there.
-    pub(super) async fn bytes<T>(
+    /// The next bytes of the body of an object, which `poll` gives; `None` at its end. If none come for some time, another attempt may go on
+    /// from there.
+    pub(super) async fn bytes<T: AsRef<[u8]>>(
         &self,
         poll: impl FnMut(&mut Context<'_>) -> Poll<Option<object_store::Result<T>>>,
+        stored: &StoredObject,
     ) -> Result<Option<T>, AttemptFailure> {
         let until = self.over().min(after(self.silence()));
         let next = timeout_at(until, poll_fn(poll)).await;
-        Ok(next.map_err(|_| AttemptFailure::Stalled)?.transpose()?)
+        let bytes = next.map_err(|_| AttemptFailure::Stalled)?.transpose()?;
+        let count = bytes.as_ref().map_or(0, |bytes| bytes.as_ref().len());
+        stored.traffic.note_bytes(len_u64(count));
+        Ok(bytes)
     }
 
     /// Waits until the next attempt at `at` may be made, if `failure` may pass and the time for it is not over.
@@ -132,14 +138,15 @@ impl Patience {
         let may_pass = failure.may_pass(stored.guesses());
         let wait = if !may_pass {
             None
-        } else if failure.is_change() {
-            self.changes = self.changes.saturating_add(1);
-            (self.changes <= CHANGES).then_some(FIRST_WAIT)
+        } else if failure.is_odd() {
+            self.odd = self.odd.saturating_add(1);
+            (self.odd <= ODD).then_some(FIRST_WAIT)
         } else {
             self.again(failure.pause())
         };
         let waited = self.ended().unwrap_or(self.timeout);
         let told = failure.told(at, stored, waited);
+        stored.traffic.note_failure(&told.to_string());
         let Some(wait) = wait else {
             return Err(told);
         };

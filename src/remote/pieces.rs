@@ -17,8 +17,8 @@ pub(super) const HEADER_PIECE: u64 = 512;
 /// The most pieces of one request: 16 MiB. Three of them ahead of a reader at a latency of 50 ms let it have 600 MB/s.
 pub(super) const REQUEST: u64 = 256;
 
-/// A reader that has read so many pieces or less has at most half as many fetched ahead: what reads the start of a file for its
-/// text is not to fetch much of what follows.
+/// A reader that has read so many pieces or less has at most half as many fetched ahead, and none if it began at the start of the file: what
+/// reads the text there is not to fetch what follows.
 const TIMID: u64 = 16;
 
 /// Requests ahead of a reader that has gone on for long.
@@ -118,6 +118,8 @@ fn next_requests(reader: &Reader, read: u64, most: u64) -> Range<u64> {
     let largest = REQUEST.min(most);
     let size = if read > TIMID {
         read.saturating_mul(2).min(largest)
+    } else if reader.from == 0 {
+        0
     } else {
         read.min(TIMID / 2).min(largest)
     };
@@ -205,7 +207,7 @@ mod tests {
     fn a_reader_that_goes_on_has_ever_more_ahead_of_it() {
         let mut readers = Readers::default();
         let mut sizes = Vec::new();
-        for piece in 0..600 {
+        for piece in 9..600 {
             let ahead = ahead_of(&mut readers, &(piece..piece + 1), false, u64::MAX);
             if ahead.end > ahead.start {
                 sizes.push(ahead.end - ahead.start);
@@ -218,18 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_a_file_fetches_less_than_as_much_again() {
+    fn the_text_of_a_file_fetches_nothing_that_follows() {
         let mut readers = Readers::default();
-        // as the scan reads: 64 KiB, 256 KiB, 1 MiB
-        let ahead: Vec<_> = [0..1, 1..4, 4..16]
-            .iter()
-            .map(|read| {
-                let ahead = ahead_of(&mut readers, read, false, u64::MAX);
-                note_asked(&mut readers, ahead.end);
-                ahead.end - ahead.start
-            })
-            .collect();
-        assert_eq!(ahead, [0, 1, 4]);
+        // as the scan reads
+        for read in [0..1, 1..2, 2..3, 3..4, 4..5, 5..7, 7..16] {
+            let ahead = ahead_of(&mut readers, &read, false, u64::MAX);
+            assert!(ahead.is_empty(), "{read:?}");
+        }
     }
 
     /// Twice as much as a chunk of a compressed block came along with it.
@@ -244,13 +241,13 @@ mod tests {
     #[test]
     fn what_is_here_already_has_nothing_ahead() {
         let mut readers = Readers::default();
-        for read in [0..1, 0..2, 0..1] {
+        for read in [5..6, 5..7, 5..6] {
             assert!(ahead_of(&mut readers, &read, true, u64::MAX).is_empty());
         }
-        let ahead = ahead_of(&mut readers, &(2..3), false, u64::MAX);
-        assert_eq!(ahead, 3..5);
+        let ahead = ahead_of(&mut readers, &(7..8), false, u64::MAX);
+        assert_eq!(ahead, 8..10);
         note_asked(&mut readers, ahead.end);
-        assert_eq!(ahead_of(&mut readers, &(3..4), true, u64::MAX), 5..8);
+        assert_eq!(ahead_of(&mut readers, &(8..9), true, u64::MAX), 10..13);
     }
 
     #[test]

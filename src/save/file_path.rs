@@ -136,6 +136,11 @@ pub trait FarFile: fmt::Debug + Send + Sync {
 
     /// Drops the known attributes, because they have changed: the next [`FarFile::stat`] asks the server.
     fn forget(&self);
+
+    /// What there is to say of its server, for people: what each line is about, and what it says.
+    fn told(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 }
 
 /// The path of a file.
@@ -199,6 +204,15 @@ impl FilePath {
     pub fn forget(&self) {
         if let Way::Far(file) = &self.way {
             file.forget();
+        }
+    }
+
+    /// What there is to say of the server of a far file, for people: what each line is about, and what it says.
+    #[must_use]
+    pub fn told(&self) -> Vec<(&'static str, String)> {
+        match &self.way {
+            Way::Far(file) => file.told(),
+            Way::System | Way::Beneath(..) => Vec::new(),
         }
     }
 

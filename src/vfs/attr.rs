@@ -11,7 +11,7 @@ use crate::asdf::picture::Style;
 use crate::error::Error as Library;
 use crate::source::{Loan, PooledBuf, Stat, len_u64};
 
-use super::{Handle, Node, Reading, Result, Scratch, kind, owner};
+use super::{Handle, Node, Reading, Result, Scratch, View, kind, owner};
 
 /// How long the kernel may keep attributes, and names that never change.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -226,6 +226,19 @@ pub struct VfsOptions {
     pub previews: bool,
     /// How pictures are made.
     pub style: Style,
+}
+
+impl VfsOptions {
+    /// Whether nothing is shown but `tree.yaml`.
+    #[must_use]
+    pub fn is_text_only(&self) -> bool {
+        let Show {
+            arrays,
+            blocks,
+            info,
+        } = self.show;
+        !arrays && !blocks && !info && !View::ALL.iter().any(|view| view.is_shown(self))
+    }
 }
 
 impl Default for VfsOptions {

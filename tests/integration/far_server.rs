@@ -30,6 +30,8 @@ pub(crate) struct State {
     ends: Option<usize>,
     /// The requests for files: the first line and the headers.
     pub(crate) requests: Vec<String>,
+    /// Bytes of files that were sent.
+    pub(crate) sent: usize,
 }
 
 impl Server {
@@ -131,8 +133,19 @@ fn serve(connection: &TcpStream, shared: &Shared) -> Option<()> {
         }
         let range = part(&request, bytes.len());
         let body = &bytes[range.clone()];
-        drop(state);
         let tag = format!("\"v{version}\"");
+        if header(&request, "if-none-match").is_some_and(|known| known == tag) {
+            drop(state);
+            reply(
+                connection,
+                "304 Not Modified",
+                &format!("ETag: {tag}\r\n"),
+                b"",
+            )?;
+            continue;
+        }
+        state.sent += body.len();
+        drop(state);
         if header(&request, "if-match").is_some_and(|wanted| wanted != tag) {
             reply(connection, "412 Precondition Failed", "", b"")?;
             continue;

@@ -41,6 +41,8 @@ mod endless;
 #[cfg(all(feature = "fuse", feature = "remote"))]
 mod far;
 #[cfg(all(feature = "fuse", feature = "remote"))]
+mod far_again;
+#[cfg(all(feature = "fuse", feature = "remote"))]
 mod far_server;
 #[cfg(feature = "fuse")]
 mod first_hour;

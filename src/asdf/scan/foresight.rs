@@ -12,7 +12,9 @@ impl BlockWalk<'_> {
     /// The offsets are those of the block index, which may be wrong. Each header is read all the same; a wrong offset only has bytes
     /// fetched that are not needed.
     pub(super) fn foretell(&mut self, at: u64) -> Result<()> {
-        if !self.source.expect(&[]) {
+        // a single header is read as soon as the index that tells of it
+        let is_single = || self.blocks_needed().is_some_and(|needed| needed < 2);
+        if !self.source.expect(&[]) || self.layout.blocks.is_empty() && is_single() {
             return Ok(());
         }
         let Some(hint) = self.hint()? else {
@@ -67,7 +69,9 @@ mod tests {
             let layout = scan(&far, false).unwrap().layout;
             let offsets: Vec<u64> = layout.blocks.iter().map(|block| block.offset).collect();
             assert_eq!(offsets.len(), count);
-            assert_eq!(*far.1.lock().unwrap(), offsets);
+            // the tree needs none: so what lies behind the first one is told when it is known to be there
+            let want = if count == 1 { Vec::new() } else { offsets };
+            assert_eq!(*far.1.lock().unwrap(), want);
         }
         let mut wrong = Sample::new().block(&[7; 99]).index(false).bytes();
         let first = Sample::TREE.len() as u64;

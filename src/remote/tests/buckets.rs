@@ -136,14 +136,18 @@ fn a_prefix_is_listed_page_by_page() {
 /// One of them made the whole listing fail.
 #[test]
 fn a_key_that_no_url_leads_to_is_left_out_of_a_listing_and_told() {
-    let stub = Stub::new(|request| match request.number {
-        0 => page_with(
+    let stub = Stub::new(|request| match &request.target {
+        target if target.contains("token=next") => {
+            page(&["visit/../d.asdf", "visit/e&#10;.asdf"], Some("last"))
+        }
+        target if target.contains("token=last") => {
+            page(&["visit/f.asdf", "elsewhere/g.asdf"], None)
+        }
+        _ => page_with(
             &["visit/a.asdf", "visit//b.asdf", "visit/c/"],
             &["visit//", "visit/g/", "visit/../"],
             Some("next"),
         ),
-        1 => page(&["visit/../d.asdf", "visit/e&#10;.asdf"], Some("last")),
-        _ => page(&["visit/f.asdf", "elsewhere/g.asdf"], None),
     });
     let found = bucket_of(&stub, &KEYS, options());
     let found = found.list(&at("s3://pub/visit/")).unwrap();
@@ -152,6 +156,103 @@ fn a_key_that_no_url_leads_to_is_left_out_of_a_listing_and_told() {
     assert_eq!(found.folders, ["g"]);
     let want = ["/b.asdf", "/", "../", "../d.asdf", "e\n.asdf"];
     assert_eq!(found.unreadable, want);
+}
+
+/// A server with these keys that sends them in pages of ten, and begins behind the key that is asked for, if it `can`.
+fn pages_of_ten(keys: Vec<String>, can: bool, under_way: &Arc<(AtomicUsize, AtomicUsize)>) -> Stub {
+    let under_way = Arc::clone(under_way);
+    Stub::new(move |request| {
+        let (now, most) = &*under_way;
+        most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(10));
+        now.fetch_sub(1, Ordering::Relaxed);
+        let said = |name: &str| {
+            let mut pairs = request.target.split(['?', '&']);
+            let value = pairs.find_map(|pair| pair.strip_prefix(name));
+            value.map(|value| value.replace("%2F", "/"))
+        };
+        let after = said("start-after=").filter(|_| can);
+        let after = said("continuation-token=").or(after).unwrap_or_default();
+        let behind: Vec<&str> = match keys.iter().position(|key| *key == after) {
+            Some(at) => keys[at + 1..].iter().map(String::as_str).collect(),
+            None => keys
+                .iter()
+                .map(String::as_str)
+                .filter(|key| **key > *after)
+                .collect(),
+        };
+        let next = (behind.len() > 10).then(|| behind[9]);
+        let shown = &behind[..behind.len().min(10)];
+        let (folders, objects): (Vec<&str>, Vec<&str>) =
+            shown.iter().partition(|key| key.ends_with('/'));
+        page_with(&objects, &folders, next)
+    })
+}
+
+/// A hundred thousand objects took a hundred requests, one after the other.
+#[test]
+fn a_long_listing_has_four_pages_under_way_and_is_whole() {
+    let names = |count: u32| -> Vec<String> {
+        let names = (0..count).flat_map(|n| [format!("v/o{n:05}.asdf"), format!("v/o{n:05}-/")]);
+        let mut names: Vec<String> = names.chain((0..9).map(|n| format!("v/{n}.asdf"))).collect();
+        names.sort();
+        names
+    };
+    // one that does not begin where it is told to, or has its keys in no order, is asked for one page after the other
+    let shuffled = || {
+        let mut names = names(100);
+        names.sort_by_key(|name| name.bytes().rev().collect::<Vec<u8>>());
+        names
+    };
+    for (keys, can, want) in [
+        (names(9), true, 1..=3),
+        (names(500), true, 4..=4),
+        (names(500), false, 2..=4),
+        (shuffled(), true, 1..=1),
+    ] {
+        let under_way = Arc::default();
+        let stub = pages_of_ten(keys.clone(), can, &under_way);
+        let found = bucket_of(&stub, &KEYS, options()).list(&at("s3://pub/v/"));
+        let found = found.unwrap();
+        let objects = found
+            .entries
+            .iter()
+            .map(|entry| format!("v/{}", entry.name));
+        let folders = found.folders.iter().map(|folder| format!("v/{folder}/"));
+        let mut found: Vec<String> = objects.chain(folders).collect();
+        found.sort();
+        let mut keys = keys;
+        keys.sort();
+        assert!(found == keys, "{} of {}", found.len(), keys.len());
+        let most = under_way.1.load(Ordering::Relaxed);
+        assert!(want.contains(&most), "{most} at once of {want:?}");
+        let requests = stub.requests().len();
+        assert!(requests <= keys.len() / 10 * 2 + 20, "{requests}");
+    }
+}
+
+/// Directory buckets of S3 refuse to begin behind a key.
+#[test]
+fn a_server_that_refuses_to_begin_behind_a_key_is_asked_for_one_page_after_the_other() {
+    let stub = Stub::new(|request| match &request.target {
+        target if target.contains("start-after") => {
+            Answer::new(501, b"<Code>NotImplemented</Code>")
+        }
+        target if target.contains("token=3") => page(&["v/4.asdf"], None),
+        target if target.contains("token=2") => page(&["v/3.asdf"], Some("3")),
+        target if target.contains("token=1") => page(&["v/2.asdf"], Some("2")),
+        _ => page(&["v/1.asdf"], Some("1")),
+    });
+    let found = bucket_of(
+        &stub,
+        &KEYS,
+        RemoteOptions {
+            timeout: Duration::from_millis(300),
+            ..options()
+        },
+    )
+    .list(&at("s3://pub/v/"));
+    assert_eq!(found.unwrap().entries.len(), 4);
 }
 
 /// A server may say again and again that there is more.
@@ -242,12 +343,17 @@ fn a_listing_that_is_refused_or_endless_is_an_error() {
 fn a_prefix_that_is_named_without_its_slash_is_told_of() {
     let stub = Stub::new(|request| match request.target.contains("prefix=o0%2F") {
         true => page(&["o0/a.asdf"], None),
+        false if request.target.contains("prefix=d%2Fo2%2F") => page(&[], None),
+        false if request.target.contains("prefix=d%2Fo2") => page(&["d/o2x.asdf"], None),
         false if request.target.contains("prefix=") => page(&[], None),
         false => Answer::new(404, b"<Code>NoSuchKey</Code>"),
     });
     let remote = bucket_of(&stub, &KEYS, options());
     let error = remote.open(&at("s3://pub/o0")).err().unwrap().to_string();
     assert!(error.contains("s3://pub/o0/ names them"), "{error}");
+    let error = remote.open(&at("s3://pub/d/o2")).err().unwrap();
+    let want = "the names of objects begin so: s3://pub/d/ with -o match='o2*'";
+    assert!(error.to_string().contains(want), "{error}");
     let error = remote.open(&at("s3://pub/o1")).err().unwrap().to_string();
     assert!(error.contains("check the URL"), "{error}");
 }

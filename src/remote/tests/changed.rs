@@ -24,7 +24,7 @@ fn an_object_that_has_changed_can_never_be_read_again() {
         let pinned = object.identity().clone();
         assert!(
             remote
-                .probe(object.location(), None)
+                .probe(object.location(), None, &Arc::default())
                 .unwrap()
                 .0
                 .is_same(&pinned)
@@ -160,4 +160,19 @@ fn a_server_that_no_longer_sends_parts_is_told_of() {
     let error = object.read_exact_at(&mut [0; 9], 500_000).unwrap_err();
     assert!(error.to_string().contains("all of the file"), "{error}");
     assert_eq!(errno(&error), Some(5));
+}
+
+/// One server of several made a read fail.
+#[test]
+fn all_of_a_file_that_comes_once_instead_of_a_part_is_asked_for_again() {
+    let bytes = bytes(MIB);
+    let all = bytes.clone();
+    let stub = server(&bytes, move |request, answer| match request.number {
+        1 | 2 => Answer::new(200, &all).with("ETag", ETAG),
+        _ => answer,
+    });
+    let object = open(&remote(), &stub).unwrap();
+    let mut buf = [0; 9];
+    object.read_exact_at(&mut buf, 500_000).unwrap();
+    assert_eq!(buf, bytes[500_000..500_009]);
 }

@@ -88,8 +88,11 @@ impl Answer {
         Self { how, ..self }
     }
 
-    /// As a good server answers: the part that is asked for, or 412 if the tag is another one.
+    /// As a good server answers: the part that is asked for, 304 if its tag is known, or 412 if it is another one.
     pub(super) fn good(request: &Request, bytes: &[u8], etag: &str) -> Self {
+        if request.header("if-none-match") == Some(etag) {
+            return Self::new(304, b"").with("ETag", etag);
+        }
         if request
             .header("if-match")
             .is_some_and(|wanted| wanted != etag)

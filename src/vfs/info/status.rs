@@ -53,6 +53,9 @@ impl Vfs {
             Some(why) => text.line(format_args!("mount     read-only: {why}")),
             None => text.line(format_args!("mount     writable")),
         }
+        for (name, told) in self.saver.file.told() {
+            text.line(format_args!("{name:<10}{told}"));
+        }
         text.line(format_args!(
             "daemon    process {} of asdf-mount {}{}",
             std::process::id(),

@@ -359,6 +359,10 @@ fn what_is_open_of_a_far_file_that_has_changed_stays_out_of_date() {
     };
     let old = open();
     assert_eq!(read(&old).unwrap(), b"abc");
+    // `asdf-mount -u` looks at the root, for which no server is asked
+    *locked(&vfs.saver.compared) = None;
+    vfs.getattr(Node::Root, 0).unwrap();
+    assert!(locked(&vfs.saver.compared).is_none());
     *locked(&far.0) = (sample(b"xyz"), 1);
     shown(&vfs);
     let stale = rustix::io::Errno::STALE.raw_os_error();
