@@ -146,7 +146,7 @@ pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use info::Text;
 pub use member::Remains;
-pub use mounts::Mounted;
+pub use mounts::{Mounted, in_utf8};
 pub use node::Node;
 pub use process::{ignores, is_being_killed, pid_namespace};
 pub use saver::Reading;
