@@ -90,8 +90,8 @@ const DRAFT_SHAPES: &[(u16, HeaderShape)] = &[
 
 static DIALECTS: [&Dialect; 4] = [&ASDF_1, &ASDF_0, &ASDF_0_PERCENT, &FINF_0];
 
-/// Version numbers of the first line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Version numbers, of the first line or of the standard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// Major.
     pub major: u64,
@@ -181,7 +181,7 @@ impl Dialect {
 }
 
 /// `1.2.3` and `1.2.3-dev`.
-fn parse_version(text: &str) -> Option<Version> {
+pub(super) fn parse_version(text: &str) -> Option<Version> {
     let mut parts = text.splitn(3, '.');
     let major = parts.next()?.parse().ok()?;
     let minor = parts.next()?.parse().ok()?;
