@@ -184,8 +184,7 @@ impl<'t> Level<'t> {
         }
     }
 
-    /// The next part with its component, which is none where `<<` merges the part. A value whose key is no scalar is passed over,
-    /// because it has no name.
+    /// The next part with its component, which is none where `<<` merges the part.
     fn next(&mut self, tree: &Tree) -> Option<(Option<Component>, Node<'t>)> {
         let merged = self.merged;
         self.parts.find_map(|(component, node)| {
@@ -193,7 +192,6 @@ impl<'t> Level<'t> {
                 return Some(((!merged).then_some(component), node));
             };
             let key = tree.node(key)?;
-            key.text()?;
             Some(((!key.is_merge()).then_some(component), node))
         })
     }
