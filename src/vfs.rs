@@ -91,6 +91,7 @@
 //!   [`codec`](crate::codec).
 
 mod attr;
+#[expect(dead_code, reason = "`BlockEdits::is_open` is asked for no more")]
 mod block_edits;
 mod block_names;
 mod catalogue;
@@ -100,6 +101,7 @@ mod edit;
 mod elements;
 mod elsewhere;
 mod error;
+mod facts;
 mod format;
 mod hdus;
 mod info;

@@ -1,5 +1,6 @@
 //! [`Writer`] writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
+mod facts;
 mod raw_write;
 mod reload;
 #[cfg(test)]
