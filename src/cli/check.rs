@@ -273,6 +273,9 @@ impl Check<'_> {
             check_rules(&snapshot, &mut findings);
         }
         check_blocks(self, &snapshot, &mut findings)?;
+        if let Some(unused) = snapshot.unused_text() {
+            findings.note(Verdict::Clean, &unused);
+        }
         let (blocks, arrays) = (snapshot.layout().blocks.len(), snapshot.arrays().len());
         let verdict = findings.verdict;
         if verdict == Verdict::Clean && self.how.quiet {
