@@ -144,7 +144,7 @@ pub use name::short_enough;
 pub use plan::Pad;
 pub use publish::{is_published, publish};
 pub use recovery::Recovery;
-pub use whole::{WholeBlock, whole};
+pub use whole::{Room, WholeBlock, whole};
 pub use writer::{Committed, Method, NotOpened, RawWrite, SaveOptions, Writable, Writer, writable};
 
 /// A file that is only read.

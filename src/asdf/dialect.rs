@@ -169,6 +169,14 @@ impl FirstLine {
     }
 }
 
+/// The last version of the standard that is known, if that version is a newer one, but not in its first number: its trees are read as of
+/// the last that is known, with a warning.
+pub(super) fn last_before(version: &str) -> Option<&'static str> {
+    let last = KNOWN_STANDARDS.last()?;
+    let (found, known) = (parse_version(version)?, parse_version(last)?);
+    (found.major == known.major && found > known).then_some(last)
+}
+
 impl Dialect {
     /// The shape of a block header of that many bytes, if there is one.
     #[must_use]
@@ -181,7 +189,7 @@ impl Dialect {
 }
 
 /// `1.2.3` and `1.2.3-dev`.
-pub(super) fn parse_version(text: &str) -> Option<Version> {
+fn parse_version(text: &str) -> Option<Version> {
     let mut parts = text.splitn(3, '.');
     let major = parts.next()?.parse().ok()?;
     let minor = parts.next()?.parse().ok()?;

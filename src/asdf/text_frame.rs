@@ -3,7 +3,7 @@
 //! The Python library (asdf 6.0, `_io.py` and `_helpers.py`) wants `%YAML` directly behind the lines that begin with `#`, nothing but
 //! the line's end behind the `...`, and a version of the standard that it knows. We read such files, but save none that was not so.
 
-use super::dialect::{KNOWN_STANDARDS, parse_version};
+use super::dialect::{KNOWN_STANDARDS, last_before};
 use crate::error::{Error, Place, printable};
 use crate::source::len_u64;
 
@@ -52,19 +52,15 @@ fn named_standard(text: &[u8]) -> Option<(Place, String)> {
     })
 }
 
-/// A version of the standard that a text names and that is newer than those known, but not in its first number: such a tree is read as one
-/// of the last that is known, with this warning.
+/// A version of the standard that a text names and that is newer than those known.
 #[must_use]
 pub fn newer_standard(text: &[u8]) -> Option<Error> {
     let (place, version) = named_standard(text)?;
-    let last = KNOWN_STANDARDS.last()?;
-    let (found, known) = (parse_version(&version)?, parse_version(last)?);
-    (found.major == known.major && found > known).then(|| {
-        let version = printable(&version);
-        let why =
-            format!("version {version} of the ASDF Standard is newer than {last}; read as {last}");
-        Error::unsupported(place, why)
-    })
+    let last = last_before(&version)?;
+    let version = printable(&version);
+    let why =
+        format!("version {version} of the ASDF Standard is newer than {last}; read as {last}");
+    Some(Error::unsupported(place, why))
 }
 
 /// What is odd about the line that names the version of the standard: that it is none of [`KNOWN_STANDARDS`], and not newer either.

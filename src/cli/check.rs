@@ -273,21 +273,25 @@ impl Check<'_> {
             check_rules(&snapshot, &mut findings);
         }
         check_blocks(self, &snapshot, &mut findings)?;
-        if let Some(unused) = snapshot.unused_text() {
-            findings.note(Verdict::Clean, &unused);
-        }
         let (blocks, arrays) = (snapshot.layout().blocks.len(), snapshot.arrays().len());
         let verdict = findings.verdict;
         if verdict == Verdict::Clean && self.how.quiet {
             return Ok((verdict, Vec::new()));
         }
+        let unused = snapshot.unused_text();
         if self.how.json {
+            if let Some(unused) = unused {
+                findings.note(Verdict::Clean, &unused);
+            }
             (findings.blocks, findings.arrays) = (Some(blocks), Some(arrays));
             let line = super::json_line(&findings)?;
             return Ok((verdict, line));
         }
-        if verdict == Verdict::Clean {
-            findings.note(Verdict::Clean, &format!("{blocks} blocks, {arrays} arrays"));
+        let counts =
+            (verdict == Verdict::Clean).then(|| format!("{blocks} blocks, {arrays} arrays"));
+        let rest: Vec<String> = counts.into_iter().chain(unused).collect();
+        if !rest.is_empty() {
+            findings.note(Verdict::Clean, &rest.join("; "));
         }
         Ok((verdict, findings.lines()))
     }

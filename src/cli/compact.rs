@@ -10,14 +10,15 @@ use crate::asdf::Snapshot;
 use crate::asdf::decl::Storage;
 use crate::asdf::sources::{block_index, storages, with_sources};
 use crate::error::{Error, Place, Result};
-use crate::save::{self, WholeBlock};
+use crate::save::{self, Room, WholeBlock};
 
 /// Writes `file` to `out` without the blocks that no array uses.
 pub(super) fn compact(out: &Path, file: &Path, options: &Options) -> Result<Exit, Failure> {
     let original = Original::open(file, options)?;
     let fail = |error: Error| unwritten(file, &error);
     let (text, blocks) = compacted(&original.snapshot).map_err(fail)?;
-    let bytes = save::whole(text, &blocks, true).map_err(fail)?;
+    let padding = original.snapshot.padding(Room::MOST).map_err(fail)?;
+    let bytes = save::whole(text, &blocks, Room::Kept(padding)).map_err(fail)?;
     publish("compacting", out, &bytes, original.permissions)?.map_err(fail)?;
     Ok(Exit::Ok)
 }

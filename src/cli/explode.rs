@@ -21,7 +21,7 @@ use crate::asdf::tree::Tree;
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result, percent_encoded};
 use crate::save::rope::Rope;
-use crate::save::{self, WholeBlock};
+use crate::save::{self, Room, WholeBlock};
 use crate::source::{Memory, Source};
 
 /// A file that is taken apart or put together.
@@ -138,7 +138,7 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
     let mut progress = Progress::new("exploding", original.snapshot.layout().len, true);
     let mut made = Vec::new();
     let mut write = |path: PathBuf, text: Vec<u8>, blocks: &[WholeBlock]| {
-        let bytes = save::whole(text, blocks, false)?;
+        let bytes = save::whole(text, blocks, Room::Absent)?;
         if path != tree && path.exists() && save::is_published(&path, &bytes)? {
             // a run that was killed has come so far
             progress.add(bytes.len());
@@ -235,7 +235,7 @@ pub(super) fn implode(out: &Path, file: &Path, options: &Options) -> Result<Exit
     let fail = |error: Error| unwritten(file, &error);
     let sandbox = Sandbox::new(&original.path, options.allow_external.as_deref()).map_err(fail)?;
     let (text, blocks) = imploded(&original.snapshot, &sandbox).map_err(fail)?;
-    let bytes = save::whole(text, &blocks, true).map_err(fail)?;
+    let bytes = save::whole(text, &blocks, Room::Usual).map_err(fail)?;
     publish("imploding", out, &bytes, original.permissions)?.map_err(fail)?;
     Ok(Exit::Ok)
 }

@@ -200,7 +200,7 @@ impl FilePath {
     }
 
     /// The directory that is held open, opened once more, and the name of the file there; `gone` if there is none.
-    fn from_held(&self, flags: OFlags, gone: io::Error) -> io::Result<(File, OsString)> {
+    fn in_held(&self, flags: OFlags, gone: io::Error) -> io::Result<(File, OsString)> {
         let held = self.held.as_ref().and_then(|held| locked(held).clone());
         let (directory, name) = held.ok_or(gone)?;
         let directory = rustix::fs::openat(&directory, ".", flags, Mode::empty())?;
@@ -259,7 +259,7 @@ impl FilePath {
     /// The attributes of the file in the directory that is held open; `gone` if there is none.
     fn stat_held(&self, gone: io::Error) -> io::Result<Stat> {
         let place = OFlags::PATH | OFlags::CLOEXEC;
-        let (directory, name) = self.from_held(place | OFlags::DIRECTORY, gone)?;
+        let (directory, name) = self.in_held(place | OFlags::DIRECTORY, gone)?;
         let file = rustix::fs::openat(directory, name, place | OFlags::NOFOLLOW, Mode::empty())?;
         stat_of(&file.into())
     }
@@ -344,7 +344,7 @@ impl FilePath {
         let path = match &self.way {
             Way::System => match self.whole.canonicalize() {
                 Err(gone) if is_gone(&gone) => {
-                    let (directory, name) = self.from_held(access.of_directory(), gone)?;
+                    let (directory, name) = self.in_held(access.of_directory(), gone)?;
                     return Ok((Disk::at(directory, self.parent(), self.held.clone()), name));
                 }
                 whole => Self::from(&whole?),

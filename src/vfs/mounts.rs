@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -186,7 +187,8 @@ pub fn in_utf8(name: &OsStr) -> String {
     for chunk in name.as_bytes().utf8_chunks() {
         out.push_str(chunk.valid());
         for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02X}"));
+            // writing to a string can't fail
+            let _ = write!(out, "\\x{byte:02X}");
         }
     }
     out

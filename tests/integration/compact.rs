@@ -50,7 +50,9 @@ fn a_file_is_written_without_the_blocks_that_no_array_uses() {
     let (_dir, file, out) = written(&sample);
     let checked = says(&["--check"], &file);
     assert!(
-        checked.contains("sample.asdf: ok: blocks 0, 3: unused, no array names them"),
+        checked.contains(
+            "sample.asdf: ok: 5 blocks, 4 arrays; blocks 0, 3: unused, no array names them"
+        ),
         "{checked}"
     );
     let said = compact(&out, &file);
@@ -113,6 +115,7 @@ fn a_streamed_block_stays_the_last_and_numbers_from_the_end_are_kept() {
             String::from_utf8_lossy(&found)
         );
         assert!(found.ends_with(&noise(50)));
+        assert!((found.len() as u64) < fs::metadata(&file).unwrap().len() - 300);
         assert!(says(&["--check"], &out).contains("2 blocks, 2 arrays"));
     }
 }
