@@ -44,6 +44,10 @@ impl Blocks<'_> {
     }
 }
 
+/// Why there are no files of what stands there.
+pub(super) const NAMELESS: &str =
+    "it stands below a key that is a sequence or a mapping, of which no name of a file can be made";
+
 /// The arrays of a tree, and what leads to them.
 #[derive(Default)]
 pub(super) struct ArrayTable {
@@ -68,9 +72,13 @@ impl ArrayTable {
     /// of it, but for single arrays.
     fn show(&mut self, paths: &Arc<Paths>) {
         self.filled = vec![false; paths.outline().places().len()];
-        let places = paths.outline().ids();
-        for (id, place) in places.filter(|(id, _)| !paths.is_nameless(*id)) {
+        for (id, place) in paths.outline().ids() {
             let shown = match place.what {
+                What::Elsewhere if paths.is_nameless(id) => {
+                    self.references.push(Reference::new(paths, id));
+                    false
+                }
+                _ if paths.is_nameless(id) => false,
                 What::Array(_) => self.is_shown(paths, id),
                 What::Link { to, whole } => {
                     let array = self.is_shown(paths, to);
@@ -161,8 +169,7 @@ fn array(
     };
     let located = located.and_then(|elements| {
         if paths.is_nameless(home) {
-            let why = "it stands below a key that is a sequence or a mapping, of which no name of a file can be made";
-            return Err(unsupported(why));
+            return Err(unsupported(NAMELESS));
         }
         Ok(elements)
     });
@@ -439,7 +446,9 @@ mod tests {
         let why = snapshot.arrays()[0].problem().unwrap().to_string();
         assert!(why.ends_with("array [6, 5]: it stands below a key that is a sequence or a mapping, of which no name of a file can be made"), "{why}");
         assert_eq!(snapshot.block_users(), [[0, 1, 2, 4, 5]]);
-        assert!(snapshot.references().is_empty());
+        let references = snapshot.references().iter();
+        let references: Vec<_> = references.map(|it| (it.path(), it.is_nameless())).collect();
+        assert_eq!(references, [("[7]/far".to_owned(), true)]);
         assert_eq!(snapshot.arrays()[3].file_path(), "[6, 5]");
     }
 

@@ -44,6 +44,16 @@ impl Snapshot {
         unused.map(|(n, _)| n).collect()
     }
 
+    /// What is wrong with a block, or that it is one of the `unused` ones, as a list of all blocks has it.
+    #[must_use]
+    pub fn block_problem(&self, n: usize, unused: &[usize]) -> Option<String> {
+        let unused = unused.binary_search(&n).is_ok();
+        let unused = unused.then(|| "unused: no array names it".to_owned());
+        self.block_error(n)
+            .map(|error| error.to_string())
+            .or(unused)
+    }
+
     /// What is said of the blocks that no array uses, if there are any: with their numbers, as many as can be read.
     #[must_use]
     pub fn unused_text(&self) -> Option<String> {

@@ -163,11 +163,7 @@ fn blocks_tsv(snapshot: &Snapshot) -> Text {
             snapshot.checksum_state(n).to_string(),
             arrays,
             header.checksum_text(),
-            match snapshot.block_error(n) {
-                Some(error) => error.to_string(),
-                None if unused.binary_search(&n).is_ok() => "unused: no array names it".to_owned(),
-                None => String::new(),
-            },
+            snapshot.block_problem(n, &unused).unwrap_or_default(),
         ]);
     }
     text
