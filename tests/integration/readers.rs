@@ -46,8 +46,8 @@ const CHANGES: [[&str; 3]; 9] = [
     ],
     [
         "STANDARD 1.5.0",
-        "STANDARD 1.7.0",
-        "line 2, column 16: version 1.7.0 of the ASDF Standard is not known; put back the #ASDF_STANDARD line",
+        "STANDARD 2.0.0",
+        "line 2, column 16: version 2.0.0 of the ASDF Standard is not known; put back the #ASDF_STANDARD line",
     ],
     [
         "a: 1",
