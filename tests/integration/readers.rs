@@ -152,3 +152,8 @@ fn an_edit_names_no_file_that_is_not_there() {
     let mount = Mount::new(&place.file, &["-o", "validate=off"]);
     save(&mount, &missing).unwrap();
 }
+
+#[test]
+fn what_is_compacted_has_the_arrays_that_python_reads_of_the_file() {
+    agrees_with_python("compact_oracle.py", 50);
+}
