@@ -90,7 +90,8 @@
 //! [broken](Writer::broken): nothing more is written, each further save is told the same error, and the next mount finds old or new.
 //!
 //! FILE counts as changed by another program if its name is gone or means another inode, or if its content differs. A system call
-//! that fails says nothing of FILE.
+//! that fails says nothing of FILE. The name is one in the directory that FILE was found in, which is open: that may be renamed. Only if
+//! another directory has got its path, and has a file of that name, this one is FILE.
 //!
 //! # Other programs
 //!
