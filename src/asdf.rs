@@ -66,6 +66,7 @@ pub mod text_frame;
 mod tile;
 mod timestamp;
 pub mod tree;
+mod unused;
 mod yaml;
 
 use std::collections::HashMap;

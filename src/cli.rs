@@ -2,6 +2,7 @@
 
 mod advice;
 mod check;
+mod compact;
 mod completions;
 #[cfg(feature = "fuse")]
 mod daemon;
@@ -140,6 +141,9 @@ struct Args {
     /// Write FILE to OUT with the blocks that it names in other files
     #[arg(long, value_name = "OUT", group = "action")]
     implode: Option<PathBuf>,
+    /// Write FILE to OUT without the blocks that no array uses
+    #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
+    compact: Option<PathBuf>,
     /// Write the daemon's process id to this file
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
@@ -180,6 +184,7 @@ impl Args {
             _ => (self.explode.as_deref().map(Action::Explode))
                 .or_else(|| self.preview.as_deref().map(Action::Preview))
                 .or_else(|| self.implode.as_deref().map(Action::Implode))
+                .or_else(|| self.compact.as_deref().map(Action::Compact))
                 .or_else(|| self.completions.map(Action::Completions))
                 .unwrap_or(Action::Mount),
         }
@@ -332,6 +337,7 @@ fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exi
         }
         (Action::Explode(directory), [file]) => explode::explode(directory, file, options),
         (Action::Implode(out), [file]) => explode::implode(out, file, options),
+        (Action::Compact(out), [file]) => compact::compact(out, file, options),
         (Action::Mount, file @ [_]) => mount(args, options, file, None, arguments),
         (Action::Mount, [.., url]) if options.urls.has(url) => {
             let url = url.display();
@@ -379,7 +385,7 @@ fn mount(
 ) -> Result<Exit, Failure> {
     Err(Failure::new(
         Exit::NoFuse,
-        "built without FUSE: only --check, --list, --tree, --preview, --explode and --implode work",
+        "built without FUSE: only --check, --list, --tree, --preview, --explode, --implode and --compact work",
     ))
 }
 

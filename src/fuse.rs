@@ -127,7 +127,7 @@ impl Filesystem for Shim {
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -153,6 +153,7 @@ impl Filesystem for Shim {
                 TimeOrNow::SpecificTime(time) => time,
                 TimeOrNow::Now => SystemTime::now(),
             }),
+            by: Some(req.uid()),
         };
         let handle = fh.map(|fh| self.handles.get(fh)).transpose();
         let done = self.on(ino, |vfs, inode| {

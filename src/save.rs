@@ -90,7 +90,8 @@
 //! [broken](Writer::broken): nothing more is written, each further save is told the same error, and the next mount finds old or new.
 //!
 //! FILE counts as changed by another program if its name is gone or means another inode, or if its content differs. A system call
-//! that fails says nothing of FILE.
+//! that fails says nothing of FILE. The name is one in the directory that FILE was found in, which is open: that may be renamed. Only if
+//! another directory has got its path, and has a file of that name, this one is FILE.
 //!
 //! # Other programs
 //!
@@ -144,7 +145,7 @@ pub use name::short_enough;
 pub use plan::Pad;
 pub use publish::{is_published, publish};
 pub use recovery::Recovery;
-pub use whole::{WholeBlock, whole};
+pub use whole::{Room, WholeBlock, whole};
 pub use writer::{Committed, Method, NotOpened, Put, SaveOptions, Writable, Writer, writable};
 
 /// A file that is only read.

@@ -9,7 +9,7 @@ use super::header::BlockHeader;
 use super::index_key;
 use crate::codec::{self, Decoded};
 use crate::error::{Error, Place, Result};
-use crate::source::{Short, Source, Tail, Window};
+use crate::source::{Short, Source, Tail, Window, at_most};
 
 /// A block that has been opened.
 #[derive(Clone)]
@@ -123,6 +123,18 @@ impl Snapshot {
             self.layout.stored_len(n),
         )?;
         Ok(Arc::new(window))
+    }
+
+    /// What stands between the text and the first block, so many bytes of it at most.
+    ///
+    /// # Errors
+    /// Of reading it.
+    pub fn padding(&self, most: u64) -> Result<Vec<u8>> {
+        let start = self.layout.text_end;
+        let len = self.layout.head().end.saturating_sub(start).min(most);
+        let mut padding = vec![0; at_most(len, usize::MAX)];
+        self.bytes.read_exact_at(&mut padding, start)?;
+        Ok(padding)
     }
 
     fn header(&self, n: usize) -> Result<&BlockHeader> {

@@ -90,8 +90,8 @@ const DRAFT_SHAPES: &[(u16, HeaderShape)] = &[
 
 static DIALECTS: [&Dialect; 4] = [&ASDF_1, &ASDF_0, &ASDF_0_PERCENT, &FINF_0];
 
-/// Version numbers of the first line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Version numbers, of the first line or of the standard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// Major.
     pub major: u64,
@@ -167,6 +167,14 @@ impl FirstLine {
     pub fn newer_minor(&self) -> bool {
         self.version.major == KNOWN_MAJOR && self.version.minor > KNOWN_MINOR
     }
+}
+
+/// The last version of the standard that is known, if that version is a newer one, but not in its first number: its trees are read as of
+/// the last that is known, with a warning.
+pub(super) fn last_before(version: &str) -> Option<&'static str> {
+    let last = KNOWN_STANDARDS.last()?;
+    let (found, known) = (parse_version(version)?, parse_version(last)?);
+    (found.major == known.major && found > known).then_some(last)
 }
 
 impl Dialect {

@@ -44,6 +44,10 @@ impl Blocks<'_> {
     }
 }
 
+/// Why there are no files of what stands there.
+pub(super) const NAMELESS: &str =
+    "it stands below a key that is a sequence or a mapping, of which no name of a file can be made";
+
 /// The arrays of a tree, and what leads to them.
 #[derive(Default)]
 pub(super) struct ArrayTable {
@@ -70,6 +74,11 @@ impl ArrayTable {
         self.filled = vec![false; paths.outline().places().len()];
         for (id, place) in paths.outline().ids() {
             let shown = match place.what {
+                What::Elsewhere if paths.is_nameless(id) => {
+                    self.references.push(Reference::new(paths, id));
+                    false
+                }
+                _ if paths.is_nameless(id) => false,
                 What::Array(_) => self.is_shown(paths, id),
                 What::Link { to, whole } => {
                     let array = self.is_shown(paths, to);
@@ -158,6 +167,12 @@ fn array(
             (0, located.map(Some))
         }
     };
+    let located = located.and_then(|elements| {
+        if paths.is_nameless(home) {
+            return Err(unsupported(NAMELESS));
+        }
+        Ok(elements)
+    });
     Array::new(paths, home, form.shared(forms), offset, located)
 }
 
@@ -395,6 +410,46 @@ mod tests {
             })
             .collect();
         assert_eq!(links, ["good2 -> good false", "masked2 -> masked false"]);
+    }
+
+    /// They were not known at all: no line told of them, and their block counted as unused.
+    #[test]
+    fn arrays_below_a_key_that_is_a_collection_are_told_of() {
+        let tag = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0>";
+        let body = "? [6, 5]\n: ARRAY\n? {a: b}\n: {x: [ARRAY], ? [] : ARRAY}\n'[6, 5]': LIST\n? - 1\n  - 2\n: ARRAY\n\
+            k: &k [1]\nl: {*k : ARRAY, y: LIST}\n? [7]\n: {al: *a, ref: {$ref: '#/l/y'}, far: {$ref: 'o.asdf#/x'}}\nz: &a LIST";
+        let array = format!("{tag} {{source: 0, datatype: uint8, shape: [3], byteorder: little}}");
+        let body = body
+            .replace("ARRAY", &array)
+            .replace("LIST", &format!("{tag} [1]"));
+        let body = body.replace("*a", "*k");
+        let text = format!("#ASDF 1.0.0\n---\n{body}\n...\n");
+        let sample = Sample::new().text(text.as_bytes()).block(b"abc");
+        let file = Arc::new(Memory::new(sample.bytes()));
+        let snapshot = Snapshot::read(None, file, Cache::new(0), OpenOptions::default()).unwrap();
+        let arrays: Vec<_> = snapshot
+            .arrays()
+            .iter()
+            .map(|it| (it.path(), it.has_files()))
+            .collect();
+        let want = [
+            ("[6, 5]", false),
+            ("{a: b}/x/0", false),
+            ("{a: b}/[]", false),
+            ("[6, 5]", true),
+            ("- 1%0A  - 2", false),
+            ("l/*k", false),
+            ("l/y", true),
+            ("z", true),
+        ];
+        assert_eq!(arrays, want.map(|(path, files)| (path.to_owned(), files)));
+        let why = snapshot.arrays()[0].problem().unwrap().to_string();
+        assert!(why.ends_with("array [6, 5]: it stands below a key that is a sequence or a mapping, of which no name of a file can be made"), "{why}");
+        assert_eq!(snapshot.block_users(), [[0, 1, 2, 4, 5]]);
+        let references = snapshot.references().iter();
+        let references: Vec<_> = references.map(|it| (it.path(), it.is_nameless())).collect();
+        assert_eq!(references, [("[7]/far".to_owned(), true)]);
+        assert_eq!(snapshot.arrays()[3].file_path(), "[6, 5]");
     }
 
     /// A text of some hundred bytes took gigabytes of memory while several programs read its arrays.

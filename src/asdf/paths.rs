@@ -4,7 +4,7 @@
 //! arrays together can be a thousand times as long as the text.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::names::{Name, Unnamed, escape, odd_names};
@@ -32,6 +32,8 @@ pub struct Paths {
     odd: HashMap<PlaceId, Name>,
     /// Whether each place has others in it.
     is_parent: Vec<bool>,
+    /// The places at or below a key of which no name can be made.
+    nameless: HashSet<PlaceId>,
     /// Whether the paths together are too long to be listed in full.
     long: bool,
 }
@@ -39,8 +41,10 @@ pub struct Paths {
 impl Paths {
     /// Names the places of a tree.
     pub(super) fn new(tree: &Arc<Tree>, outline: Outline) -> Self {
-        let shown =
-            |(id, place): &(PlaceId, &Place)| *id != PlaceId::ROOT && place.what != What::Nothing;
+        let nameless = nameless(tree, &outline);
+        let shown = |(id, place): &(PlaceId, &Place)| {
+            *id != PlaceId::ROOT && place.what != What::Nothing && !nameless.contains(id)
+        };
         let children = outline.ids().filter(shown);
         let mut children: Vec<_> = children.map(|(id, place)| (place.parent, id)).collect();
         children.sort_unstable();
@@ -49,6 +53,7 @@ impl Paths {
             is_parent: vec![false; outline.places().len()],
             outline,
             odd: HashMap::new(),
+            nameless,
             long: false,
         };
         for (parent, _) in &children {
@@ -123,6 +128,11 @@ impl Paths {
 
     pub(super) fn outline(&self) -> &Outline {
         &self.outline
+    }
+
+    /// Whether a place is at or below a key of which no name can be made, so that nothing there has files.
+    pub(super) fn is_nameless(&self, id: PlaceId) -> bool {
+        self.nameless.contains(&id)
     }
 
     /// The node that stands at a place in the text.
@@ -283,6 +293,18 @@ impl Paths {
         }));
         parts.join("/")
     }
+}
+
+/// The places at or below a key of which no name can be made.
+fn nameless(tree: &Tree, outline: &Outline) -> HashSet<PlaceId> {
+    let mut found = HashSet::new();
+    for (id, place) in outline.ids() {
+        // a place stands behind the one that it is in
+        if tree.is_nameless(place.component) || found.contains(&place.parent) {
+            found.insert(id);
+        }
+    }
+    found
 }
 
 /// Steps as a path, see [`Paths::path`], without their middle if they are too long for a message. Of a step that is not shown

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::find::NAMELESS;
 use super::outline::PlaceId;
 use super::outline::pointer::Pointers;
 use super::paths::Paths;
@@ -41,6 +42,12 @@ impl Reference {
         self.place
     }
 
+    /// Whether no name of a file can be made for it.
+    #[must_use]
+    pub fn is_nameless(&self) -> bool {
+        self.paths.is_nameless(self.place)
+    }
+
     /// The path of its files below `arrays/` if it stands for an array, without `.bin` or `.npy`.
     #[must_use]
     pub fn file_path(&self) -> String {
@@ -50,7 +57,8 @@ impl Reference {
     /// The path of its link in a mount, likewise. If the paths of the tree are too long together, a long one is left out.
     #[must_use]
     pub fn listed_file(&self) -> Option<String> {
-        self.paths.listed(self.place)
+        let path = self.paths.listed(self.place);
+        path.filter(|_| !self.is_nameless())
     }
 
     /// The file and the pointer within it, as the tree says them.
@@ -114,8 +122,11 @@ impl Snapshot {
     /// The path of the file that a reference leads into, whether there is one or not. Nothing is opened.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it lies outside the directory that external sources may be in.
+    /// [`Error::Unsupported`] if it lies outside the directory that external sources may be in; if nothing can be named after the reference.
     pub fn file_referred_to(&self, reference: &Reference) -> Result<PathBuf> {
+        if reference.is_nameless() {
+            return Err(unsupported(NAMELESS));
+        }
         self.sandbox("other files")?.located(reference.uri())
     }
 

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use super::dialect::{FIRST_LINE_LIMIT, FirstLine};
 use super::layout::{Finding, Layout, Severity};
 use super::text::{read_text, read_up_to};
+use super::text_frame::newer_standard;
 use crate::error::{Error, Place, Result};
 use crate::source::Source;
 use walk::BlockWalk;
@@ -82,6 +83,9 @@ pub fn scan_text(source: &dyn Source, force: bool) -> Result<Scan> {
             Severity::Odd,
             Error::unsupported(Place::Line { line: 1, column: 7 }, why),
         );
+    }
+    if let Some(newer) = newer_standard(&scan.text) {
+        scan.layout.note(Severity::Odd, newer);
     }
     Ok(scan)
 }

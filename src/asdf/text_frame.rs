@@ -3,7 +3,7 @@
 //! The Python library (asdf 6.0, `_io.py` and `_helpers.py`) wants `%YAML` directly behind the lines that begin with `#`, nothing but
 //! the line's end behind the `...`, and a version of the standard that it knows. We read such files, but save none that was not so.
 
-use super::dialect::KNOWN_STANDARDS;
+use super::dialect::{KNOWN_STANDARDS, last_before};
 use crate::error::{Error, Place, printable};
 use crate::source::len_u64;
 
@@ -52,10 +52,21 @@ fn named_standard(text: &[u8]) -> Option<(Place, String)> {
     })
 }
 
-/// What is odd about the line that names the version of the standard: that it is none of [`KNOWN_STANDARDS`].
+/// A version of the standard that a text names and that is newer than those known.
+#[must_use]
+pub fn newer_standard(text: &[u8]) -> Option<Error> {
+    let (place, version) = named_standard(text)?;
+    let last = last_before(&version)?;
+    let version = printable(&version);
+    let why =
+        format!("version {version} of the ASDF Standard is newer than {last}; read as {last}");
+    Some(Error::unsupported(place, why))
+}
+
+/// What is odd about the line that names the version of the standard: that it is none of [`KNOWN_STANDARDS`], and not newer either.
 fn standard_line(text: &[u8]) -> Option<Error> {
     let (place, version) = named_standard(text)?;
-    if KNOWN_STANDARDS.contains(&version.as_str()) {
+    if KNOWN_STANDARDS.contains(&version.as_str()) || newer_standard(text).is_some() {
         return None;
     }
     let version = printable(&version);
@@ -164,9 +175,14 @@ mod tests {
                 missing,
             ),
             (
-                text("1.7.0", yaml, "...\n"),
+                text("2.0.0", yaml, "...\n"),
                 "line 2, column 16",
-                "version 1.7.0 of the ASDF Standard is not known",
+                "version 2.0.0 of the ASDF Standard is not known",
+            ),
+            (
+                text("1.5.9", yaml, "...\n"),
+                "line 2, column 16",
+                "version 1.5.9 of the ASDF Standard is not known",
             ),
             (
                 text("1.6.0-dev", yaml, "...\n"),
@@ -175,6 +191,27 @@ mod tests {
             ),
         ] {
             assert_eq!(found(&bad), [format!("{place}: {why}")]);
+        }
+    }
+
+    /// asdf 6 writes 1.7.0. `--check` said that the line was to be put back, and a save that brought it was refused.
+    #[test]
+    fn a_newer_minor_version_of_the_standard_is_no_fault() {
+        for version in ["1.7.0", "1.7.0-dev", "1.6.1", "1.10.0"] {
+            let text =
+                format!("#ASDF 1.0.0\n#ASDF_STANDARD {version}\n%YAML 1.1\n---\na: 1\n...\n");
+            assert_eq!(found(&text), [""; 0], "{version}");
+            let newer = newer_standard(text.as_bytes()).unwrap().to_string();
+            assert_eq!(
+                newer,
+                format!(
+                    "line 2, column 16: version {version} of the ASDF Standard is newer than 1.6.0; read as 1.6.0"
+                )
+            );
+        }
+        for version in ["1.6.0", "1.6.0-dev", "1.5.9", "2.0.0", "1.7", "x"] {
+            let text = format!("#ASDF 1.0.0\n#ASDF_STANDARD {version}\n");
+            assert!(newer_standard(text.as_bytes()).is_none(), "{version}");
         }
     }
 

@@ -177,10 +177,22 @@ impl Tree {
         }
     }
 
-    /// How a part is called, as the tree spells it.
+    /// Whether a part has a key of which no name can be made, because it is a collection.
+    pub(in crate::asdf) fn is_nameless(&self, component: Component) -> bool {
+        matches!(component, Component::Key(_)) && self.key(component).is_none()
+    }
+
+    /// How a part is called, as the tree spells it: a key that is a collection by its place in the text.
     pub(in crate::asdf) fn called(&self, component: Component) -> Cow<'_, str> {
         match component {
             Component::Index(index) => index.to_string().into(),
+            Component::Key(key) if self.is_nameless(component) => {
+                let key = self
+                    .node(key)
+                    .map(Node::span)
+                    .and_then(|span| self.part(span, false));
+                key.unwrap_or_default().into()
+            }
             Component::Top | Component::Key(_) => self.key(component).unwrap_or_default().into(),
         }
     }

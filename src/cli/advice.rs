@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Words that are commands of other programs, and what does that here.
-const COMMANDS: [(&str, &str); 9] = [
+const COMMANDS: [(&str, &str); 10] = [
     ("check", "--check"),
+    ("compact", "--compact"),
     ("explode", "--explode"),
     ("help", "--help"),
     ("implode", "--implode"),

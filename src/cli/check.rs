@@ -278,13 +278,20 @@ impl Check<'_> {
         if verdict == Verdict::Clean && self.how.quiet {
             return Ok((verdict, Vec::new()));
         }
+        let unused = snapshot.unused_text();
         if self.how.json {
+            if let Some(unused) = unused {
+                findings.note(Verdict::Clean, &unused);
+            }
             (findings.blocks, findings.arrays) = (Some(blocks), Some(arrays));
             let line = super::json_line(&findings)?;
             return Ok((verdict, line));
         }
-        if verdict == Verdict::Clean {
-            findings.note(Verdict::Clean, &format!("{blocks} blocks, {arrays} arrays"));
+        let counts =
+            (verdict == Verdict::Clean).then(|| format!("{blocks} blocks, {arrays} arrays"));
+        let rest: Vec<String> = counts.into_iter().chain(unused).collect();
+        if !rest.is_empty() {
+            findings.note(Verdict::Clean, &rest.join("; "));
         }
         Ok((verdict, findings.lines()))
     }

@@ -20,23 +20,24 @@ use crate::asdf::sources::{block_index, storages, with_sources};
 use crate::asdf::tree::Tree;
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result, percent_encoded};
-use crate::save::{self, WholeBlock};
+use crate::save::rope::Rope;
+use crate::save::{self, Room, WholeBlock};
 use crate::source::{Memory, Source};
 
 /// A file that is taken apart or put together.
-struct Original {
+pub(super) struct Original {
     path: PathBuf,
-    snapshot: Snapshot,
-    permissions: Permissions,
+    pub(super) snapshot: Snapshot,
+    pub(super) permissions: Permissions,
 }
 
 impl Original {
     /// Opens a file that can be taken apart or put together, and that no mount writes.
-    fn open(path: &Path, options: &Options) -> Result<Self, Failure> {
+    pub(super) fn open(path: &Path, options: &Options) -> Result<Self, Failure> {
         let fail = |error: &Error| Failure::reading(path, error);
         let io = |cause| Failure::reading(path, &Error::io("opening it", cause));
         if options.urls.has(path) {
-            let why = "what lies far away is not exploded or imploded; download it";
+            let why = "what lies far away is not exploded, imploded or compacted; download it";
             return Err(Failure::of(Exit::Usage, path, why));
         }
         let cache = Cache::new(options.cache);
@@ -62,7 +63,7 @@ fn plain(snapshot: Snapshot) -> Result<Snapshot> {
     let layout = snapshot.layout();
     if !layout.dialect.writable || snapshot.fits().is_some() {
         let why = format!(
-            "{}: only ASDF 1.x files can be exploded or imploded",
+            "{}: only ASDF 1.x files can be exploded, imploded or compacted",
             snapshot.container()
         );
         return Err(Error::unsupported(Place::File, why));
@@ -74,7 +75,7 @@ fn plain(snapshot: Snapshot) -> Result<Snapshot> {
 }
 
 /// The failure to write what is made of `file`. What is in the way is the matter then, and not the file.
-fn unwritten(file: &Path, error: &Error) -> Failure {
+pub(super) fn unwritten(file: &Path, error: &Error) -> Failure {
     let why = match error {
         Error::Io { what, cause } if cause.kind() == ErrorKind::AlreadyExists => {
             format!("{what}: it is there already, and nothing is replaced; name another")
@@ -85,7 +86,7 @@ fn unwritten(file: &Path, error: &Error) -> Failure {
 }
 
 /// Block `n` of a file, to be put into another.
-fn block(snapshot: &Snapshot, n: usize) -> Result<WholeBlock> {
+pub(super) fn block(snapshot: &Snapshot, n: usize) -> Result<WholeBlock> {
     let header = snapshot.layout().blocks.get(n);
     let header = header.ok_or_else(|| Error::corrupt(Place::File, "a file without a block"))?;
     Ok(WholeBlock {
@@ -137,7 +138,7 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
     let mut progress = Progress::new("exploding", original.snapshot.layout().len, true);
     let mut made = Vec::new();
     let mut write = |path: PathBuf, text: Vec<u8>, blocks: &[WholeBlock]| {
-        let bytes = save::whole(text, blocks, false)?;
+        let bytes = save::whole(text, blocks, Room::Absent)?;
         if path != tree && path.exists() && save::is_published(&path, &bytes)? {
             // a run that was killed has come so far
             progress.add(bytes.len());
@@ -234,16 +235,24 @@ pub(super) fn implode(out: &Path, file: &Path, options: &Options) -> Result<Exit
     let fail = |error: Error| unwritten(file, &error);
     let sandbox = Sandbox::new(&original.path, options.allow_external.as_deref()).map_err(fail)?;
     let (text, blocks) = imploded(&original.snapshot, &sandbox).map_err(fail)?;
-    let bytes = save::whole(text, &blocks, true).map_err(fail)?;
-    let total = blocks.iter().map(|block| block.stored.len());
-    let mut progress = Progress::new("imploding", total.fold(0, u64::saturating_add), true);
+    let bytes = save::whole(text, &blocks, Room::Usual).map_err(fail)?;
+    publish("imploding", out, &bytes, original.permissions)?.map_err(fail)?;
+    Ok(Exit::Ok)
+}
+
+/// Writes a new file whole, or not at all if a signal ends the process. `what`: what is being done, for the progress bar.
+pub(super) fn publish(
+    what: &'static str,
+    out: &Path,
+    bytes: &Rope,
+    permissions: Permissions,
+) -> Result<Result<()>, Failure> {
+    let mut progress = Progress::new(what, bytes.len(), true);
     let check_not_ended = interrupt::heed()?;
-    let written = save::publish(out, &bytes, original.permissions, &mut |len| {
+    Ok(save::publish(out, bytes, permissions, &mut |len| {
         progress.add(len);
         check_not_ended()
-    });
-    written.map_err(fail)?;
-    Ok(Exit::Ok)
+    }))
 }
 
 /// The text with a block number for each name, and the blocks.
@@ -424,7 +433,7 @@ mod tests {
         };
         let draft = refused(b"%FINF 0.1.0\n%YAML 1.1\n---\na: 1\n...\n");
         assert_eq!(draft.exit, Exit::Other);
-        let why = "x.asdf: FINF draft: only ASDF 1.x files can be exploded or imploded";
+        let why = "x.asdf: FINF draft: only ASDF 1.x files can be exploded, imploded or compacted";
         assert!(draft.message.ends_with(why), "{}", draft.message);
         let cut = refused(&[TREE.as_bytes(), b"\xd3BLK\0\x30\0"].concat());
         assert_eq!(cut.exit, Exit::Damaged, "{}", cut.message);

@@ -181,7 +181,7 @@ impl Opening<'_> {
         let mut opened = match Writer::open(self.path.clone(), self.options.saving) {
             Ok(opened) => opened,
             Err(NotOpened::Locked { holder }) => {
-                let shows = |mount: &Mounted| mount.looks_ours() && mount.source() == path;
+                let shows = |mount: &Mounted| mount.looks_ours() && mount.is_of(path);
                 let place = Mounted::all().into_iter().find(shows);
                 let process = holder.map(|pid| format!("process {pid}"));
                 let who = match (place, process) {

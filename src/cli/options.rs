@@ -51,6 +51,8 @@ pub(super) enum Action<'a> {
     Explode(&'a Path),
     /// To this file.
     Implode(&'a Path),
+    /// To this file.
+    Compact(&'a Path),
     Man,
     Cookbook,
     /// For this shell.
@@ -70,6 +72,7 @@ impl Action<'_> {
             Self::Preview(_) => "--preview",
             Self::Explode(_) => "--explode",
             Self::Implode(_) => "--implode",
+            Self::Compact(_) => "--compact",
             Self::Man => "--man",
             Self::Cookbook => "--cookbook",
             Self::Completions(_) => "--completions",

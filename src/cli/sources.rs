@@ -98,7 +98,7 @@ pub(super) fn find(
                 let whole = resolve(path)?;
                 // as it is named, which may be a link
                 let name = path.file_name().map(OsStr::to_owned);
-                Ok(Sources::One(FilePath::from(&whole), name))
+                Ok(Sources::One(FilePath::from(&whole).holding(), name))
             }
         },
         (paths, None) => list(paths, &far, &urls),

@@ -9,7 +9,7 @@ const TITLE: &str = "Usage: ";
 /// Columns in front of what a way goes on with on another line.
 const INDENT: usize = 15;
 /// The ways to call the program.
-const WAYS: [&str; 9] = [
+const WAYS: [&str; 10] = [
     "asdf-mount [OPTIONS] FILE [MOUNTPOINT]",
     "asdf-mount [OPTIONS] DIR|FILE... MOUNTPOINT",
     "asdf-mount -u MOUNTPOINT...",
@@ -19,6 +19,7 @@ const WAYS: [&str; 9] = [
     "asdf-mount --preview OUT.png [--size N] [-o OPT[,OPT...]] FILE [PATH]",
     "asdf-mount --explode DIR [-o OPT[,OPT...]] FILE",
     "asdf-mount --implode OUT [-o OPT[,OPT...]] FILE",
+    "asdf-mount --compact OUT [-o OPT[,OPT...]] FILE",
 ];
 
 /// The ways to call the program, on lines as short as the terminal.

@@ -17,7 +17,7 @@ use rustix::process::{getgid, getuid};
 
 use super::Shim;
 use crate::collection::Collection;
-use crate::vfs::Mounted;
+use crate::vfs::{Mounted, in_utf8};
 
 /// What the mount is to be like; the manual says what each option means.
 #[derive(Debug, Clone, Default)]
@@ -60,9 +60,9 @@ impl MountOptions {
     /// The options for the kernel and `fusermount3`. The kernel checks permissions itself.
     fn mount_options(&self) -> Vec<MountOption> {
         let mut out = vec![
-            // fuser takes no other: what is no UTF-8 is known from a mount by mount(2) only
-            MountOption::FSName(self.fsname.to_string_lossy().into_owned()),
-            MountOption::Subtype(self.subtype.clone()),
+            // fuser takes no bytes that are no UTF-8
+            MountOption::FSName(escaped(&in_utf8(&self.fsname))),
+            MountOption::Subtype(escaped(&self.subtype)),
             MountOption::DefaultPermissions,
             MountOption::NoSuid,
             MountOption::NoDev,
@@ -77,6 +77,11 @@ impl MountOptions {
         }
         out
     }
+}
+
+/// A value in the list of options that `fusermount3` takes, which ends at a comma unless a backslash stands before it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace(',', r"\,")
 }
 
 /// A mounted file system that is being served in the background.

@@ -156,15 +156,16 @@ impl Baseline {
     }
 }
 
-/// The `stat` of the file of that name; `None` if there is none, or if the directory is no longer where it was found.
+/// The `stat` of the file of that name; `None` if there is none, or if another directory has the path of this one, and a file of that name.
+/// A directory that was only renamed is still that of the file.
 ///
 /// # Errors
 /// [`Error::Io`] if the call fails for another reason: the file may be there.
 pub(super) fn named<S: Store>(store: &S, name: &OsStr) -> Result<Option<Stat>> {
     match store.moved() {
-        Ok(None) => in_directory(store, name),
-        Ok(Some(_)) => Ok(None),
-        Err(error) if is_gone(&error) => Ok(None),
+        Ok(Some(other)) if in_directory(&other, name)?.is_some() => Ok(None),
+        Ok(_) => in_directory(store, name),
+        Err(error) if is_gone(&error) => in_directory(store, name),
         Err(cause) => Err(Error::io(name.display().to_string(), cause)),
     }
 }

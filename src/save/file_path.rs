@@ -6,15 +6,19 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::acl::limited;
-use super::store::{Access, Disk, open_waiting};
+use super::store::{Access, Disk, Store, is_gone, open_waiting};
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, Stat};
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A directory, and what lies beneath it: no symbolic link is followed, not even to a place inside of it.
 #[derive(Debug)]
@@ -149,7 +153,12 @@ pub struct FilePath {
     /// Of a file far away, its URL without what is secret in it.
     whole: PathBuf,
     way: Way,
+    /// Where the file was found last, if it is to be found there when the path leads nowhere any more.
+    held: Option<Held>,
 }
+
+/// A directory, open, and the name of a file in it.
+pub(super) type Held = Arc<Mutex<Option<(Arc<File>, OsString)>>>;
 
 /// How the path of a file or a directory is followed.
 #[derive(Debug, Clone)]
@@ -171,6 +180,7 @@ impl<P: AsRef<Path> + ?Sized> From<&P> for FilePath {
         Self {
             whole: path.as_ref().to_owned(),
             way: Way::System,
+            held: None,
         }
     }
 }
@@ -182,7 +192,24 @@ impl FilePath {
         Self {
             whole: directory.path.join(&relative),
             way: Way::Beneath(Arc::clone(directory), relative),
+            held: None,
         }
+    }
+
+    /// The same path, which leads to the file also when a directory in it has been renamed: the directory of the file stays open from when
+    /// the file is first opened.
+    #[must_use]
+    pub fn holding(self) -> Self {
+        let held = Some(Held::default());
+        Self { held, ..self }
+    }
+
+    /// The directory that is held open, opened once more, and the name of the file there; `gone` if there is none.
+    fn in_held(&self, flags: OFlags, gone: io::Error) -> io::Result<(File, OsString)> {
+        let held = self.held.as_ref().and_then(|held| locked(held).clone());
+        let (directory, name) = held.ok_or(gone)?;
+        let directory = rustix::fs::openat(&directory, ".", flags, Mode::empty())?;
+        Ok((directory.into(), name))
     }
 
     /// A file far away, which messages call `name`.
@@ -191,6 +218,7 @@ impl FilePath {
         Self {
             whole: name,
             way: Way::Far(file),
+            held: None,
         }
     }
 
@@ -229,7 +257,10 @@ impl FilePath {
     pub fn stat(&self) -> io::Result<Stat> {
         match &self.way {
             Way::System => {
-                let stat = Stat::from(&std::fs::metadata(&self.whole)?);
+                let stat = match std::fs::metadata(&self.whole) {
+                    Err(gone) if is_gone(&gone) => return self.stat_held(gone),
+                    found => Stat::from(&found?),
+                };
                 Ok(limited(stat, |name, list| {
                     rustix::fs::getxattr(&self.whole, name, list)
                 }))
@@ -237,6 +268,14 @@ impl FilePath {
             Way::Beneath(directory, relative) => directory.stat(relative),
             Way::Far(file) => file.stat(),
         }
+    }
+
+    /// The attributes of the file in the directory that is held open; `gone` if there is none.
+    fn stat_held(&self, gone: io::Error) -> io::Result<Stat> {
+        let place = OFlags::PATH | OFlags::CLOEXEC;
+        let (directory, name) = self.in_held(place | OFlags::DIRECTORY, gone)?;
+        let file = rustix::fs::openat(directory, name, place | OFlags::NOFOLLOW, Mode::empty())?;
+        stat_of(&file.into())
     }
 
     /// Opens what is there now for reading, without waiting for a writer of a FIFO.
@@ -317,11 +356,19 @@ impl FilePath {
     /// once, where they are followed.
     pub(super) fn resolved(&self, access: Access) -> io::Result<(Disk, OsString)> {
         let path = match &self.way {
-            Way::System => Self::from(&self.whole.canonicalize()?),
+            Way::System => match self.whole.canonicalize() {
+                Err(gone) if is_gone(&gone) => {
+                    let (directory, name) = self.in_held(access.of_directory(), gone)?;
+                    return Ok((Disk::at(directory, self.parent(), self.held.clone()), name));
+                }
+                whole => Self::from(&whole?),
+            },
             Way::Beneath(..) | Way::Far(_) => self.clone(),
         };
         let name = path.whole.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-        Ok((Disk::found(path.parent(), access)?, name.to_owned()))
+        let directory = Disk::found(path.parent(), self.held.clone(), access)?;
+        directory.hold(name);
+        Ok((directory, name.to_owned()))
     }
 }
 

@@ -8,24 +8,28 @@
 )]
 
 mod attributes;
+mod locks;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, FlockOperation, IFlags, Mode, OFlags, RenameFlags,
-    SeekFrom, Statx, StatxFlags, StatxTimestamp,
+    AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags, SeekFrom, Statx,
+    StatxFlags, StatxTimestamp,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::Resource;
 
-use super::file_path::FilePath;
+pub use attributes::Facts;
+pub use locks::{lock_shared, unlock};
+
+use super::file_path::{FilePath, Held, locked};
 use crate::asdf::layout::Extent;
 use crate::source::{Stat, at_most, len_u64};
 
@@ -36,6 +40,18 @@ pub enum Access {
     Read,
     /// To be read and written.
     Write,
+}
+
+impl Access {
+    /// How the directory is opened in which files are to be opened so.
+    pub(super) fn of_directory(self) -> OFlags {
+        let how = match self {
+            Self::Read => OFlags::PATH,
+            // to sync it, and to find what interrupted saves have left in it
+            Self::Write => OFlags::RDONLY,
+        };
+        how | OFlags::DIRECTORY | OFlags::CLOEXEC
+    }
 }
 
 /// A directory, and what can be done to the files in it.
@@ -88,6 +104,8 @@ pub trait Store: Send + Sync + 'static {
     fn grain(&self, file: &Self::File) -> Option<u64>;
     /// Gives `to` the owner, permissions, ACL and extended attributes of `from`.
     fn imitate(&self, from: &Self::File, to: &Self::File) -> io::Result<()>;
+    /// Gives a file another owner, group and mode.
+    fn set_facts(&self, file: &Self::File, facts: Facts) -> io::Result<()>;
 
     /// Opens an existing file; a symlink is an error.
     fn open(&self, name: &OsStr, access: Access) -> io::Result<Self::File>;
@@ -115,6 +133,8 @@ pub trait Store: Send + Sync + 'static {
     {
         Ok(None)
     }
+    /// Has the file of that name found in this directory, also when that is renamed.
+    fn hold(&self, _name: &OsStr) {}
     /// The path of this directory, if that is no longer the one by which it was found.
     fn path_elsewhere(&self) -> Option<PathBuf> {
         None
@@ -164,9 +184,11 @@ const KEPT_FLAGS: IFlags = IFlags::NOCOW
 
 /// A directory on a real filesystem.
 pub struct Disk {
-    dir: File,
+    dir: Arc<File>,
     /// The path by which it was found; `None` for a directory that is not looked up again.
     path: Option<FilePath>,
+    /// What leads to a file in it.
+    held: Option<Held>,
 }
 
 impl Disk {
@@ -175,8 +197,11 @@ impl Disk {
     /// # Errors
     /// Of opening it.
     pub fn open_dir(path: &Path) -> io::Result<Self> {
-        let found = Self::found(FilePath::from(path), Access::Write)?;
-        Ok(Self::held(found.dir))
+        let found = Self::found(FilePath::from(path), None, Access::Write)?;
+        Ok(Self {
+            path: None,
+            ..found
+        })
     }
 
     /// Opens the directory that is at a path now. With [`Access::Read`] only files in it can be opened: that needs permission to search
@@ -184,20 +209,27 @@ impl Disk {
     ///
     /// # Errors
     /// Of opening it.
-    pub(super) fn found(path: FilePath, access: Access) -> io::Result<Self> {
-        let flags = match access {
-            Access::Read => OFlags::PATH,
-            // to sync it, and to find what interrupted saves have left in it
-            Access::Write => OFlags::RDONLY,
-        };
-        let dir = path.open_as(flags | OFlags::DIRECTORY)?.into();
-        let path = Some(path);
-        Ok(Self { dir, path })
+    pub(super) fn found(path: FilePath, held: Option<Held>, access: Access) -> io::Result<Self> {
+        let dir = path.open_as(access.of_directory())?.into();
+        Ok(Self::at(dir, path, held))
+    }
+
+    /// A directory that is open already, and was at that path.
+    pub(super) fn at(dir: File, path: FilePath, held: Option<Held>) -> Self {
+        Self {
+            dir: Arc::new(dir),
+            path: Some(path),
+            held,
+        }
     }
 
     /// A directory that is open already.
     pub(super) fn held(dir: File) -> Self {
-        Self { dir, path: None }
+        Self {
+            dir: Arc::new(dir),
+            path: None,
+            held: None,
+        }
     }
 
     /// Opens a name in the directory, and not what a symlink of that name leads to. With `NONBLOCK` it does not wait for the other
@@ -245,37 +277,6 @@ pub(super) fn open_waiting(file: &OwnedFd, flags: OFlags) -> io::Result<File> {
             }
         })?
         .into())
-}
-
-/// Takes a lock that other processes may share; `false` if one of them holds an exclusive lock.
-///
-/// # Errors
-/// Of the system.
-pub fn lock_shared(file: &File) -> io::Result<bool> {
-    granted(rustix::fs::flock(
-        file,
-        FlockOperation::NonBlockingLockShared,
-    ))
-}
-
-/// Gives up this process's lock on a file.
-///
-/// # Errors
-/// Of the system; a filesystem without locks gives none.
-pub fn unlock(file: &File) -> io::Result<()> {
-    match rustix::fs::flock(file, FlockOperation::Unlock) {
-        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Whether a lock was granted; not if another open file has it.
-fn granted(locked: Result<(), Errno>) -> io::Result<bool> {
-    match locked {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The attributes that statx(2) has found.
@@ -412,10 +413,7 @@ impl Store for Disk {
     }
 
     fn lock(&self, file: &Arc<File>) -> io::Result<bool> {
-        granted(rustix::fs::flock(
-            file,
-            FlockOperation::NonBlockingLockExclusive,
-        ))
+        locks::lock(file)
     }
 
     fn lock_holder(&self, file: &Arc<File>) -> Option<u32> {
@@ -455,12 +453,11 @@ impl Store for Disk {
     }
 
     fn imitate(&self, from: &Arc<File>, to: &Arc<File>) -> io::Result<()> {
-        let (found, made) = (from.metadata()?, to.metadata()?);
-        if (found.uid(), found.gid()) != (made.uid(), made.gid()) {
-            std::os::unix::fs::fchown(to, Some(found.uid()), Some(found.gid()))?;
-        }
-        attributes::copy(from, to)?;
-        to.set_permissions(found.permissions())
+        attributes::imitate(from, to)
+    }
+
+    fn set_facts(&self, file: &Arc<File>, facts: Facts) -> io::Result<()> {
+        attributes::set(file, facts)
     }
 
     fn open(&self, name: &OsStr, access: Access) -> io::Result<Arc<File>> {
@@ -550,12 +547,18 @@ impl Store for Disk {
         };
         match path.stat() {
             Ok(found) if found.id == Stat::from(&self.dir.metadata()?).id => Ok(None),
-            Ok(_) => Self::found(path.clone(), Access::Write).map(Some),
+            Ok(_) => Self::found(path.clone(), self.held.clone(), Access::Write).map(Some),
             // a link, or something that is mounted there
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::LOOP | Errno::XDEV) => Err(io::ErrorKind::NotFound.into()),
                 _ => Err(error),
             },
+        }
+    }
+
+    fn hold(&self, name: &OsStr) {
+        if let Some(held) = &self.held {
+            *locked(held) = Some((Arc::clone(&self.dir), name.to_owned()));
         }
     }
 

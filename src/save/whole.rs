@@ -18,19 +18,48 @@ pub struct WholeBlock {
     pub stored: Arc<dyn Source>,
 }
 
-/// The file of that text and those blocks, with a block index. `room` leaves space for the text to grow.
+/// What stands between the text of a new file and its first block.
+pub enum Room {
+    /// Nothing.
+    Absent,
+    /// As much as for any text that is to grow.
+    Usual,
+    /// These bytes, but no more than that.
+    Kept(Vec<u8>),
+}
+
+impl Room {
+    /// The most bytes that there are ever.
+    pub const MOST: u64 = PADDING_MIN + FIRST_BLOCK_ALIGNMENT;
+
+    /// What stands behind a text of that length.
+    fn behind(self, text: u64) -> Result<Segment> {
+        let least = sum(text, PADDING_MIN)?;
+        let usual = least
+            .next_multiple_of(FIRST_BLOCK_ALIGNMENT)
+            .saturating_sub(text);
+        Ok(match self {
+            Self::Absent => Segment::Fill(0, 0),
+            Self::Usual => Segment::Fill(0, usual),
+            Self::Kept(mut bytes) => {
+                bytes.truncate(usize::try_from(usual).unwrap_or(usize::MAX));
+                Segment::Write(Arc::new(bytes))
+            }
+        })
+    }
+}
+
+/// The file of that text and those blocks, with a block index.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if a streamed block is not the last one; [`Error::Corrupt`] if what comes out is not a file with
 /// these blocks.
-pub fn whole(text: Vec<u8>, blocks: &[WholeBlock], room: bool) -> Result<Rope> {
+pub fn whole(text: Vec<u8>, blocks: &[WholeBlock], room: Room) -> Result<Rope> {
     let mut segments = Segments::default();
     let text_end = len_u64(text.len());
     segments.push(Segment::Write(Arc::new(text)))?;
-    if room && !blocks.is_empty() {
-        let least = sum(segments.len(), PADDING_MIN)?;
-        let start = least.next_multiple_of(FIRST_BLOCK_ALIGNMENT);
-        segments.push(Segment::Fill(0, start.saturating_sub(segments.len())))?;
+    if !blocks.is_empty() {
+        segments.push(room.behind(text_end)?)?;
     }
     let mut offsets = Vec::with_capacity(blocks.len());
     for (n, block) in blocks.iter().enumerate() {
@@ -103,26 +132,35 @@ mod tests {
             let stored = read_all(&*block.stored, 10).unwrap();
             want = want.stored([moved(block, 0).to_bytes(), stored].concat());
         }
-        let rope = whole(Sample::TREE.to_vec(), &blocks, false).unwrap();
+        let rope = whole(Sample::TREE.to_vec(), &blocks, Room::Absent).unwrap();
         assert_eq!(read_all(&rope, 1000).unwrap(), want.bytes());
-        let roomy = whole(Sample::TREE.to_vec(), &blocks, true).unwrap();
+        let roomy = whole(Sample::TREE.to_vec(), &blocks, Room::Usual).unwrap();
         assert_eq!(scan(&roomy, false).unwrap().layout.blocks[0].offset, 8192);
+        for (kept, first) in [(0, Sample::TREE.len() as u64), (9000, 8192)] {
+            let kept = whole(
+                Sample::TREE.to_vec(),
+                &blocks,
+                Room::Kept(vec![b'\n'; kept]),
+            )
+            .unwrap();
+            assert_eq!(scan(&kept, false).unwrap().layout.blocks[0].offset, first);
+        }
     }
 
     #[test]
     fn a_streamed_block_can_only_be_the_last() {
         let blocks = [block(b"abc", 0), block(b"rest", STREAMED)];
-        let rope = whole(Sample::TREE.to_vec(), &blocks, false).unwrap();
+        let rope = whole(Sample::TREE.to_vec(), &blocks, Room::Absent).unwrap();
         assert!(scan(&rope, false).unwrap().layout.streamed());
         let blocks = [block(b"rest", STREAMED), block(b"abc", 0)];
-        assert!(whole(Sample::TREE.to_vec(), &blocks, false).is_err());
+        assert!(whole(Sample::TREE.to_vec(), &blocks, Room::Absent).is_err());
     }
 
     #[test]
     fn a_text_that_hides_blocks_is_an_error() {
         let blocks = [block(b"abc", 0)];
-        assert!(whole(b"no ASDF".to_vec(), &blocks, false).is_err());
+        assert!(whole(b"no ASDF".to_vec(), &blocks, Room::Absent).is_err());
         let text = b"#ASDF 1.0.0\n\xd3BLK";
-        assert!(whole(text.to_vec(), &blocks, false).is_err());
+        assert!(whole(text.to_vec(), &blocks, Room::Absent).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! [`Writer`] writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
+mod facts;
 mod patch;
 mod reload;
 #[cfg(test)]
@@ -541,7 +542,10 @@ impl<S: Store> Writer<S> {
     /// FILE, open for writing. Each save opens it anew: no lease can be had while it is open.
     fn open_writable(&self) -> Result<S::File> {
         let failed = |cause| self.error("opening it for writing", cause);
-        let file = self.store.open(&self.name, Access::Write).map_err(failed)?;
+        let opened = self.store.open(&self.name, Access::Write);
+        let file = opened
+            .or_else(|refused| self.open_as_owner(refused))
+            .map_err(failed)?;
         if self.store.stat(&file).map_err(failed)?.id != self.baseline.stat.id {
             return Err(self.replaced());
         }

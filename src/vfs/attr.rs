@@ -161,6 +161,8 @@ pub struct Attributes {
     pub gid: Option<u32>,
     pub size: Option<u64>,
     pub mtime: Option<SystemTime>,
+    /// The user who changes them; without one, FILE's own owner and mode stay.
+    pub by: Option<u32>,
 }
 
 /// How a rename treats a name that is taken.

@@ -229,7 +229,7 @@ impl Blocks {
     pub(super) fn set(&self, written: &WrittenFile, content: Content) {
         let mut inner = locked(&written.inner);
         (inner.content, inner.short, inner.refused) = (content, None, None);
-        inner.is_made = false;
+        inner.is_made &= matches!(inner.content, Content::Emptied(_));
         drop(inner);
         self.changed();
     }

@@ -392,6 +392,7 @@ fn shown(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, EntryKind)> {
         formats.map(move |format| (from, EntryKind::Link { from, to, format }))
     });
     let references = (0..).zip(snapshot.references());
+    let references = references.filter(|(_, reference)| !reference.is_nameless());
     let references = references.flat_map(move |(i, reference)| {
         let formats = files().chain([None]);
         formats.map(move |format| (reference.place(), EntryKind::LinkElsewhere(i, format)))

@@ -91,7 +91,7 @@ impl OtherFiles {
             self.mounts = Some((Instant::now(), mounts));
         }
         let (_, mounts) = self.mounts.as_ref()?;
-        let found = mounts.iter().rfind(|mount| mount.source() == file)?;
+        let found = mounts.iter().rfind(|mount| mount.is_of(file))?;
         Some(found.directory().to_owned())
     }
 }

@@ -139,6 +139,7 @@ fn blocks_tsv(snapshot: &Snapshot) -> Text {
         "problem",
     ]);
     let users = snapshot.block_users();
+    let unused = snapshot.unused_blocks();
     for (n, header) in snapshot.layout().blocks.iter().enumerate() {
         // a million arrays may share a block: only the text that is shown is made of their paths
         let mut arrays = String::new();
@@ -162,9 +163,7 @@ fn blocks_tsv(snapshot: &Snapshot) -> Text {
             snapshot.checksum_state(n).to_string(),
             arrays,
             header.checksum_text(),
-            snapshot
-                .block_error(n)
-                .map_or_else(String::new, |error| error.to_string()),
+            snapshot.block_problem(n, &unused).unwrap_or_default(),
         ]);
     }
     text

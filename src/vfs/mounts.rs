@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -129,6 +130,14 @@ impl Mounted {
         Path::new(&self.source)
     }
 
+    /// Whether that is mounted, a file, directory or URL.
+    #[must_use]
+    pub fn is_of(&self, path: &Path) -> bool {
+        let source = self.source();
+        // `fusermount3` has been given the name in this form
+        source == path || source.as_os_str() == &*in_utf8(path.as_os_str())
+    }
+
     /// Whether it is served by a program.
     #[must_use]
     pub fn is_fuse(&self) -> bool {
@@ -169,6 +178,20 @@ impl Mounted {
     pub fn is_by(&self, user: u32) -> bool {
         self.owner() == Some(user)
     }
+}
+
+/// A name in UTF-8: each byte that is none is written as `\xFF`.
+#[must_use]
+pub fn in_utf8(name: &OsStr) -> String {
+    let mut out = String::new();
+    for chunk in name.as_bytes().utf8_chunks() {
+        out.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // writing to a string can't fail
+            let _ = write!(out, "\\x{byte:02X}");
+        }
+    }
+    out
 }
 
 /// The mounts in a table; lines that make no sense are passed over.
@@ -269,6 +292,19 @@ mod tests {
         assert!(all[1].has_copy_in(&bound));
         let served = all.iter().filter(|mount| mount.is_fuse());
         assert_eq!((all.len(), served.count()), (6, 5));
+    }
+
+    #[test]
+    fn a_mount_is_of_a_file_by_its_name_or_by_that_in_utf8() {
+        let is_of = |source: &str, path: &[u8]| {
+            let line = format!("1 2 0:3 / /m rw - fuse.asdf-mount {source} rw,user_id=0");
+            let mounted = mounted(line.as_bytes()).unwrap();
+            mounted.is_of(Path::new(OsStr::from_bytes(path)))
+        };
+        assert!(is_of("/a,b\\134c", b"/a,b\\c"));
+        assert!(is_of("/a\\134xFFé", b"/a\xff\xc3\xa9"));
+        assert!(!is_of("/a\\134xFE", b"/a\xff"));
+        assert!(!is_of("/a\u{fffd}", b"/a\xff"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! made of the old state (`ESTALE`): each handle has the form that its file had. While a block has unsaved edits, or
 //! FILE can't be read, the old state stays. Its places in FILE are wrong then, so that no stored bytes are read.
 
+use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use log::{info, warn};
 
 use super::attr::FileFacts;
 use super::{Error, MAX_PREPARED, Result, State, Vfs, locked};
+use crate::asdf::Snapshot;
 use crate::error::Error as Library;
 use crate::save::{self, NotOpened, SaveOptions, Writer};
 use crate::source::Stat;
@@ -301,10 +303,24 @@ impl Vfs {
             let changed = before.arrays_changed_in(&new);
             new.versions
                 .changed_tree(changed.as_deref(), new.stat.modified());
+            self.warn_of_new(&before.snapshot, &new.snapshot);
         }
         self.swap_state(new);
         self.tree.note_file(facts);
         self.blocks.changed();
+    }
+
+    /// Logs what is odd about FILE now and was not before.
+    fn warn_of_new(&self, before: &Snapshot, now: &Snapshot) {
+        let findings = before.layout().findings.iter();
+        let known: HashSet<String> = findings.map(|it| it.error.to_string()).collect();
+        let findings = now.layout().findings.iter();
+        for text in findings
+            .map(|it| it.error.to_string())
+            .filter(|text| !known.contains(text))
+        {
+            warn!("{}: {text}", self.saver.path.display());
+        }
     }
 
     /// Lets go of a tree so large that two of them would take too much memory, as another one is going to be read.

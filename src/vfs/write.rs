@@ -12,8 +12,8 @@ use super::node::Node;
 use super::process::{is_of_another, process_of};
 use super::scratch::{Role, ScratchFile, is_beginning, is_blank};
 use super::{
-    Access, Attr, Attributes, Error, FileFacts, FileKind, Handle, Open, Opened, ROOT_DIRECTORIES,
-    Result, TREE_NAME, Vfs, block_number, locked,
+    Access, Attr, Attributes, Error, FileFacts, Handle, Open, Opened, ROOT_DIRECTORIES, Result,
+    TREE_NAME, Vfs, block_number, locked,
 };
 use crate::error::{Error as Library, Place};
 use crate::source::{Source, at_most, len_u64};
@@ -25,10 +25,6 @@ const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 /// How much is copied at a time.
 const CHUNK: usize = 1 << 20;
-/// The permission bits of a mode, with set-id and sticky bits.
-const MODE_MASK: u32 = 0o7777;
-/// Of them, those by which a file is a program.
-const EXECUTE_BITS: u32 = 0o111;
 /// To write.
 pub(super) const WRITE: Access = Access {
     write: true,
@@ -39,12 +35,12 @@ pub(super) const WRITE: Access = Access {
 impl Vfs {
     /// Changes attributes. A new size is a change of the bytes.
     ///
-    /// Owner and mode are FILE's: to set what they are already is no error, any other change is refused; while a file is being written,
-    /// any change is ignored. Scratch files have an owner and mode of their own. A time is kept for scratch files, and for `tree.yaml`
-    /// while a text is being written. For other files it is ignored: `cp -p`, `rsync -a` and `tar` would complain about an error.
+    /// Owner and mode of the root, `tree.yaml`, blocks and arrays are FILE's, and so are changed there; those of other files stay. Scratch
+    /// files have an owner and mode of their own. A time is kept for scratch files, and for `tree.yaml` while a text is being written. For
+    /// other files it is ignored: `cp -p`, `rsync -a` and `tar` would complain about an error.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NotFound`], and those of writing.
+    /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NotFound`], those of writing, and of [`Vfs::set_facts`].
     pub fn setattr(
         &self,
         node: Node,
@@ -56,9 +52,7 @@ impl Vfs {
         if matches!(node, Node::Tree(_) | Node::Scratch(_)) {
             return self.set_scratch(node, open, changes);
         }
-        if !self.passes_over_facts(node) {
-            check_facts_stay(&self.attr(&self.state(), node)?, changes)?;
-        }
+        self.set_facts(&self.attr(&self.state(), node)?, changes)?;
         if let Some(size) = changes.size {
             match node {
                 Node::Block(_) | Node::Array(..) => {
@@ -75,17 +69,11 @@ impl Vfs {
         self.attr(&self.state(), node)
     }
 
-    /// Whether any change of owner and mode is accepted: for a file that is being written, as `install` sets the mode of a file that it has
-    /// made and not closed.
-    fn passes_over_facts(&self, node: Node) -> bool {
-        block_of(&self.state(), node).is_some_and(|block| self.blocks.writer_of(block).is_some())
-    }
-
     /// Changes attributes of a scratch file, or of `tree.yaml`. A new length that does not come through a descriptor is saved at once.
     fn set_scratch(&self, node: Node, open: Option<&Open>, changes: &Attributes) -> Result<Attr> {
         let file = self.file_of(node)?;
-        if file.role() == Role::Tree && !file.is_open() {
-            check_facts_stay(&self.attr_of(&file), changes)?;
+        if file.role() == Role::Tree {
+            self.set_facts(&self.attr_of(&file), changes)?;
         }
         match (changes.size, open) {
             (None, _) => {}
@@ -474,25 +462,6 @@ impl Vfs {
 /// Whether what was to be saved is not valid.
 fn is_rejected(saved: &Result<()>) -> bool {
     matches!(saved, Err(Error::Library(Library::Rejected { .. })))
-}
-
-/// Checks that owner and mode are not changed. Ignores execute bits: files of the mount never show any, and `install` sets them on all.
-fn check_facts_stay(now: &Attr, changes: &Attributes) -> Result<()> {
-    let compared = match now.kind {
-        FileKind::File => MODE_MASK & !EXECUTE_BITS,
-        FileKind::Directory | FileKind::Symlink => MODE_MASK,
-    };
-    let same_mode = changes
-        .mode
-        .is_none_or(|mode| mode & compared == u32::from(now.perm));
-    let same_owner = changes.uid.is_none_or(|uid| uid == now.uid)
-        && changes.gid.is_none_or(|gid| gid == now.gid);
-    if same_mode && same_owner {
-        return Ok(());
-    }
-    Err(Error::NotPermitted(
-        "owner and mode are those of the ASDF file: change them there",
-    ))
 }
 
 /// Why a text in which no document has begun is refused.

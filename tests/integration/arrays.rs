@@ -317,3 +317,73 @@ fn the_byte_order_of_a_structure_is_that_of_its_fields() {
     assert_eq!(order.as_deref(), Some("mixed"));
     assert_eq!(mount.read("arrays/inline.bin").unwrap(), [1, 2]);
 }
+
+/// No line told of them.
+#[test]
+fn arrays_below_a_key_that_no_file_can_be_named_after_are_listed() {
+    if !can_mount() {
+        return;
+    }
+    let array = |path: &str| array(path, 0, "uint8", "[4]");
+    let body = format!(
+        "? [6, 5]\n: {}? {{a: b}}\n: {{{}}}\n{}",
+        &array("")[2..],
+        array("x").trim_end(),
+        array("plain")
+    );
+    let (_dir, mount) = mounted(&Sample::new(&body).block(Block::raw(b"abcd")));
+    let table = mount.table("info/arrays.tsv");
+    let column = |name: &str| table[0].iter().position(|it| it == name).unwrap();
+    let rows: Vec<_> = table[1..]
+        .iter()
+        .map(|row| (&*row[0], &*row[column("file")], &*row[column("problem")]))
+        .collect();
+    let why = |path, line| {
+        format!(
+            "line {line}, column 3: array {path}: it stands below a key that is a sequence or a mapping, of which no name of a file can be made"
+        )
+    };
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    assert_eq!(rows[0], ("[6, 5]", "-", &*why("[6, 5]", 7)));
+    assert_eq!((rows[1].0, rows[1].1), ("{a: b}/x", "-"));
+    assert_eq!(rows[2], ("plain", "arrays/plain.npy", ""));
+    assert_eq!(mount.names("arrays"), ["plain.bin", "plain.npy"]);
+    let blocks = mount.table("info/blocks.tsv");
+    let users = blocks[0].iter().position(|it| it == "arrays").unwrap();
+    assert_eq!(blocks[1][users], "[6%2C 5],{a: b}/x,plain");
+    assert!(
+        mount
+            .text("info/status")
+            .contains("problem   line 7, column 3: array [6, 5]")
+    );
+}
+
+#[test]
+fn a_block_that_no_array_uses_is_told_of() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("x", 1, "uint8", "[4]"));
+    let sample = [b"free", b"abcd", b"also"]
+        .iter()
+        .fold(sample, |sample, data| sample.block(Block::raw(*data)));
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&sample.write(dir.path()), &[]);
+    let line = "\nunused    blocks 0, 2: unused, no array names them; --compact OUT FILE writes a file without them\n";
+    assert!(mount.text("info/status").contains(line));
+    let table = mount.table("info/blocks.tsv");
+    let problems: Vec<_> = table[1..].iter().map(|row| &*row[row.len() - 1]).collect();
+    let unused = "unused: no array names it";
+    assert_eq!(problems, [unused, "", unused]);
+    let text = mount.text("tree.yaml");
+    fs::write(
+        mount.path("tree.yaml"),
+        text.replace("source: 1", "source: -3"),
+    )
+    .unwrap();
+    assert!(
+        mount
+            .text("info/status")
+            .contains("\nunused    blocks 1 to 2: ")
+    );
+}

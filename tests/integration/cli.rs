@@ -197,6 +197,80 @@ fn what_another_user_has_put_beside_a_file_does_not_hinder_its_repair() {
     assert!(planted.exists());
 }
 
+/// The name stood among the options of `fusermount3`, which took what followed the comma for an option.
+#[test]
+fn a_file_of_any_name_is_mounted_by_a_user_and_found_by_that_name() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let (place, program) = place_of_nobody();
+    for name in [
+        &b"run,ro.asdf"[..],
+        b"back\\slash,\\,.asdf",
+        b"in,dir/f\\040 \t.asdf",
+        b"l\xe9,\xff.asdf",
+        "\u{e9},\n\\xFF.asdf".as_bytes(),
+    ] {
+        let file = place.dir.path().join(OsStr::from_bytes(name));
+        let above = file.parent().unwrap();
+        fs::create_dir_all(above).unwrap();
+        fs::copy(&place.file, &file).unwrap();
+        for path in [above, &file] {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let script = "as_nobody \"$1\" \"$2\" \"$3\"; as_nobody sed -i '/^---/a note: 1' \"$3/tree.yaml\"; as_nobody \"$1\" -u \"$2\"";
+        let said = beside_nobody(script, [&program, &file, &place.mnt]);
+        assert_eq!(said.code, 0, "{}: {said:?}", file.display());
+        let saved = fs::read(&file).unwrap();
+        assert!(
+            saved.windows(8).any(|part| part == b"note: 1\n"),
+            "{}",
+            file.display()
+        );
+    }
+    let script = "as_nobody \"$1\" -o 'fsname=a\\,b\\\\c,subtype=asdf-mount' \"$2\" \"$3\"; findmnt -no SOURCE \"$3\"; as_nobody \"$1\" -u \"$3\"";
+    let said = beside_nobody(script, [&program, &place.file, &place.mnt]);
+    assert!(said.stdout.ends_with("a,b\\c\n"), "{said:?}");
+}
+
+/// What was written before the mode was set could not be saved when it was closed: FILE could not be opened for writing by then.
+#[test]
+fn what_takes_the_right_to_write_saves_what_it_has_written() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let (place, program) = place_of_nobody();
+    for (how, saved) in [
+        ("cp -p \"$4\" \"$3/tree.yaml\"", "note: 1\n"),
+        ("install -m 444 \"$4\" \"$3/tree.yaml\"", "note: 2\n"),
+        ("cp -p \"$4\" \"$3/blocks/0.bin\"", "note: 3\n"),
+    ] {
+        let source = place.dir.path().join("source");
+        let tree = format!(
+            "as_nobody \"$1\" --tree \"$2\" | sed '/^note/d; /^---/a {}' >\"$4\"",
+            saved.trim()
+        );
+        let script = format!(
+            "rm -f \"$4\"; {tree}; chown 65534 \"$4\"; chmod 444 \"$4\"; chmod 644 \"$2\"
+            as_nobody \"$1\" \"$2\" \"$3\"; as_nobody {how}; stat -c %a \"$2\"
+            as_nobody sh -c 'echo >>\"$1\"' sh \"$3/tree.yaml\" 2>/dev/null && echo written; as_nobody \"$1\" -u \"$3\""
+        );
+        let said = beside_nobody(&script, [&program, &place.file, &place.mnt, &source]);
+        assert_eq!(
+            (said.code, &*said.stdout, &*said.stderr),
+            (0, "444\n", ""),
+            "{how}"
+        );
+        let bytes = fs::read(&place.file).unwrap();
+        assert!(
+            bytes
+                .windows(saved.len())
+                .any(|part| part == saved.as_bytes()),
+            "{how}"
+        );
+    }
+}
+
 #[test]
 fn without_a_fuse_device_it_exits_with_30_and_says_how_to_get_one() {
     if !can_mount() || !is_root() {

@@ -185,15 +185,15 @@ fn a_file_that_is_something_else_is_called_by_its_name() {
     }
     assert_refused(&asdf_mount(["ftp://x.org/a.asdf"]), 11, "download it first");
     // nothing listens there
-    let far = asdf_mount(["-o", "timeout=2", "http://127.0.0.1:1/a.asdf"]);
+    let place = Place::new();
+    let far = here(&place, &["-o", "timeout=2", "http://127.0.0.1:1/a.asdf"]);
     if cfg!(feature = "remote") {
         assert_refused(&far, 11, "Connection refused");
         assert_refused(&far, 11, "check the name of the host and the network");
     } else {
         assert_refused(&far, 2, "--features remote");
     }
-    assert_refused(&asdf_mount(["list"]), 11, "--list does that");
-    let place = Place::new();
+    assert_refused(&here(&place, &["list"]), 11, "--list does that");
     let said = here(&place, &["mnt", "sample.asdf"]);
     assert_refused(&said, 2, "did you mean asdf-mount sample.asdf mnt?");
     let said = here(&place, &["sample.asdf", "sample.asdf", "mnt"]);

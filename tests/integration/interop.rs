@@ -296,3 +296,41 @@ fn what_is_wrong_with_a_dump_is_told_by_its_own_lines() {
         assert!(status.contains(place), "{place}: {status}");
     }
 }
+
+/// It was refused. asdf 6 writes 1.7.0.
+#[test]
+fn a_newer_minor_version_of_the_standard_is_saved_with_a_warning() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let sample = Sample::new(&array("x", 0, "uint8", "[3]")).block(Block::raw(b"abc"));
+    let log = dir.path().join("log");
+    let file = sample.write(dir.path());
+    let mount = Mount::new(&file, &["--log-file", log.to_str().unwrap()]);
+    let text = mount
+        .text("tree.yaml")
+        .replace("STANDARD 1.5.0", "STANDARD 1.7.0");
+    let text = text.replace("ndarray-1.0.0", "ndarray-1.2.0");
+    fs::write(mount.path("tree.yaml"), &text).unwrap();
+    assert!(fs::read(&file).unwrap().starts_with(text.as_bytes()));
+    assert_eq!(mount.read("arrays/x.bin").unwrap(), b"abc");
+    let warning =
+        "line 2, column 16: version 1.7.0 of the ASDF Standard is newer than 1.6.0; read as 1.6.0";
+    let status = mount.text("info/status");
+    assert!(
+        status.contains(&format!("problem   odd: {warning}\n")),
+        "{status}"
+    );
+    assert!(fs::read_to_string(&log).unwrap().contains(warning));
+    // it is told of once
+    fs::write(mount.path("tree.yaml"), text.replace("x:", "y:")).unwrap();
+    assert_eq!(
+        fs::read_to_string(&log).unwrap().matches(warning).count(),
+        1
+    );
+    let newer = text.replace("STANDARD 1.7.0", "STANDARD 2.0.0");
+    let mut tree = File::create(mount.path("tree.yaml")).unwrap();
+    tree.write_all(newer.as_bytes()).unwrap();
+    assert!(tree.sync_all().is_err());
+}

@@ -26,6 +26,7 @@ mod behind;
 mod cli;
 mod command;
 mod common;
+mod compact;
 #[cfg(feature = "fuse")]
 mod cookbook;
 #[cfg(feature = "fuse")]

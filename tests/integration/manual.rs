@@ -122,6 +122,7 @@ fn every_document_names_the_formats_and_actions() {
             "exploded form",
             "-explode",
             "-implode",
+            "-compact",
             "-repair",
             "setfattr",
         ] {

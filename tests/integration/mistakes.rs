@@ -456,8 +456,8 @@ const EDITS: &[(&str, &str, &str)] = &[
     ),
     (
         "a standard that is not known",
-        "sed -i 's/STANDARD 1.5/STANDARD 1.9/' m/tree.yaml",
-        "version 1.9.0 of the ASDF Standard is not known",
+        "sed -i 's/STANDARD 1.5/STANDARD 2.9/' m/tree.yaml",
+        "version 2.9.0 of the ASDF Standard is not known",
     ),
     (
         "an empty text",

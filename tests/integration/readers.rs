@@ -46,8 +46,8 @@ const CHANGES: [[&str; 3]; 9] = [
     ],
     [
         "STANDARD 1.5.0",
-        "STANDARD 1.7.0",
-        "line 2, column 16: version 1.7.0 of the ASDF Standard is not known; put back the #ASDF_STANDARD line",
+        "STANDARD 2.0.0",
+        "line 2, column 16: version 2.0.0 of the ASDF Standard is not known; put back the #ASDF_STANDARD line",
     ],
     [
         "a: 1",
@@ -151,4 +151,9 @@ fn an_edit_names_no_file_that_is_not_there() {
 
     let mount = Mount::new(&place.file, &["-o", "validate=off"]);
     save(&mount, &missing).unwrap();
+}
+
+#[test]
+fn what_is_compacted_has_the_arrays_that_python_reads_of_the_file() {
+    agrees_with_python("compact_oracle.py", 50);
 }

@@ -33,7 +33,10 @@ fn python(program: &str, args: &[&Path]) -> String {
 
 /// Owner, group and permission bits.
 fn facts(path: &Path) -> (u32, u32, u32) {
-    let meta = fs::metadata(path).unwrap();
+    facts_of(&fs::metadata(path).unwrap())
+}
+
+fn facts_of(meta: &fs::Metadata) -> (u32, u32, u32) {
     (meta.uid(), meta.gid(), meta.mode() & 0o777)
 }
 
@@ -92,7 +95,7 @@ fn a_file_is_its_makers_until_it_is_the_tree() {
     assert_eq!(as_nobody(&mount, "cat \"$1/tree.yaml\"").code, 0);
 }
 
-/// `chmod 600 tree.yaml` was shown as done, and FILE stayed open to all.
+/// `shutil.copy` and `cp -p` saved all, and then said that the mode could not be changed.
 #[test]
 fn owner_and_mode_are_those_of_the_file_and_no_tool_is_told_otherwise() {
     if !can_mount() || !is_root() {
@@ -109,17 +112,53 @@ fn owner_and_mode_are_those_of_the_file_and_no_tool_is_told_otherwise() {
         let mut command = Command::new("sh");
         run(command.args(["-ec", script, "sh"]).arg(&mount.dir))
     };
-    let names = ["tree.yaml", "blocks/0.bin", "arrays/x.npy", "arrays", "."];
-    for name in names {
+    for name in ["info/status", "arrays", "blocks", "info"] {
         for change in ["chmod 600", "chmod 666", "chown 65534", "chgrp 65534"] {
             let said = shell(&format!("{change} \"$1/{name}\""));
             assert_ne!(said.code, 0, "{change} {name}");
             assert!(said.stderr.contains("Operation not permitted"), "{said:?}");
         }
-        assert_eq!(facts(&mount.path(name)).0, 0, "{name}");
     }
     assert_eq!(facts(&mount.path("tree.yaml")), (0, 0, 0o644));
     assert_eq!(facts(&file), (0, 0, 0o644));
+    let held = File::open(mount.path("tree.yaml")).unwrap();
+    for name in ["tree.yaml", "blocks/0.bin", "arrays/x.npy", "."] {
+        let changes = [
+            ("chmod 600", (0, 0, 0o600)),
+            ("chmod 776", (0, 0, 0o666)),
+            ("chown 65534", (NOBODY, 0, 0o666)),
+            ("chgrp 65534", (NOBODY, NOBODY, 0o666)),
+            ("chown 0:0", (0, 0, 0o666)),
+            ("chmod 644", (0, 0, 0o644)),
+        ];
+        for (change, want) in changes {
+            let said = shell(&format!("{change} \"$1/{name}\""));
+            assert_eq!((said.code, &*said.stderr), (0, ""), "{change} {name}");
+            assert_eq!(facts(&file), want, "{change} {name}");
+            for other in ["tree.yaml", "blocks/0.bin", "arrays/x.bin"] {
+                assert_eq!(facts(&mount.path(other)), want, "{change} {name}: {other}");
+            }
+            let search = (want.2 & 0o444) >> 2;
+            // the kernel keeps those of the root for a second
+            let want = (want.0, want.1, want.2 | search);
+            eventually("the root has them", || facts(&mount.dir) == want);
+        }
+        let said = shell(&format!("chmod 4644 \"$1/{name}\""));
+        assert!(said.stderr.contains("Operation not permitted"), "{said:?}");
+    }
+    fs::set_permissions(&file, Permissions::from_mode(0o754)).unwrap();
+    eventually("it is shown", || facts(&mount.path("tree.yaml")).2 == 0o644);
+    assert_eq!(shell("chmod 600 \"$1/tree.yaml\"").code, 0);
+    assert_eq!(facts(&file).2, 0o710, "execute bits stay");
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    eventually("it is shown", || facts(&mount.path("tree.yaml")).2 == 0o644);
+    assert_eq!(facts_of(&held.metadata().unwrap()).2, 0o644);
+    assert!(
+        std::io::read_to_string(held)
+            .unwrap()
+            .contains("!core/ndarray")
+    );
+    assert!(mount.text("info/status").contains("nothing saved"));
     let quiet = |script: &str| {
         let said = shell(script);
         assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{script}");
@@ -145,6 +184,91 @@ fn owner_and_mode_are_those_of_the_file_and_no_tool_is_told_otherwise() {
     assert_eq!(facts(&mount.path("tree.yaml")), (0, 0, 0o644));
     let block = mount.read("blocks/0.bin").unwrap();
     assert!(block.eq_ignore_ascii_case(b"hello"), "{block:?}");
+}
+
+/// What the owner that is shown may do is what an option says: FILE's owner is asked for as well.
+#[test]
+fn who_may_change_owner_and_mode_of_the_file_may_do_so_through_the_mount() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let (_dir, file, mount) = shared();
+    let refused = |mount: &Mount, script: &str| {
+        let said = as_nobody(mount, script);
+        assert!(
+            said.stderr.contains("Operation not permitted"),
+            "{script}: {said:?}"
+        );
+    };
+    refused(&mount, "chmod 666 \"$1/tree.yaml\"");
+    chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
+    let tree = mount.path("tree.yaml");
+    eventually("it is shown", || facts(&tree).0 == NOBODY);
+    let said = as_nobody(
+        &mount,
+        "chmod 606 \"$1/tree.yaml\" && chgrp 65534 \"$1/tree.yaml\"",
+    );
+    assert_eq!((said.code, &*said.stderr), (0, ""));
+    assert_eq!(facts(&file), (NOBODY, NOBODY, 0o606));
+    refused(&mount, "chown 0 \"$1/tree.yaml\"");
+    refused(&mount, "chgrp 0 \"$1/tree.yaml\"");
+    mount.unmount();
+
+    // a file of root that is shown as one of nobody
+    chown(&file, Some(0), Some(0)).unwrap();
+    let mount = Mount::new(&file, &["-o", "allow_other,uid=65534"]);
+    fs::set_permissions(mount.dir.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(facts(&mount.path("tree.yaml")).0, NOBODY);
+    refused(&mount, "chmod 666 \"$1/tree.yaml\"");
+    assert!(chown(mount.path("tree.yaml"), Some(1), None).is_err());
+    let set = |mode| fs::set_permissions(mount.path("tree.yaml"), Permissions::from_mode(mode));
+    set(0o640).unwrap();
+    assert_eq!(facts(&file), (0, 0, 0o640));
+    mount.unmount();
+
+    let mount = Mount::new(&file, &["-o", "umask=027"]);
+    let set = |mode| fs::set_permissions(mount.path("tree.yaml"), Permissions::from_mode(mode));
+    set(0o666).unwrap();
+    assert_eq!(facts(&file), (0, 0, 0o640));
+    set(0o400).unwrap();
+    assert_eq!(facts(&file), (0, 0, 0o400));
+    mount.unmount();
+
+    let mount = Mount::new(&file, &["-r"]);
+    let refused = fs::set_permissions(mount.path("tree.yaml"), Permissions::from_mode(0o600));
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(30));
+}
+
+/// The mode of what is being written and not closed is FILE's at once, as that of any file.
+#[test]
+fn a_file_is_given_its_mode_while_it_is_written_and_saved_then() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let sample = Sample::new(&array("x", 0, "uint8", "[5]")).block(Block::raw(b"hello"));
+    let file = sample.write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    for (name, bytes) in [
+        (
+            "tree.yaml",
+            mount.text("tree.yaml").replace("x:", "y:").into_bytes(),
+        ),
+        ("blocks/0.bin", b"HELLO".to_vec()),
+        ("blocks/0.bin", b"longer than it was".to_vec()),
+    ] {
+        for mode in [0o600, 0o644] {
+            let mut open = File::create(mount.path(name)).unwrap();
+            open.write_all(&bytes).unwrap();
+            open.set_permissions(Permissions::from_mode(mode)).unwrap();
+            assert_eq!(facts(&file).2, mode, "{name}");
+            open.sync_all().unwrap();
+            drop(open);
+            assert_eq!(facts_of(&fs::metadata(mount.path(name)).unwrap()).2, mode);
+            assert_eq!(mount.read(name).unwrap(), bytes);
+            assert_eq!(facts(&file).2, mode, "{name}");
+        }
+    }
 }
 
 #[test]

@@ -141,7 +141,7 @@ def may_be_saved(text, committed, blocks):
         return False
     comments = next((at for at, line in enumerate(lines) if not line.startswith(b"#")), len(lines) - 1)
     standard = [line for line in lines[:comments] if line.startswith(b"#ASDF_STANDARD")]
-    if standard and not re.fullmatch(rb"#ASDF_STANDARD 1\.[0-6]\.0", standard[0]) or not lines[comments].startswith(b"%YAML 1.1"):
+    if standard and not re.fullmatch(rb"#ASDF_STANDARD 1\.([0-6]\.0|([7-9]|[1-9]\d+)\.\d+)", standard[0]) or not lines[comments].startswith(b"%YAML 1.1"):
         return False
     end = re.search(rb"\n\.\.\.(?=\n|$)", text)
     if not end or text[end.end():] not in (b"", b"\n"):

@@ -48,7 +48,7 @@ impl Options {
             ),
             A::List => matches!(scope, Scope::Reading | Scope::Far | Scope::Directory),
             A::Preview(_) => matches!(scope, Scope::Reading | Scope::Far | Scope::Pictures),
-            A::Tree | A::Explode(_) | A::Implode(_) => {
+            A::Tree | A::Explode(_) | A::Implode(_) | A::Compact(_) => {
                 matches!(scope, Scope::Reading | Scope::Far)
             }
             A::Unmount | A::Revert | A::Man | A::Cookbook | A::Completions(_) => false,

@@ -131,7 +131,11 @@ impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
     }
 }
 
-fn block((block, header): (usize, &BlockHeader), snapshot: &Snapshot) -> BlockObject {
+fn block(
+    (block, header): (usize, &BlockHeader),
+    snapshot: &Snapshot,
+    unused: &[usize],
+) -> BlockObject {
     BlockObject {
         block,
         offset: header.offset,
@@ -144,7 +148,7 @@ fn block((block, header): (usize, &BlockHeader), snapshot: &Snapshot) -> BlockOb
         data_size: snapshot.block_len(block).unwrap_or(0),
         checksum: header.checksum_text(),
         checksum_state: snapshot.checksum_state(block).to_string(),
-        problem: snapshot.block_error(block).map(|error| error.to_string()),
+        problem: snapshot.block_problem(block, unused),
     }
 }
 
@@ -183,6 +187,7 @@ pub(super) fn print(
     let layout = snapshot.layout();
     let blocks = || layout.blocks.iter().enumerate();
     let arrays = || snapshot.arrays().iter().enumerate();
+    let unused = snapshot.unused_blocks();
     print_line(&FileObject {
         file: path.display().to_string(),
         size: Some(snapshot.file_len()),
@@ -191,7 +196,9 @@ pub(super) fn print(
         standard: standard(snapshot.text()),
         asdf_library: snapshot.written_by(),
         tree_size: Some(layout.text_end),
-        blocks: Some(Each(|| blocks().map(|found| block(found, snapshot)))),
+        blocks: Some(Each(|| {
+            blocks().map(|found| block(found, snapshot, &unused))
+        })),
         arrays: Some(Each(|| {
             arrays().map(|(i, found)| array(found, stats.get(i)))
         })),

@@ -19,7 +19,7 @@ pub(super) fn mount_of(path: &Path) -> Result<Mounted, String> {
     }
     let shows = |mount: &Mounted| {
         // a URL stands there as it is
-        mount.looks_ours() && (mount.source() == whole || mount.source() == path)
+        mount.looks_ours() && (mount.is_of(&whole) || mount.is_of(path))
     };
     let mut of_file: Vec<Mounted> = Mounted::all().into_iter().filter(shows).collect();
     if of_file.len() > 1 {

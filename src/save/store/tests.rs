@@ -1,3 +1,5 @@
+use std::os::unix::fs::MetadataExt;
+
 use rustix::fs::XattrFlags;
 
 use super::*;

@@ -15,7 +15,7 @@ use inode::Inode;
 
 use crate::asdf::layout::Extent;
 use crate::save::sector::SECTOR;
-use crate::save::store::{Access, Store};
+use crate::save::store::{Access, Facts, Store};
 use crate::source::Stat;
 
 const SECTOR_LEN: usize = SECTOR as usize;
@@ -517,6 +517,9 @@ impl Store for Sim {
         self.op("imitate", |_, _, _| ())
     }
 
+    fn set_facts(&self, _: &Handle, _: Facts) -> io::Result<()> {
+        self.op("set_facts", |_, _, _| ())
+    }
     fn open(&self, name: &OsStr, _: Access) -> io::Result<Handle> {
         let state = self.state.lock().unwrap();
         state

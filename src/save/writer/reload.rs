@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::{Method, NotOpened, Writer, writable};
 use crate::asdf::scan::Scan;
 use crate::error::{Error, Place, Result};
-use crate::save::baseline::{Baseline, named, scanned};
-use crate::save::store::{Access, Store, busy};
+use crate::save::baseline::{Baseline, in_directory, named, scanned};
+use crate::save::store::{Access, Store, busy, is_gone};
 use crate::source::Stat;
 
 impl<S: Store> Writer<S> {
@@ -75,12 +75,17 @@ impl<S: Store> Writer<S> {
         self.baseline.timed = false;
     }
 
-    /// Opens the file that has FILE's name now, in the directory that has the name of FILE's.
+    /// Opens the file that has FILE's name now: in the directory that has the path of FILE's, or else in FILE's.
     fn reopen(&mut self) -> Result<Scan> {
-        let moved = self.store.moved();
-        if let Some(store) = moved.map_err(|cause| self.error("its directory", cause))? {
-            self.store = Arc::new(store);
-            self.rejected.left_behind();
+        match self.store.moved() {
+            Ok(Some(other)) if in_directory(&other, &self.name)?.is_some() => {
+                other.hold(&self.name);
+                self.store = Arc::new(other);
+                self.rejected.left_behind();
+            }
+            Ok(_) => {}
+            Err(error) if is_gone(&error) => {}
+            Err(cause) => return Err(self.error("its directory", cause)),
         }
         let Some(named) = named(&*self.store, &self.name)? else {
             return Err(self.error("no longer there", ErrorKind::NotFound.into()));

@@ -139,6 +139,9 @@ fn contents(snapshot: &Snapshot, text: &mut Text) {
         BlockIndex::Wrong(_, why) => format!("index not used: {why}"),
     };
     text.line(format_args!("blocks    {}, {index}", layout.blocks.len()));
+    if let Some(unused) = snapshot.unused_text() {
+        text.line(format_args!("unused    {unused}"));
+    }
     text.line(format_args!("arrays    {}", snapshot.arrays().len()));
     for array in largest(snapshot) {
         text.line(format_args!(

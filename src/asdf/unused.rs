@@ -1,0 +1,256 @@
+//! Blocks that no array uses, and whether something else in the tree may name a block by its number.
+//!
+//! The standard knows no user of a block but arrays. But a library may keep the number of a block under a tag of its own, as asdf-zarr does
+//! for the blocks of chunks, and nothing in the tree says that a number is that of a block. So what a tag that is not known here holds
+//! counts as such a number if it could be one.
+
+use std::collections::HashSet;
+
+use super::Snapshot;
+use super::array::Origin;
+use super::decl::is_ndarray;
+use super::find::block_index;
+use super::outline::Limit;
+use super::scalar::Value;
+use super::tree::{Node, NodeId, NodeKind, Tree};
+use crate::error::Place;
+
+/// What the tags begin with whose values hold no numbers of blocks, but for those of arrays: of the standard, and of the libraries whose
+/// schemas say so.
+const WITHOUT_BLOCKS: [&str; 10] = [
+    "tag:stsci.edu:asdf/",
+    "tag:stsci.edu:gwcs/",
+    "tag:astropy.org:astropy/",
+    "tag:yaml.org,2002:",
+    "asdf://asdf-format.org/",
+    "asdf://astropy.org/",
+    "asdf://stsci.edu/gwcs/",
+    "asdf://stsci.edu/datamodels/",
+    "tag:sunpy.org:",
+    "asdf://sunpy.org/",
+];
+
+impl Snapshot {
+    /// The blocks that no array uses; none if that can't be told, as of a tree that is not valid.
+    #[must_use]
+    pub fn unused_blocks(&self) -> Vec<usize> {
+        let is_known = match self.tree() {
+            None => true,
+            Some(Err(_)) => false,
+            Some(Ok(tree)) => self.knows_all_users(tree),
+        };
+        let users = self.block_users().iter().enumerate();
+        let unused = users.filter(|(_, users)| is_known && users.is_empty());
+        unused.map(|(n, _)| n).collect()
+    }
+
+    /// What is wrong with a block, or that it is one of the `unused` ones, as a list of all blocks has it.
+    #[must_use]
+    pub fn block_problem(&self, n: usize, unused: &[usize]) -> Option<String> {
+        let unused = unused.binary_search(&n).is_ok();
+        let unused = unused.then(|| "unused: no array names it".to_owned());
+        self.block_error(n)
+            .map(|error| error.to_string())
+            .or(unused)
+    }
+
+    /// What is said of the blocks that no array uses, if there are any: with their numbers, as many as can be read.
+    #[must_use]
+    pub fn unused_text(&self) -> Option<String> {
+        /// How many runs of numbers are named.
+        const NAMED: usize = 8;
+        let unused = self.unused_blocks();
+        let runs = unused.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+        let mut names: Vec<String> = runs
+            .filter_map(|run| match (run.first()?, run.last()?) {
+                (first, last) if first == last => Some(first.to_string()),
+                (first, last) => Some(format!("{first} to {last}")),
+            })
+            .collect();
+        if names.len() > NAMED {
+            names.truncate(NAMED);
+            names.push("others".to_owned());
+        }
+        let (what, them) = match unused.as_slice() {
+            [] => return None,
+            [_] => ("block", "it"),
+            _ => ("blocks", "them"),
+        };
+        let numbers = names.join(", ");
+        Some(format!(
+            "{what} {numbers}: unused, no array names {them}; --compact OUT FILE writes a file without {them}"
+        ))
+    }
+
+    /// Whether it is known of each array of the tree where its elements are.
+    fn knows_all_users(&self, tree: &Tree) -> bool {
+        let arrays = self.arrays();
+        let is_left_out = self
+            .paths()
+            .is_some_and(|paths| paths.outline().reaches(Limit::Places));
+        let declared = || tree.all().filter(is_array).count();
+        !is_left_out
+            && arrays
+                .iter()
+                .all(|array| *array.origin() != Origin::Unknown)
+            && declared() == arrays.len()
+    }
+
+    /// The first place in the tree, other than an array, that may name one of some blocks by its number.
+    #[must_use]
+    pub fn other_user_of(&self, blocks: &HashSet<usize>) -> Option<Place> {
+        let tree = self.tree()?.ok()?;
+        let count = self.layout().blocks.len();
+        let names = |node: Node<'_>| {
+            let n = integer(node).and_then(|n| block_index(n, count).ok());
+            n.is_some_and(|n| blocks.contains(&n))
+        };
+        let mut around = Vec::new();
+        let found = tree.all().find(|node| {
+            let context = enter(&mut around, *node);
+            match node.kind() {
+                NodeKind::Mapping if context == Context::Plain => {
+                    source_of(*node).is_some_and(names)
+                }
+                NodeKind::Scalar if context == Context::Unknown => names(*node),
+                // what it leads to may stand under a tag that is known
+                NodeKind::Alias if context == Context::Unknown => match node.follow() {
+                    target if target.kind() == NodeKind::Scalar => names(target),
+                    target => !is_array(&target),
+                },
+                _ => false,
+            }
+        });
+        found.map(Node::place)
+    }
+}
+
+/// What the tags around a node say of the numbers in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Context {
+    /// They name no blocks.
+    Plain,
+    /// They may name blocks.
+    Unknown,
+    /// Those of an array, which are known.
+    Array,
+}
+
+/// The context of a node. `around`: the collections that the node before it was in, each with the number behind it; then those of this one.
+fn enter(around: &mut Vec<(NodeId, Context)>, node: Node<'_>) -> Context {
+    while around.pop_if(|(behind, _)| *behind <= node.id()).is_some() {}
+    let outer = around
+        .last()
+        .map_or(Context::Plain, |(_, context)| *context);
+    let context = match node.tag() {
+        Some(_) if is_array(&node) => Context::Array,
+        Some(tag) if WITHOUT_BLOCKS.iter().any(|known| tag.starts_with(known)) => Context::Plain,
+        Some(_) => Context::Unknown,
+        None => outer,
+    };
+    if matches!(node.kind(), NodeKind::Mapping | NodeKind::Sequence) {
+        around.push((node.behind(), context));
+    }
+    context
+}
+
+/// The integer that a node is. Under a tag that is not YAML's own, a scalar is a string, but not to the library that knows the tag.
+fn integer(node: Node<'_>) -> Option<i64> {
+    match node.value()? {
+        Value::Int(n) => i64::try_from(n).ok(),
+        Value::Str(text) if node.tag().is_some() => text.parse().ok(),
+        _ => None,
+    }
+}
+
+fn is_array(node: &Node<'_>) -> bool {
+    node.kind() != NodeKind::Alias && node.tag().is_some_and(is_ndarray)
+}
+
+/// The `source` of a mapping, as an array has it.
+fn source_of(mapping: Node<'_>) -> Option<Node<'_>> {
+    let mut entries = mapping.entries();
+    entries.find_map(|(key, value)| key.is_key("source").then_some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::OpenOptions;
+    use crate::asdf::sample::Sample;
+    use crate::codec::Cache;
+    use crate::source::Memory;
+    use std::sync::Arc;
+
+    /// A file of four blocks, in whose tree `A0` stands for an array in block 0, and so on.
+    fn snapshot(body: &str) -> Snapshot {
+        let mut body = body.to_owned();
+        for n in 0..=9 {
+            let array = format!(
+                "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> {{source: {n}, datatype: uint8, shape: [3], byteorder: little}}"
+            );
+            body = body.replace(&format!("A{n}"), &array);
+        }
+        let text = format!("#ASDF 1.0.0\n---\n{body}\n...\n");
+        let sample = (0..4).fold(Sample::new().text(text.as_bytes()), |file, _| {
+            file.block(b"abc")
+        });
+        let file = Arc::new(Memory::new(sample.bytes()));
+        Snapshot::read(None, file, Cache::new(0), OpenOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn blocks_without_an_array_are_unused_where_all_arrays_are_known() {
+        for (body, want) in [
+            ("a: A1\nb: [A3]\n? [1]\n: A0", &[2][..]),
+            ("a: 1", &[0, 1, 2, 3]),
+            ("a: [", &[]),
+            ("a: A0\nb: A9", &[]),
+            (
+                "a: A0\nb: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {source: [1]}",
+                &[],
+            ),
+            ("? [A0]\n: 1", &[]),
+        ] {
+            assert_eq!(snapshot(body).unused_blocks(), want, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_may_be_that_of_a_block_is_found() {
+        let dropped = HashSet::from([1, 2]);
+        for (body, line) in [
+            (
+                "a: A0\nn: 1\nl: [1, 2]\nm: {sources: 1, x: {source: a}}",
+                None,
+            ),
+            ("a: A0\nm: {source: 1}", Some(3)),
+            ("a: A0\nm: {x: [{source: -2}]}", Some(3)),
+            ("a: A0\nm: {source: 3}", None),
+            ("a: A0\nz: !<asdf://a.b/zarr-1.0.0> {map: 1}", Some(3)),
+            (
+                "a: A0\nz: !<asdf://a.b/zarr-1.0.0> {map: {x: [0, 2]}}",
+                Some(3),
+            ),
+            (
+                "a: A0\nz: !<asdf://a.b/zarr-1.0.0> {map: 3, x: A1, y: '1', z: 1.0}",
+                None,
+            ),
+            ("a: A0\nz: !<asdf://a.b/zarr-1.0.0> 1\nn: 1", Some(3)),
+            ("n: &n 1\nz: !<asdf://a.b/zarr-1.0.0> [*n]", Some(3)),
+            ("n: &n {x: 1}\nz: !<asdf://a.b/zarr-1.0.0> [*n]", Some(3)),
+            ("n: &n A0\nz: !<asdf://a.b/zarr-1.0.0> [*n]", None),
+            (
+                "z: !<asdf://a.b/x-1> {t: !<tag:stsci.edu:asdf/core/software-1.0.0> {name: 1}}",
+                None,
+            ),
+        ] {
+            let found = snapshot(body).other_user_of(&dropped);
+            let found = found.map(|place| match place {
+                Place::Line { line, .. } => line - 1,
+                other => panic!("{other}"),
+            });
+            assert_eq!(found, line, "{body}");
+        }
+    }
+}
