@@ -2,6 +2,7 @@
 
 mod advice;
 mod check;
+mod closed_output;
 mod completions;
 #[cfg(feature = "fuse")]
 mod daemon;
@@ -484,6 +485,9 @@ fn say_bytes(text: &[u8]) -> Result<(), Failure> {
 /// The outcome of writing to standard output.
 fn printed(written: std::io::Result<()>) -> Result<(), Failure> {
     match written {
+        Ok(()) if closed_output::stdout_was_closed() => {
+            Err(unprinted(&rustix::io::Errno::BADF.into()))
+        }
         // a reader that closes the pipe has seen enough
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unprinted(&error)),
         _ => Ok(()),
