@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::plan::{FIRST_BLOCK_ALIGNMENT, PADDING_MIN};
+use super::plan::{FIRST_BLOCK_ALIGNMENT, new_padding};
 use super::rope::{Rope, Segment, Segments, sum};
 use crate::asdf::header::{BlockHeader, FIELDS_LEN, STREAMED};
 use crate::asdf::layout::{Severity, index_text};
@@ -28,7 +28,9 @@ pub fn whole(text: Vec<u8>, blocks: &[WholeBlock], room: bool) -> Result<Rope> {
     let text_end = len_u64(text.len());
     segments.push(Segment::Write(Arc::new(text)))?;
     if room && !blocks.is_empty() {
-        let least = sum(segments.len(), PADDING_MIN)?;
+        let lens = blocks.iter().map(|block| block.stored.len());
+        let len = lens.fold(text_end, u64::saturating_add);
+        let least = sum(text_end, new_padding(text_end, len))?;
         let start = least.next_multiple_of(FIRST_BLOCK_ALIGNMENT);
         segments.push(Segment::Fill(0, start.saturating_sub(segments.len())))?;
     }
