@@ -272,6 +272,15 @@ impl Snapshot {
         is_copy || found.is_some_and(|(mine, others)| Arc::ptr_eq(mine, others))
     }
 
+    /// Whether text, blocks and index of another snapshot were found to be the same.
+    #[must_use]
+    pub fn has_scan_of(&self, other: &Self) -> bool {
+        let found = |it: &Self| (it.layout.text_end, it.layout.len, it.layout.index.clone());
+        self.text == other.text
+            && self.layout.blocks == other.layout.blocks
+            && found(self) == found(other)
+    }
+
     /// The same snapshot without its parsed tree, which may take hundreds of megabytes: it is parsed again on next use.
     #[must_use]
     pub fn unread(&self) -> Self {

@@ -15,7 +15,7 @@
 //!
 //! 1. Nothing would change: nothing is written.
 //! 2. No block moves, and a journal can hold the changes: **J**, in place. With `save=replace` rather R.
-//! 3. Otherwise **R**, a new file: sharing the blocks of the old one where the filesystem can, else copying up to `max-copy`.
+//! 3. Otherwise **R**, a new file: sharing the blocks of the old one where the filesystem can, else copying up to `max-copy`, if the disk has room for it.
 //!    Not if FILE has more than one name, its directory can't be written, or its owner and attributes can't be given to a
 //!    copy.
 //! 4. Otherwise, if all that changes and moves fits into a journal, J again.
@@ -119,6 +119,7 @@ mod name;
 mod own_writes;
 pub mod plan;
 pub mod processes;
+mod progress;
 mod publish;
 mod recovery;
 mod rejected;
@@ -142,6 +143,7 @@ pub use file_path::{Beneath, FarFile, FilePath, ONLY_READ, OpenFile};
 pub use holder::lock_holder;
 pub use name::short_enough;
 pub use plan::Pad;
+pub use progress::Progress;
 pub use publish::{is_published, publish};
 pub use recovery::Recovery;
 pub use whole::{WholeBlock, whole};

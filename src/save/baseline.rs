@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::digest::{Digest, Sha256};
-use super::store::{Store, is_gone};
+use super::store::{Access, Store, is_gone};
 use super::view::StoreSource;
 use crate::asdf::layout::Layout;
 use crate::asdf::scan::{Scan, scan};
@@ -102,39 +102,57 @@ impl Baseline {
         }
     }
 
-    /// Compares with FILE as it is now, by its name and by its content, which is `view`. The content is read even if the times are
-    /// the same. Gives the `stat` of FILE now, with the length that a save which is not finished will give it.
+    /// FILE, opened once more by its name. A file system that others write to as well may show what it was when an older descriptor was
+    /// opened. Also its `stat`, from before anything is read of it.
     ///
     /// # Errors
-    /// [`Error::Stale`] that says how, if it is another file or has other bytes; [`Error::Io`] of looking.
-    pub(super) fn compared<S: Store>(
+    /// [`Error::Stale`] if the name is gone or leads to another file; [`Error::Io`] of looking.
+    pub(super) fn opened_anew<S: Store>(
         &self,
         store: &Arc<S>,
         name: &OsStr,
-        file: &S::File,
-        view: &dyn Source,
-    ) -> Result<Stat> {
-        let changed = |why: &str| {
-            let why = format!("{} {why}", name.display());
-            Err(Error::Stale { why })
-        };
+    ) -> Result<(S::File, Stat)> {
+        let replaced = "has been replaced by another file since it was read";
+        let gone = "is no longer there under its name";
         match named(&**store, name)? {
             Some(named) if named.id == self.stat.id => {}
-            Some(_) => return changed("has been replaced by another file since it was read"),
-            None => return changed("is no longer there under its name"),
+            Some(_) => return Err(changed(name, replaced)),
+            None => return Err(changed(name, gone)),
         }
+        let file = match store.open(name, Access::Read) {
+            Err(error) if is_gone(&error) => return Err(changed(name, gone)),
+            opened => opened.map_err(|cause| Error::io(name.display().to_string(), cause))?,
+        };
+        let stat = stat(store, &file)?;
+        if stat.id != self.stat.id {
+            return Err(changed(name, replaced));
+        }
+        // the name was found in a cache
+        if stat.links == 0 && self.stat.links > 0 {
+            return Err(changed(name, gone));
+        }
+        Ok((file, stat))
+    }
+
+    /// Compares with FILE as it is now, by its content, which is `view`. The content is read even if the times are the same.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] that says how, if it has other bytes; [`Error::Io`] of reading them.
+    pub(super) fn compare(&self, name: &OsStr, view: &dyn Source) -> Result<()> {
         if self.torn {
-            return changed("was changed by another program while it was read");
+            let why = "was changed by another program while it was read";
+            return Err(changed(name, why));
         }
         let (is, was) = (view.len(), self.stat.size);
         if is != was {
-            return changed(&format!("has {is} bytes, it had {was} when it was read"));
+            let why = format!("has {is} bytes, it had {was} when it was read");
+            return Err(changed(name, &why));
         }
-        let stat = stat(store, file)?;
         if !self.has_text(view)? || rest(view, &self.layout)?.0 != self.rest {
-            return changed("has been changed by another program since it was read");
+            let why = "has been changed by another program since it was read";
+            return Err(changed(name, why));
         }
-        Ok(Stat { size: was, ..stat })
+        Ok(())
     }
 
     /// Whether FILE, which is as long as it was, begins with the text.
@@ -154,6 +172,12 @@ impl Baseline {
     pub(super) fn same_moment(&self, stat: &Stat) -> bool {
         !self.torn && self.timed && stat.is_untouched_since(&self.stat)
     }
+}
+
+/// The error that FILE is not what it was.
+fn changed(name: &OsStr, why: &str) -> Error {
+    let why = format!("{} {why}", name.display());
+    Error::Stale { why }
 }
 
 /// The `stat` of the file of that name; `None` if there is none, or if the directory is no longer where it was found.
@@ -310,8 +334,9 @@ mod tests {
             panic!("it can be opened");
         };
         let (shown, other) = (Arc::new(Sample::TREE.to_vec()), Arc::new(vec![b'#']));
-        opened.writer.share_text(&shown);
-        opened.writer.share_text(&other);
+        let layout = opened.writer.layout().clone();
+        assert!(opened.writer.has_read(&shown, &layout));
+        assert!(!opened.writer.has_read(&other, &layout));
         assert_eq!(
             (Arc::strong_count(&shown), Arc::strong_count(&other)),
             (2, 1)

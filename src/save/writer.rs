@@ -1,5 +1,6 @@
 //! [`Writer`] writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
+mod copying;
 mod raw_write;
 mod reload;
 #[cfg(test)]
@@ -15,13 +16,14 @@ use std::time::{Duration, Instant};
 use super::baseline::{Baseline, named};
 use super::edit::Edit;
 use super::file_path::FilePath;
+use super::holder::warn_of_locks;
 use super::inplace::{self, InPlace, SaveFailure};
 use super::journal::{JOURNAL_LIMIT, Range, Record};
 use super::own_writes::OwnWrites;
 use super::plan::{Pad, Plan};
+use super::progress::Progress;
 use super::recovery::{self, Recovery};
 use super::rejected::{self, RejectedText, other_directories};
-use super::replace::{Replace, bytes_to_copy};
 use super::store::{Access, Disk, Store, busy};
 use super::view::StoreSource;
 use crate::asdf::header::BlockHeader;
@@ -41,7 +43,7 @@ pub struct SaveOptions {
     pub replace: bool,
     /// `grow=auto`: whether blocks may move.
     pub grow: bool,
-    /// `max-copy`: the most bytes that are copied because blocks move.
+    /// `max-copy`: the most bytes that are copied because blocks move; any number by default.
     pub max_copy: u64,
     /// `pad`: what stands between the text and the first block.
     pub pad: Pad,
@@ -52,7 +54,7 @@ impl Default for SaveOptions {
         Self {
             replace: false,
             grow: true,
-            max_copy: 4 << 30,
+            max_copy: u64::MAX,
             pad: Pad::Kept,
         }
     }
@@ -120,8 +122,10 @@ pub struct Committed<F> {
 pub struct Writer<S: Store = Disk> {
     store: Arc<S>,
     name: OsString,
-    /// FILE, open for reading; holds the lock. No lease could be had if it were open for writing.
+    /// FILE, open for reading. No lease could be had if it were open for writing.
     file: S::File,
+    /// Holds the lock: the descriptor by which FILE was opened first.
+    lock: S::File,
     baseline: Baseline,
     options: SaveOptions,
     /// The filesystem's block, if files may share blocks. Empty until that has been tried.
@@ -135,6 +139,8 @@ pub struct Writer<S: Store = Disk> {
     raw: Option<S::File>,
     /// What other programs write during a save.
     own: OwnWrites,
+    /// How far the copy is that a save makes.
+    progress: Arc<Progress>,
     /// Why a copy could not take FILE's name, when it had been made: no other is made of that file.
     no_copies: Option<String>,
 }
@@ -150,7 +156,9 @@ impl Writer<Disk> {
         let path = path.into();
         let failed = |cause| Error::io(path.whole().display().to_string(), cause);
         let (store, name) = path.resolved(Access::Write).map_err(failed)?;
-        Self::open_in(Arc::new(store), &name, options)
+        let opened = Self::open_in(Arc::new(store), &name, options)?;
+        warn_of_locks(path.whole(), opened.writer.file());
+        Ok(opened)
     }
 }
 
@@ -168,6 +176,7 @@ impl<S: Store> Writer<S> {
         let writer = Self {
             store,
             name: name.to_owned(),
+            lock: file.clone(),
             file,
             baseline,
             options,
@@ -177,6 +186,7 @@ impl<S: Store> Writer<S> {
             rejected: RejectedText::new(&other_directories()),
             raw: None,
             own: OwnWrites::default(),
+            progress: Arc::default(),
             no_copies: None,
         };
         Ok(Writable {
@@ -196,6 +206,12 @@ impl<S: Store> Writer<S> {
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.baseline.layout
+    }
+
+    /// How far the save is that is going on, if it copies FILE.
+    #[must_use]
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
     }
 
     /// Why nothing may be written any more, if a save has gone wrong so badly.
@@ -426,55 +442,6 @@ impl<S: Store> Writer<S> {
         }
         let why = format!("the edit needs a new copy of the file, but {why}");
         Err(Error::NoRoom { why, limit }.into())
-    }
-
-    /// Why the file may not be copied, if that is because of its size.
-    fn copy_limit(&self, plan: &Plan) -> Result<Option<String>> {
-        let bytes = bytes_to_copy(&*self.store, &self.file, plan, self.grain())
-            .map_err(|cause| self.error("looking for holes", cause))?;
-        let limit = self.options.max_copy;
-        Ok((bytes > limit)
-            .then(|| format!("{bytes} bytes would have to be copied, -o max-copy allows {limit}")))
-    }
-
-    /// R.
-    fn replace(
-        &mut self,
-        plan: &Plan,
-        save: &mut Committed<S::File>,
-        observer: &mut dyn FnMut(bool),
-    ) -> Result<(), SaveFailure> {
-        if let Some(why) = &self.no_copies {
-            return Err(SaveFailure::Impossible(why.clone()));
-        }
-        let replace = Replace {
-            store: &self.store,
-            file: &self.file,
-            name: &self.name,
-            baseline: &self.baseline,
-            plan,
-            grain: self.grain(),
-        };
-        let mut is_made = false;
-        let done = replace.run(|| {
-            is_made = true;
-            observer(false);
-        });
-        if let Err(SaveFailure::Impossible(why)) = &done {
-            self.no_copies = Some(why.clone()).filter(|_| is_made);
-        }
-        let (copy, unsynced) = done?;
-        let now = self.store.stat(&copy.file);
-        self.own.replaced(copy.of, &copy.stat, now);
-        self.file = copy.file;
-        self.baseline.stat.id = copy.stat.id;
-        self.raw = self.raw.take().map(|_| copy.writer);
-        if let Some(error) = &unsynced {
-            self.leave(Unsettled::Name, error);
-        }
-        (save.method, save.written) = (Method::Replaced, copy.written);
-        save.unfinished = unsynced;
-        Ok(())
     }
 
     /// Takes in what FILE now is. `old` is the file that was there before, as it is now.

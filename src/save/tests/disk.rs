@@ -115,6 +115,10 @@ pub(in crate::save) struct Sim {
     pub(in crate::save) stepwise: bool,
     /// Whether files can be made in the directory.
     pub(in crate::save) sealed: bool,
+    /// How many bytes may still be written, if that is known.
+    pub(in crate::save) free: Option<u64>,
+    /// Whether what another program writes is seen only by who opens the file then.
+    pub(in crate::save) cached: bool,
     /// What becomes of the bytes of a file that is written to, without an error.
     pub(in crate::save) spoil: Option<Spoil>,
 }
@@ -221,6 +225,8 @@ impl Sim {
             exchange: true,
             stepwise: true,
             sealed: false,
+            free: None,
+            cached: false,
             spoil: None,
         }
     }
@@ -232,8 +238,19 @@ impl Sim {
             exchange: self.exchange,
             stepwise: self.stepwise,
             sealed: self.sealed,
+            free: self.free,
+            cached: self.cached,
             spoil: self.spoil,
         }
+    }
+
+    /// Another machine does that to the first file.
+    pub(in crate::save) fn do_elsewhere(&self, deed: Deed) {
+        let mut state = self.state.lock().unwrap();
+        let now = When::Op(state.ops.len());
+        state.trouble.other = Some((now, deed));
+        state.done_at = None;
+        state.other(now);
     }
 
     pub(in crate::save) fn set_links(&self, name: &OsStr, links: u64) {
@@ -381,6 +398,10 @@ impl Sim {
                 inode.lengths.push(end);
             }
             inode.content[start..end].copy_from_slice(bytes);
+            if inode.pages.len() < end {
+                inode.pages.resize(end, 0);
+            }
+            inode.pages[start..end].copy_from_slice(bytes);
             if let Some(spoil) = self.spoil {
                 spoil(&mut inode.content);
             }
@@ -402,7 +423,12 @@ impl Store for Sim {
         let nth = state.reads;
         state.reads += 1;
         state.other(When::Read(nth));
-        let content = &state.inode(*file).content;
+        let inode = state.inode(*file);
+        let content = if self.cached {
+            &inode.pages
+        } else {
+            &inode.content
+        };
         let start = (offset as usize).min(content.len());
         let len = buf.len().min(content.len() - start);
         buf[..len].copy_from_slice(&content[start..start + len]);
@@ -497,6 +523,10 @@ impl Store for Sim {
         Ok(true)
     }
 
+    fn unlock(&self, _: &Handle) -> io::Result<()> {
+        Ok(())
+    }
+
     fn lock_holder(&self, _: &Handle) -> Option<u32> {
         None
     }
@@ -518,12 +548,12 @@ impl Store for Sim {
     }
 
     fn open(&self, name: &OsStr, _: Access) -> io::Result<Handle> {
-        let state = self.state.lock().unwrap();
-        state
-            .names
-            .get(name)
-            .map(|inode| Handle(*inode))
-            .ok_or_else(not_found)
+        let mut state = self.state.lock().unwrap();
+        let found = state.names.get(name).copied();
+        let file = Handle(found.ok_or_else(not_found)?);
+        let inode = state.inode(file);
+        inode.pages.clone_from(&inode.content);
+        Ok(file)
     }
 
     fn create(&self, name: &OsStr, _: Option<&Handle>) -> io::Result<Handle> {
@@ -539,7 +569,8 @@ impl Store for Sim {
     }
 
     fn stat_name(&self, name: &OsStr) -> io::Result<Stat> {
-        self.stat(&self.open(name, Access::Read)?)
+        let named = self.state.lock().unwrap().names.get(name).copied();
+        self.stat(&Handle(named.ok_or_else(not_found)?))
     }
 
     fn names(&self) -> io::Result<Vec<OsString>> {
@@ -587,6 +618,10 @@ impl Store for Sim {
                 state.name_ops.clear();
             }
         })
+    }
+
+    fn free(&self) -> Option<u64> {
+        self.free
     }
 
     fn user(&self) -> u32 {
