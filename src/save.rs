@@ -96,9 +96,10 @@
 //!
 //! A [`Writer`] keeps FILE open for reading, and locked (`flock`) by that descriptor. A save that is to write asks for a lease, which tells
 //! whether any process has FILE open for writing (`EBUSY`): so a save opens FILE for writing only after that, and closes it when it has
-//! written. Each save first compares FILE with what was read: name, length, text, and SHA-256 of the space behind the text and of all
-//! block headers. Different times alone are no change; anything else is [`Stale`](Error::Stale). So is a save in place whose FILE has
-//! lost its name meanwhile. Around each write of its own a save takes FILE's times, so that [`Committed::around`] tells whether another
+//! written. Each save first compares FILE with what was read: name, length, text, the space behind the text and all block headers. The
+//! disk is asked for them, and not a cache: by `AT_STATX_FORCE_SYNC`, and by a descriptor that is opened for that. Different times alone
+//! are no change; anything else is [`Stale`](Error::Stale). So is a save in place whose FILE has lost its name meanwhile. A save of nothing
+//! but a checksum goes by FILE's times and by the one header that it writes. Around each write of its own a save takes FILE's times, so that [`Committed::around`] tells whether another
 //! program has written FILE at the same time.
 //!
 //! # Evidence

@@ -3,6 +3,7 @@
 //! Bytes decide, not times: some filesystems have clocks too coarse to tell two writes apart, and a change of times alone must
 //! not cost the user the save of a text. (Edits of a block end with it: the bytes of blocks are not compared.)
 
+use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::source::{Source, Stat, each_piece, len_u64};
 /// How much is compared at a time.
 const STEP: usize = 1 << 20;
 
-/// Identity, length and times of FILE, its text and layout, and the SHA-256 of whatever else the layout hangs on.
+/// Identity, length and times of FILE, its text and layout, and the SHA-256 of the space behind the text.
 ///
 /// Its times, owner and mode are those of the last look, not those of the mount: what must hold since the mount began is a field of
 /// [`Writer`](super::Writer).
@@ -28,7 +29,7 @@ const STEP: usize = 1 << 20;
 ///
 /// The text is shared with the mount that shows it, so that it takes no memory of its own, and is compared byte for byte. Block data
 /// are not read: they may be too long to be read at each save, and no save depends on them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Baseline {
     pub(super) stat: Stat,
     pub(super) text: Arc<Vec<u8>>,
@@ -40,6 +41,8 @@ pub(super) struct Baseline {
     pub(super) torn: bool,
     /// Whether the times of `stat` are FILE's. False if `fstat` failed after a save.
     pub(super) timed: bool,
+    /// Whether a save of nothing would change nothing of the layout; empty until that has been asked.
+    pub(super) tidy: OnceCell<bool>,
 }
 
 impl Baseline {
@@ -52,7 +55,7 @@ impl Baseline {
         scan: &Scan,
     ) -> Result<Self> {
         let stat = stat(store, file)?;
-        let (rest, padding) = rest(&StoreSource::open(store, file)?, &scan.layout)?;
+        let (rest, padding) = padding_of(&StoreSource::open(store, file)?, &scan.layout)?;
         let mut now = Self {
             stat,
             text: Arc::clone(&scan.text),
@@ -61,6 +64,7 @@ impl Baseline {
             padding,
             torn: false,
             timed: true,
+            tidy: OnceCell::new(),
         };
         now.torn = !now.same_moment(before);
         Ok(now)
@@ -75,7 +79,7 @@ impl Baseline {
 
     /// What FILE is to be after a save: `bytes`, which have been scanned. Identity and times stay those from before the save.
     pub(super) fn succeeded_by(&self, bytes: &dyn Source, next: &Scan) -> Result<Self> {
-        let (rest, padding) = rest(bytes, &next.layout)?;
+        let (rest, padding) = padding_of(bytes, &next.layout)?;
         let mut next = Self {
             stat: Stat {
                 size: next.layout.len,
@@ -87,6 +91,7 @@ impl Baseline {
             padding,
             torn: self.torn,
             timed: false,
+            tidy: OnceCell::new(),
         };
         next.share_text(&self.text);
         Ok(next)
@@ -148,7 +153,10 @@ impl Baseline {
             let why = format!("has {is} bytes, it had {was} when it was read");
             return Err(changed(name, &why));
         }
-        if !self.has_text(view)? || rest(view, &self.layout)?.0 != self.rest {
+        let is_same = self.has_text(view)?
+            && padding_of(view, &self.layout)?.0 == self.rest
+            && self.has_headers(view)?;
+        if !is_same {
             let why = "has been changed by another program since it was read";
             return Err(changed(name, why));
         }
@@ -166,6 +174,18 @@ impl Baseline {
             Ok(())
         })?;
         Ok(same)
+    }
+
+    /// Whether FILE has the block headers where they were.
+    fn has_headers(&self, file: &dyn Source) -> Result<bool> {
+        let mut found = [0; 54];
+        for block in &self.layout.blocks {
+            file.read_exact_at(&mut found, block.offset)?;
+            if found.as_slice() != block.to_bytes() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether the file has not been touched since.
@@ -219,9 +239,8 @@ pub(super) fn scanned<S: Store>(store: &Arc<S>, file: &S::File) -> Result<(Stat,
     Ok((before, scan))
 }
 
-/// The SHA-256 of what stands between the text and the first block, and of all block headers; and the byte that the space between
-/// is filled with.
-fn rest(file: &dyn Source, layout: &Layout) -> Result<([u8; 32], u8)> {
+/// The SHA-256 of what stands between the text and the first block, and the byte that this space is filled with.
+fn padding_of(file: &dyn Source, layout: &Layout) -> Result<([u8; 32], u8)> {
     let end = layout.head().end.min(file.len());
     let mut hasher = Sha256::default();
     let (mut byte, mut mixed) = (None, false);
@@ -231,11 +250,6 @@ fn rest(file: &dyn Source, layout: &Layout) -> Result<([u8; 32], u8)> {
         mixed |= bytes.iter().any(|&other| other != byte);
         Ok(())
     })?;
-    for block in &layout.blocks {
-        let mut header = [0; 54];
-        file.read_exact_at(&mut header, block.offset)?;
-        hasher.update(header);
-    }
     Ok((
         hasher.finalize().into(),
         byte.filter(|_| !mixed).unwrap_or(0),

@@ -311,7 +311,7 @@ impl Assembly<'_> {
                 version: self.old.version,
                 text_end,
                 has_tree,
-                blocks: headers,
+                blocks: headers.into_iter().collect(),
                 lost: BTreeMap::new(),
                 doubt: None,
                 index,

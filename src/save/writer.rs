@@ -1,5 +1,6 @@
 //! [`Writer`] writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
+mod checksum;
 mod copying;
 mod raw_write;
 mod reload;
@@ -301,12 +302,12 @@ impl<S: Store> Writer<S> {
         observer: &mut dyn FnMut(bool),
     ) -> Result<Committed<S::File>> {
         self.broken.clone().map_or(Ok(()), Err)?;
+        if let Some(save) = self.commit_checksum(edit, observer)? {
+            return Ok(save);
+        }
         // FILE is what was read, and what the last save has left is finished
         self.compare()?;
-        match self.raw {
-            Some(_) => self.own.look(Ok(self.baseline.stat)),
-            None => self.own.begin(self.baseline.stat),
-        }
+        self.begin_own();
         self.settle()?;
         let plan = &self.plan(edit)?;
         let old: Arc<dyn Source> = Arc::new(StoreSource::open(&self.store, &self.file)?);
@@ -334,15 +335,36 @@ impl<S: Store> Writer<S> {
         let baseline = self.baseline.succeeded_by(&bytes, &save.scan)?;
         let done = match record {
             Some(record) if self.options.replace => match self.replace(plan, &mut save, observer) {
-                Err(SaveFailure::Impossible(_)) => self.in_place(plan, record, &mut save, observer),
+                Err(SaveFailure::Impossible(_)) => {
+                    self.in_place(plan.moves(), record, &mut save, observer)
+                }
                 done => done,
             },
-            Some(record) => match self.in_place(plan, record, &mut save, observer) {
+            Some(record) => match self.in_place(plan.moves(), record, &mut save, observer) {
                 Err(SaveFailure::Impossible(_)) => self.replace(plan, &mut save, observer),
                 done => done,
             },
             None => self.make_room(plan, &*old, &mut save, observer),
         };
+        self.finished(done, save, baseline, old)
+    }
+
+    /// Takes note of FILE's times before the first write of a save.
+    fn begin_own(&self) {
+        match self.raw {
+            Some(_) => self.own.look(Ok(self.baseline.stat)),
+            None => self.own.begin(self.baseline.stat),
+        }
+    }
+
+    /// What came of a save, and what FILE is to be taken for after it.
+    fn finished(
+        &mut self,
+        done: Result<(), SaveFailure>,
+        save: Committed<S::File>,
+        baseline: Baseline,
+        old: Arc<dyn Source>,
+    ) -> Result<Committed<S::File>> {
         match done {
             Ok(()) => {
                 self.check_named(save.method)?;
@@ -372,16 +394,16 @@ impl<S: Store> Writer<S> {
         Ok(())
     }
 
-    /// J.
+    /// J. `moves`: whether blocks or bytes of one move.
     fn in_place(
         &mut self,
-        plan: &Plan,
+        moves: bool,
         mut record: Record,
         save: &mut Committed<S::File>,
         observer: &mut dyn FnMut(bool),
     ) -> Result<(), SaveFailure> {
         let mut extents = record.ranges.iter().map(Range::extent);
-        let changes_data = plan.moves() || extents.any(|extent| self.layout().holds_data(extent));
+        let changes_data = moves || extents.any(|extent| self.layout().holds_data(extent));
         observer(changes_data);
         let file = match &self.raw {
             Some(file) => file.clone(),
@@ -438,7 +460,7 @@ impl<S: Store> Writer<S> {
         // few bytes may move in place, all of them in the journal
         let changes = plan.segments().changes();
         if let Some(record) = inplace::record(old, changes, plan.layout().len)? {
-            return self.in_place(plan, record, save, observer);
+            return self.in_place(plan.moves(), record, save, observer);
         }
         let why = format!("the edit needs a new copy of the file, but {why}");
         Err(Error::NoRoom { why, limit }.into())

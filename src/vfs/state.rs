@@ -84,13 +84,15 @@ impl State {
             ..self.stat
         };
         let stat = stat.unwrap_or_else(untimed);
-        Self {
+        let next = Self {
             timed,
             versions: self.versions.clone(),
             numbers: Arc::clone(&self.numbers),
             views: self.views.next(),
             ..Self::new(snapshot, stat)
-        }
+        };
+        next.keep_names(self);
+        next
     }
 
     /// Whether FILE is a FITS file that holds an ASDF file.

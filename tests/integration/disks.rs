@@ -107,7 +107,7 @@ fn what_is_changed_behind_a_cache_is_not_saved_over() {
             mount.text("info/status");
             done(&behind.file);
             let theirs = fs::read(&behind.file).unwrap();
-            let mine = text.replace("note: 1", &format!("note: {}", "5".repeat(length)));
+            let mine = text.replace("note: 1", &format!("note: {}", "x".repeat(length)));
             assert_eq!(save(&mount, &mine), ESTALE, "{deed} {length}");
             assert_eq!(fs::read(&behind.file).unwrap(), theirs, "{deed} {length}");
             // and it is shown when bindfs has forgotten what was there, also of a file that bindfs takes for the one before
@@ -148,7 +148,7 @@ fn data_that_are_written_behind_a_cache_stay() {
     let file = File::options().write(true).open(&behind.file).unwrap();
     file.write_all_at(b"WWW", at).unwrap();
     drop(file);
-    let grown = text.replace("note: 1", &format!("note: {}", "5".repeat(9000)));
+    let grown = text.replace("note: 1", &format!("note: {}", "x".repeat(9000)));
     assert_eq!(save(&mount, &grown), None);
     let saved = fs::read(&behind.file).unwrap();
     assert!(
@@ -279,7 +279,7 @@ fn nothing_is_left_where_names_can_not_be_removed() {
             let mount = Mount::new(&file, options);
             let text = mount.text("tree.yaml");
             for length in [9000, 10] {
-                let other = text.replace("note: ", &format!("note: {}", "5".repeat(length)));
+                let other = text.replace("note: ", &format!("note: {}", "x".repeat(length)));
                 assert_eq!(save(&mount, &other), None);
             }
             assert_eq!(save(&mount, "#ASDF 1.0.0\n--- [\n...\n"), Some(5));

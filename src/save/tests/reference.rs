@@ -447,7 +447,7 @@ fn a_save_in_a_huge_file_writes_the_head_and_no_more() {
             .block(b"abc")
             .bytes(),
     );
-    before.blocks[0].allocated = 100 << 30;
+    before.blocks.get_mut(0).unwrap().allocated = 100 << 30;
     before.len = before.blocks[0].end().unwrap();
     before.index = BlockIndex::Absent;
     let text = Sample::TREE.to_vec();
