@@ -485,9 +485,7 @@ fn say_bytes(text: &[u8]) -> Result<(), Failure> {
 /// The outcome of writing to standard output.
 fn printed(written: std::io::Result<()>) -> Result<(), Failure> {
     match written {
-        Ok(()) if closed_output::stdout_was_closed() => {
-            Err(unprinted(&rustix::io::Errno::BADF.into()))
-        }
+        Ok(()) => closed_output::check_stdout().map_err(|error| unprinted(&error)),
         // a reader that closes the pipe has seen enough
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unprinted(&error)),
         _ => Ok(()),

@@ -11,9 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Whether nobody gets what is written to standard output.
-pub(super) fn stdout_was_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed)
+/// That somebody may get what is written to standard output.
+///
+/// # Errors
+/// That of write(2), if it was closed.
+pub(super) fn check_stdout() -> std::io::Result<()> {
+    if CLOSED.load(Ordering::Relaxed) {
+        return Err(rustix::io::Errno::BADF.into());
+    }
+    Ok(())
 }
 
 /// Looks at the descriptor. It uses nothing of Rust's library, which is not ready yet.

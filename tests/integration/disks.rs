@@ -89,12 +89,8 @@ fn what_is_changed_behind_a_cache_is_not_saved_over() {
         fs::write(&new, sample('9', 9).bytes()).unwrap();
         fs::rename(new, file).unwrap();
     };
-    let deeds: [(&str, fn(&Path)); 3] = [
-        ("in place", in_place),
-        ("longer", longer),
-        ("replaced", replaced),
-    ];
-    for (deed, done) in deeds {
+    let deeds = [in_place as fn(&Path), longer, replaced];
+    for (deed, done) in ["in place", "longer", "replaced"].into_iter().zip(deeds) {
         for length in [10, 9000] {
             let Some(behind) = Behind::new() else {
                 return;
