@@ -4,7 +4,7 @@
 //! scan to. What it may change is little:
 //!
 //! - A text that fits in front of the first block is written there and the rest of that space filled with the byte that
-//!   is asked for. Otherwise the first block moves, and as much as [`new_padding`] says is left free for the edits to come. If there is to be no such space, the first block always stands right behind the text. A file without blocks is
+//!   is asked for. Otherwise the first block moves, and as much as `new_padding` says is left free for the edits to come. If there is to be no such space, the first block always stands right behind the text. A file without blocks is
 //!   just its text.
 //! - A block stays where it is. If its new bytes fit into its allocated space, the size of that space does not change. The bytes behind
 //!   the used ones stay as well, except that a block header right there is overwritten. Otherwise the space becomes as large as the
