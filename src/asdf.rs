@@ -42,6 +42,8 @@ mod numbers;
 mod other_formats;
 #[doc(hidden)]
 pub mod outline;
+#[doc(hidden)]
+pub mod parts;
 mod paths;
 pub mod picture;
 mod reading;
@@ -94,6 +96,7 @@ use external::{ExternalBlock, Sandbox};
 use find::ArrayTable;
 use fits::Fits;
 use layout::{Finding, Layout, Severity};
+use parts::Parts;
 use rules::Faults;
 use scan::Scan;
 use tree::Tree;
@@ -113,6 +116,9 @@ pub struct OpenOptions {
     pub text_only: bool,
 }
 
+/// What is known of each block: how it is read, and whether its checksum is right.
+type Known = (Parts<Lasting<OpenBlock>>, Parts<OnceLock<ChecksumState>>);
+
 /// One state of an ASDF file.
 pub struct Snapshot {
     /// The open file; none of a remote file.
@@ -124,8 +130,8 @@ pub struct Snapshot {
     tree: OnceLock<Option<Result<Arc<Tree>>>>,
     faults: OnceLock<Faults>,
     found: OnceLock<Arc<ArrayTable>>,
-    blocks: Vec<Lasting<OpenBlock>>,
-    checksums: Vec<OnceLock<ChecksumState>>,
+    blocks: Parts<Lasting<OpenBlock>>,
+    checksums: Parts<OnceLock<ChecksumState>>,
     cache: Arc<Cache>,
     buffers: Arc<Buffers>,
     options: OpenOptions,
@@ -186,10 +192,24 @@ impl Snapshot {
         cache: Arc<Cache>,
         options: OpenOptions,
     ) -> Self {
+        let blocks = scan.layout.blocks.iter().map(|_| Lasting::new()).collect();
+        let checksums = scan.layout.blocks.iter().map(|_| OnceLock::new()).collect();
+        Self::with_known(file, bytes, scan, cache, options, (blocks, checksums))
+    }
+
+    /// The same, with what is known of its blocks.
+    fn with_known(
+        file: impl Into<Option<Arc<FileSource>>>,
+        bytes: Arc<dyn Source>,
+        scan: Scan,
+        cache: Arc<Cache>,
+        options: OpenOptions,
+        (blocks, checksums): Known,
+    ) -> Self {
         let Scan { layout, text } = scan;
         Self {
-            blocks: layout.blocks.iter().map(|_| Lasting::new()).collect(),
-            checksums: layout.blocks.iter().map(|_| OnceLock::new()).collect(),
+            blocks,
+            checksums,
             buffers: Buffers::new(&cache),
             file: file.into(),
             bytes,
@@ -217,35 +237,54 @@ impl Snapshot {
         replaced: &[usize],
         checked: Option<CheckedText>,
     ) -> Self {
-        let same_file = (self.file.as_ref()).is_some_and(|open| Arc::ptr_eq(&file, open.file()));
-        let file = Arc::new(FileSource::new(file, scan.layout.len));
+        let known = self.file.as_ref();
+        let known = known.filter(|known| Arc::ptr_eq(&file, known.file()));
+        let kept = known.filter(|known| known.len() == scan.layout.len);
+        let same_file = known.is_some();
+        let new = || Arc::new(FileSource::new(file, scan.layout.len));
+        let file = kept.map_or_else(new, Arc::clone);
         let bytes = bytes.unwrap_or_else(|| file.clone());
-        let mut next = Self::new(
-            file,
-            bytes,
-            scan,
-            Arc::clone(&self.cache),
-            self.options.clone(),
-        );
-        next.buffers = Arc::clone(&self.buffers);
-        for (n, (old, new)) in self
-            .layout
-            .blocks
-            .iter()
-            .zip(&next.layout.blocks)
-            .enumerate()
-        {
-            let raw = new.compression == [0; 4];
-            if same_file && old == new && !raw && !replaced.contains(&n) {
+        let (cache, options) = (Arc::clone(&self.cache), self.options.clone());
+        let count = scan.layout.blocks.len();
+        let mut next = if Arc::ptr_eq(&self.bytes, &bytes) && count == self.layout.blocks.len() {
+            let known = self.known_in(&scan.layout, replaced);
+            Self::with_known(file, bytes, scan, cache, options, known)
+        } else {
+            let mut next = Self::new(file, bytes, scan, cache, options);
+            let is_kept = |n: &usize| !self.is_unlike(&next.layout, *n) && !replaced.contains(n);
+            let kept: Vec<usize> = (0..count).filter(|n| same_file && is_kept(n)).collect();
+            for n in kept {
                 copy_slot(&self.blocks, &mut next.blocks, n);
                 copy_slot(&self.checksums, &mut next.checksums, n);
-                if let Some(block) = next.blocks.get(n).and_then(Lasting::get) {
-                    block.keep_index_anew();
-                }
             }
+            next
+        };
+        next.buffers = Arc::clone(&self.buffers);
+        if next.options.index_cache.is_some() {
+            let opened = next.blocks.iter().filter_map(Lasting::get);
+            opened.for_each(OpenBlock::keep_index_anew);
         }
         self.hand_down(&mut next, checked);
         next
+    }
+
+    /// What is known of blocks that are read from the same bytes in the next snapshot, which has as many.
+    fn known_in(&self, next: &Layout, replaced: &[usize]) -> Known {
+        let mut known = (self.blocks.clone(), self.checksums.clone());
+        let unshared = next.blocks.unshared(&self.layout.blocks);
+        let unlike = unshared.filter(|&n| self.is_unlike(next, n));
+        for n in unlike.chain(replaced.iter().copied()) {
+            if let (Some(block), Some(checksum)) = (known.0.get_mut(n), known.1.get_mut(n)) {
+                (*block, *checksum) = (Lasting::new(), OnceLock::new());
+            }
+        }
+        known
+    }
+
+    /// Whether nothing that is known of block `n` is kept where it has that layout: it has another header, or is raw.
+    fn is_unlike(&self, next: &Layout, n: usize) -> bool {
+        let new = next.blocks.get(n);
+        new.is_none_or(|new| new.compression == [0; 4]) || new != self.layout.blocks.get(n)
     }
 
     /// Hands tree, faults and arrays on to the next snapshot, as far as they are those of its text.
@@ -273,10 +312,20 @@ impl Snapshot {
     /// Whether the arrays are known to be the same as those of another snapshot, with the same names.
     #[must_use]
     pub fn has_arrays_of(&self, other: &Self) -> bool {
-        let is_copy =
-            Arc::ptr_eq(&self.bytes, &other.bytes) && Arc::ptr_eq(&self.text, &other.text);
+        let is_copy = Arc::ptr_eq(&self.bytes, &other.bytes)
+            && Arc::ptr_eq(&self.text, &other.text)
+            && self.layout.blocks.is_copy_of(&other.layout.blocks);
         let found = self.found.get().zip(other.found.get());
         is_copy || found.is_some_and(|(mine, others)| Arc::ptr_eq(mine, others))
+    }
+
+    /// Whether text, blocks and index of another snapshot were found to be the same.
+    #[must_use]
+    pub fn has_scan_of(&self, other: &Self) -> bool {
+        let found = |it: &Self| (it.layout.text_end, it.layout.len, it.layout.index.clone());
+        self.text == other.text
+            && self.layout.blocks == other.layout.blocks
+            && found(self) == found(other)
     }
 
     /// The same snapshot without its parsed tree, which may take hundreds of megabytes: it is parsed again on next use.
@@ -494,7 +543,7 @@ impl Snapshot {
 }
 
 /// Takes over what is known of block `n`.
-fn copy_slot<T: Clone>(from: &[T], to: &mut [T], n: usize) {
+fn copy_slot<T: Clone>(from: &Parts<T>, to: &mut Parts<T>, n: usize) {
     if let (Some(from), Some(to)) = (from.get(n), to.get_mut(n)) {
         *to = from.clone();
     }

@@ -2,6 +2,7 @@
 
 mod advice;
 mod check;
+mod closed_output;
 mod compact;
 mod completions;
 #[cfg(feature = "fuse")]
@@ -490,6 +491,7 @@ fn say_bytes(text: &[u8]) -> Result<(), Failure> {
 /// The outcome of writing to standard output.
 fn printed(written: std::io::Result<()>) -> Result<(), Failure> {
     match written {
+        Ok(()) => closed_output::check_stdout().map_err(|error| unprinted(&error)),
         // a reader that closes the pipe has seen enough
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unprinted(&error)),
         _ => Ok(()),

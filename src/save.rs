@@ -15,7 +15,7 @@
 //!
 //! 1. Nothing would change: nothing is written.
 //! 2. No block moves, and a journal can hold the changes: **J**, in place. With `save=replace` rather R.
-//! 3. Otherwise **R**, a new file: sharing the blocks of the old one where the filesystem can, else copying up to `max-copy`.
+//! 3. Otherwise **R**, a new file: sharing the blocks of the old one where the filesystem can, else copying up to `max-copy`, if the disk has room for it.
 //!    Not if FILE has more than one name, its directory can't be written, or its owner and attributes can't be given to a
 //!    copy.
 //! 4. Otherwise, if all that changes and moves fits into a journal, J again.
@@ -97,9 +97,10 @@
 //!
 //! A [`Writer`] keeps FILE open for reading, and locked (`flock`) by that descriptor. A save that is to write asks for a lease, which tells
 //! whether any process has FILE open for writing (`EBUSY`): so a save opens FILE for writing only after that, and closes it when it has
-//! written. Each save first compares FILE with what was read: name, length, text, and SHA-256 of the space behind the text and of all
-//! block headers. Different times alone are no change; anything else is [`Stale`](Error::Stale). So is a save in place whose FILE has
-//! lost its name meanwhile. Around each write of its own a save takes FILE's times, so that [`Committed::around`] tells whether another
+//! written. Each save first compares FILE with what was read: name, length, text, the space behind the text and all block headers. The
+//! disk is asked for them, and not a cache: by `AT_STATX_FORCE_SYNC`, and by a descriptor that is opened for that. Different times alone
+//! are no change; anything else is [`Stale`](Error::Stale). So is a save in place whose FILE has lost its name meanwhile. A save of nothing
+//! but a checksum goes by FILE's times and by the one header that it writes. Around each write of its own a save takes FILE's times, so that [`Committed::around`] tells whether another
 //! program has written FILE at the same time.
 //!
 //! # Evidence
@@ -120,6 +121,7 @@ mod name;
 mod own_writes;
 pub mod plan;
 pub mod processes;
+mod progress;
 mod publish;
 mod recovery;
 mod rejected;
@@ -143,6 +145,7 @@ pub use file_path::{Beneath, FarFile, FilePath, ONLY_READ, OpenFile};
 pub use holder::lock_holder;
 pub use name::short_enough;
 pub use plan::Pad;
+pub use progress::Progress;
 pub use publish::{is_published, publish};
 pub use recovery::Recovery;
 pub use whole::{Room, WholeBlock, whole};

@@ -5,6 +5,7 @@
 
 mod fields;
 mod file;
+mod filesystem;
 mod made;
 mod overlay;
 mod peek;
@@ -24,6 +25,8 @@ use crate::error::{Error, Place, Result};
 #[doc(hidden)]
 pub use fields::Fields;
 pub use file::{FileSource, MapSlice};
+#[doc(hidden)]
+pub use filesystem::{FileSystem, settles_in};
 pub use made::Made;
 #[doc(hidden)]
 pub use overlay::Overlay;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::dialect::{Dialect, FirstLine, Version};
 use super::header::BlockHeader;
+use super::parts::Parts;
 use crate::error::Error;
 
 /// How a block index begins.
@@ -107,7 +108,7 @@ pub struct Layout {
     /// Whether the text holds a tree.
     pub has_tree: bool,
     /// The blocks in the order of the file; their offsets grow.
-    pub blocks: Vec<BlockHeader>,
+    pub blocks: Parts<BlockHeader>,
     /// Blocks that only the block index tells of, because their headers are lost, and why.
     pub lost: BTreeMap<usize, Error>,
     /// Blocks that may have another number than the tree means.
@@ -128,7 +129,7 @@ impl Layout {
             version: first.version,
             text_end,
             has_tree: false,
-            blocks: Vec::new(),
+            blocks: Parts::default(),
             lost: BTreeMap::new(),
             doubt: None,
             index: BlockIndex::Absent,

@@ -3,11 +3,12 @@
 //! Bytes decide, not times: some filesystems have clocks too coarse to tell two writes apart, and a change of times alone must
 //! not cost the user the save of a text. (Edits of a block end with it: the bytes of blocks are not compared.)
 
+use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::digest::{Digest, Sha256};
-use super::store::{Store, is_gone};
+use super::store::{Access, Store, is_gone};
 use super::view::StoreSource;
 use crate::asdf::layout::Layout;
 use crate::asdf::scan::{Scan, scan};
@@ -17,7 +18,7 @@ use crate::source::{Source, Stat, each_piece, len_u64};
 /// How much is compared at a time.
 const STEP: usize = 1 << 20;
 
-/// Identity, length and times of FILE, its text and layout, and the SHA-256 of whatever else the layout hangs on.
+/// Identity, length and times of FILE, its text and layout, and the SHA-256 of the space behind the text.
 ///
 /// Its times, owner and mode are those of the last look, not those of the mount: what must hold since the mount began is a field of
 /// [`Writer`](super::Writer).
@@ -28,7 +29,7 @@ const STEP: usize = 1 << 20;
 ///
 /// The text is shared with the mount that shows it, so that it takes no memory of its own, and is compared byte for byte. Block data
 /// are not read: they may be too long to be read at each save, and no save depends on them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Baseline {
     pub(super) stat: Stat,
     pub(super) text: Arc<Vec<u8>>,
@@ -40,6 +41,8 @@ pub(super) struct Baseline {
     pub(super) torn: bool,
     /// Whether the times of `stat` are FILE's. False if `fstat` failed after a save.
     pub(super) timed: bool,
+    /// Whether a save of nothing would change nothing of the layout; empty until that has been asked.
+    pub(super) tidy: OnceCell<bool>,
 }
 
 impl Baseline {
@@ -52,7 +55,7 @@ impl Baseline {
         scan: &Scan,
     ) -> Result<Self> {
         let stat = stat(store, file)?;
-        let (rest, padding) = rest(&StoreSource::open(store, file)?, &scan.layout)?;
+        let (rest, padding) = padding_of(&StoreSource::open(store, file)?, &scan.layout)?;
         let mut now = Self {
             stat,
             text: Arc::clone(&scan.text),
@@ -61,6 +64,7 @@ impl Baseline {
             padding,
             torn: false,
             timed: true,
+            tidy: OnceCell::new(),
         };
         now.torn = !now.same_moment(before);
         Ok(now)
@@ -75,7 +79,7 @@ impl Baseline {
 
     /// What FILE is to be after a save: `bytes`, which have been scanned. Identity and times stay those from before the save.
     pub(super) fn succeeded_by(&self, bytes: &dyn Source, next: &Scan) -> Result<Self> {
-        let (rest, padding) = rest(bytes, &next.layout)?;
+        let (rest, padding) = padding_of(bytes, &next.layout)?;
         let mut next = Self {
             stat: Stat {
                 size: next.layout.len,
@@ -87,6 +91,7 @@ impl Baseline {
             padding,
             torn: self.torn,
             timed: false,
+            tidy: OnceCell::new(),
         };
         next.share_text(&self.text);
         Ok(next)
@@ -102,39 +107,60 @@ impl Baseline {
         }
     }
 
-    /// Compares with FILE as it is now, by its name and by its content, which is `view`. The content is read even if the times are
-    /// the same. Gives the `stat` of FILE now, with the length that a save which is not finished will give it.
+    /// FILE, opened once more by its name. A file system that others write to as well may show what it was when an older descriptor was
+    /// opened. Also its `stat`, from before anything is read of it.
     ///
     /// # Errors
-    /// [`Error::Stale`] that says how, if it is another file or has other bytes; [`Error::Io`] of looking.
-    pub(super) fn compared<S: Store>(
+    /// [`Error::Stale`] if the name is gone or leads to another file; [`Error::Io`] of looking.
+    pub(super) fn opened_anew<S: Store>(
         &self,
         store: &Arc<S>,
         name: &OsStr,
-        file: &S::File,
-        view: &dyn Source,
-    ) -> Result<Stat> {
-        let changed = |why: &str| {
-            let why = format!("{} {why}", name.display());
-            Err(Error::Stale { why })
-        };
+    ) -> Result<(S::File, Stat)> {
+        let replaced = "has been replaced by another file since it was read";
+        let gone = "is no longer there under its name";
         match named(&**store, name)? {
             Some(named) if named.id == self.stat.id => {}
-            Some(_) => return changed("has been replaced by another file since it was read"),
-            None => return changed("is no longer there under its name"),
+            Some(_) => return Err(changed(name, replaced)),
+            None => return Err(changed(name, gone)),
         }
+        let file = match store.open(name, Access::Read) {
+            Err(error) if is_gone(&error) => return Err(changed(name, gone)),
+            opened => opened.map_err(|cause| Error::io(name.display().to_string(), cause))?,
+        };
+        let stat = stat(store, &file)?;
+        if stat.id != self.stat.id {
+            return Err(changed(name, replaced));
+        }
+        // the name was found in a cache
+        if stat.links == 0 && self.stat.links > 0 {
+            return Err(changed(name, gone));
+        }
+        Ok((file, stat))
+    }
+
+    /// Compares with FILE as it is now, by its content, which is `view`. The content is read even if the times are the same.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] that says how, if it has other bytes; [`Error::Io`] of reading them.
+    pub(super) fn compare(&self, name: &OsStr, view: &dyn Source) -> Result<()> {
         if self.torn {
-            return changed("was changed by another program while it was read");
+            let why = "was changed by another program while it was read";
+            return Err(changed(name, why));
         }
         let (is, was) = (view.len(), self.stat.size);
         if is != was {
-            return changed(&format!("has {is} bytes, it had {was} when it was read"));
+            let why = format!("has {is} bytes, it had {was} when it was read");
+            return Err(changed(name, &why));
         }
-        let stat = stat(store, file)?;
-        if !self.has_text(view)? || rest(view, &self.layout)?.0 != self.rest {
-            return changed("has been changed by another program since it was read");
+        let is_same = self.has_text(view)?
+            && padding_of(view, &self.layout)?.0 == self.rest
+            && self.has_headers(view)?;
+        if !is_same {
+            let why = "has been changed by another program since it was read";
+            return Err(changed(name, why));
         }
-        Ok(Stat { size: was, ..stat })
+        Ok(())
     }
 
     /// Whether FILE, which is as long as it was, begins with the text.
@@ -150,10 +176,28 @@ impl Baseline {
         Ok(same)
     }
 
+    /// Whether FILE has the block headers where they were.
+    fn has_headers(&self, file: &dyn Source) -> Result<bool> {
+        let mut found = [0; 54];
+        for block in &self.layout.blocks {
+            file.read_exact_at(&mut found, block.offset)?;
+            if found.as_slice() != block.to_bytes() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether the file has not been touched since.
     pub(super) fn same_moment(&self, stat: &Stat) -> bool {
         !self.torn && self.timed && stat.is_untouched_since(&self.stat)
     }
+}
+
+/// The error that FILE is not what it was.
+fn changed(name: &OsStr, why: &str) -> Error {
+    let why = format!("{} {why}", name.display());
+    Error::Stale { why }
 }
 
 /// The `stat` of the file of that name; `None` if there is none, or if another directory has the path of this one, and a file of that name.
@@ -196,9 +240,8 @@ pub(super) fn scanned<S: Store>(store: &Arc<S>, file: &S::File) -> Result<(Stat,
     Ok((before, scan))
 }
 
-/// The SHA-256 of what stands between the text and the first block, and of all block headers; and the byte that the space between
-/// is filled with.
-fn rest(file: &dyn Source, layout: &Layout) -> Result<([u8; 32], u8)> {
+/// The SHA-256 of what stands between the text and the first block, and the byte that this space is filled with.
+fn padding_of(file: &dyn Source, layout: &Layout) -> Result<([u8; 32], u8)> {
     let end = layout.head().end.min(file.len());
     let mut hasher = Sha256::default();
     let (mut byte, mut mixed) = (None, false);
@@ -208,11 +251,6 @@ fn rest(file: &dyn Source, layout: &Layout) -> Result<([u8; 32], u8)> {
         mixed |= bytes.iter().any(|&other| other != byte);
         Ok(())
     })?;
-    for block in &layout.blocks {
-        let mut header = [0; 54];
-        file.read_exact_at(&mut header, block.offset)?;
-        hasher.update(header);
-    }
     Ok((
         hasher.finalize().into(),
         byte.filter(|_| !mixed).unwrap_or(0),
@@ -311,8 +349,9 @@ mod tests {
             panic!("it can be opened");
         };
         let (shown, other) = (Arc::new(Sample::TREE.to_vec()), Arc::new(vec![b'#']));
-        opened.writer.share_text(&shown);
-        opened.writer.share_text(&other);
+        let layout = opened.writer.layout().clone();
+        assert!(opened.writer.has_read(&shown, &layout));
+        assert!(!opened.writer.has_read(&other, &layout));
         assert_eq!(
             (Arc::strong_count(&shown), Arc::strong_count(&other)),
             (2, 1)

@@ -1,6 +1,6 @@
 //! How a file is found by its name: by its path as the system follows it, beneath a directory that is open, or far away.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::acl::limited;
-use super::store::{Access, Disk, Store, is_gone, open_waiting};
+use super::store::{ASKED, Access, Disk, Store, is_gone, open_waiting, stat_at};
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, Stat};
 
@@ -81,17 +81,21 @@ impl Beneath {
     /// # Errors
     /// As [`Beneath::open`].
     pub fn stat(&self, relative: &Path) -> io::Result<Stat> {
+        self.looked_at(relative, AtFlags::empty())
+    }
+
+    fn looked_at(&self, relative: &Path, how: AtFlags) -> io::Result<Stat> {
         if relative.as_os_str().is_empty() {
             // with no further descriptor, as there may be none left
-            return stat_of(&self.directory);
+            return stat_of(&self.directory, how);
         }
-        stat_of(&self.open(relative, OFlags::PATH)?.into())
+        stat_of(&self.open(relative, OFlags::PATH)?.into(), how)
     }
 }
 
 /// The attributes of a file that is open, perhaps only as a place (`O_PATH`), with the permissions that its access list leaves.
-fn stat_of(file: &File) -> io::Result<Stat> {
-    let stat = Stat::from(&file.metadata()?);
+fn stat_of(file: &File, how: AtFlags) -> io::Result<Stat> {
+    let stat = stat_at(file, OsStr::new(""), AtFlags::EMPTY_PATH | how)?;
     let place = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(limited(stat, |name, list| {
         rustix::fs::getxattr(place, name, list)
@@ -114,7 +118,7 @@ impl OpenFile {
     /// # Errors
     /// Of the system.
     pub(super) fn of(file: Arc<File>) -> io::Result<Self> {
-        let stat = Stat::from(&file.metadata()?);
+        let stat = stat_at(&*file, OsStr::new(""), AtFlags::EMPTY_PATH | ASKED)?;
         let local = Arc::new(FileSource::new(file, stat.size));
         Ok(Self {
             local: Some(Arc::clone(&local)),
@@ -250,32 +254,45 @@ impl FilePath {
         &self.whole
     }
 
-    /// The attributes of the file that is there now; far away, as they were some seconds ago at most.
+    /// The attributes of the file that is there now; far away, as they were some seconds ago at most. A file system that others write to
+    /// as well may answer from its cache.
     ///
     /// # Errors
     /// Of the system.
     pub fn stat(&self) -> io::Result<Stat> {
+        self.looked_at(AtFlags::empty())
+    }
+
+    /// The same, asked of the disk.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn stat_asked(&self) -> io::Result<Stat> {
+        self.looked_at(ASKED)
+    }
+
+    fn looked_at(&self, how: AtFlags) -> io::Result<Stat> {
         match &self.way {
             Way::System => {
-                let stat = match std::fs::metadata(&self.whole) {
-                    Err(gone) if is_gone(&gone) => return self.stat_held(gone),
-                    found => Stat::from(&found?),
+                let stat = match stat_at(CWD, self.whole.as_os_str(), how) {
+                    Err(gone) if is_gone(&gone) => return self.stat_held(gone, how),
+                    found => found?,
                 };
                 Ok(limited(stat, |name, list| {
                     rustix::fs::getxattr(&self.whole, name, list)
                 }))
             }
-            Way::Beneath(directory, relative) => directory.stat(relative),
+            Way::Beneath(directory, relative) => directory.looked_at(relative, how),
             Way::Far(file) => file.stat(),
         }
     }
 
     /// The attributes of the file in the directory that is held open; `gone` if there is none.
-    fn stat_held(&self, gone: io::Error) -> io::Result<Stat> {
+    fn stat_held(&self, gone: io::Error, how: AtFlags) -> io::Result<Stat> {
         let place = OFlags::PATH | OFlags::CLOEXEC;
         let (directory, name) = self.in_held(place | OFlags::DIRECTORY, gone)?;
         let file = rustix::fs::openat(directory, name, place | OFlags::NOFOLLOW, Mode::empty())?;
-        stat_of(&file.into())
+        stat_of(&file.into(), how)
     }
 
     /// Opens what is there now for reading, without waiting for a writer of a FIFO.

@@ -1,8 +1,13 @@
 //! Which process holds the lock on a file, as the system's tables have it: proc_locks(5) and proc_pid_mountinfo(5).
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use crate::source::FileSystem;
 
 /// The process that holds a lock (`flock`) on the file, as far as the system tells.
 #[must_use]
@@ -39,6 +44,22 @@ fn holder(locks: &str, (major, minor): (u32, u32), inode: u64) -> Option<u32> {
         let pid = pid.parse().ok().filter(|pid| *pid != 0);
         pid.filter(|_| kind == "FLOCK" && id == wanted)
     })
+}
+
+/// Says, once for each file system, that a lock may be seen on one side of it only.
+pub(super) fn warn_of_locks(path: &Path, file: &File) {
+    static SAID: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+    let Some(name) = FileSystem::of(file).and_then(FileSystem::shared) else {
+        return;
+    };
+    let device = file.metadata().map_or(0, |meta| meta.dev());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(device) {
+        log::warn!(
+            "{}: lies on {name}, where locks may not hold: let no other machine write it while it is mounted",
+            path.display()
+        );
+    }
 }
 
 #[cfg(test)]

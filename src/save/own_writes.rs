@@ -16,6 +16,8 @@ pub(super) struct OwnWrites {
     found: Cell<Option<Stat>>,
     /// Those behind the save's last write; `None` if they could not be had.
     last: Cell<Option<Stat>>,
+    /// Those that were told last of FILE behind a part of the save.
+    told: Cell<Option<Stat>>,
 }
 
 impl OwnWrites {
@@ -23,6 +25,7 @@ impl OwnWrites {
     pub(super) fn begin(&self, found: Stat) {
         self.found.set(Some(found));
         self.last.set(Some(found));
+        self.told.set(Some(found));
     }
 
     /// Runs a write of the save.
@@ -56,6 +59,16 @@ impl OwnWrites {
     pub(super) fn end(&self, now: io::Result<Stat>) -> Option<(Stat, Stat)> {
         let now = now.ok()?;
         self.look(Ok(now));
+        self.told.set(Some(now));
         self.found.get().map(|found| (found, now))
+    }
+
+    /// Whether the save alone has written FILE since it had the attributes `known`, which were told here, until it had those of `now`.
+    pub(super) fn alone_since(&self, known: &Stat, now: &Stat) -> bool {
+        let same = |noted: &Cell<Option<Stat>>, stat: &Stat| {
+            let noted = noted.get();
+            noted.is_some_and(|noted| stat.is_untouched_since(&noted))
+        };
+        self.found.get().is_some() && same(&self.told, known) && same(&self.last, now)
     }
 }

@@ -4,8 +4,7 @@
 //! scan to. What it may change is little:
 //!
 //! - A text that fits in front of the first block is written there and the rest of that space filled with the byte that
-//!   is asked for. Otherwise the first block moves, and [`PADDING_MIN`] or a tenth of the text is left free for the edits
-//!   to come. If there is to be no such space, the first block always stands right behind the text. A file without blocks is
+//!   is asked for. Otherwise the first block moves, and as much as `new_padding` says is left free for the edits to come. If there is to be no such space, the first block always stands right behind the text. A file without blocks is
 //!   just its text.
 //! - A block stays where it is. If its new bytes fit into its allocated space, the size of that space does not change. The bytes behind
 //!   the used ones stay as well, except that a block header right there is overwritten. Otherwise the space becomes as large as the
@@ -33,7 +32,11 @@ use crate::error::{Error, Place, Result};
 use crate::source::{Source, len_u64};
 
 /// The least space that is left behind a text that outgrew its place, in bytes.
-pub const PADDING_MIN: u64 = 4096;
+const PADDING_MIN: u64 = 4096;
+/// The most that is left for the sake of a long text, or of a long file.
+const PADDING_MAX: u64 = 1 << 20;
+/// One byte in so many of a file is left: the longer it is, the more it costs to move its blocks once more.
+const FILE_SHARE: u64 = 1024;
 /// Where the first block of a file is put, if it is put anywhere: at a multiple of this many bytes.
 pub const FIRST_BLOCK_ALIGNMENT: u64 = 4096;
 /// Bytes of a block header that are ours to write: magic, size and fields.
@@ -308,7 +311,7 @@ impl Assembly<'_> {
                 version: self.old.version,
                 text_end,
                 has_tree,
-                blocks: headers,
+                blocks: headers.into_iter().collect(),
                 lost: BTreeMap::new(),
                 doubt: None,
                 index,
@@ -369,8 +372,7 @@ impl Assembly<'_> {
         if let Some(stays) = old.filter(|&offset| offset >= text_end) {
             return Ok(stays);
         }
-        let tenth = text_end.checked_div(10).unwrap_or(0);
-        let wanted = sum(text_end, tenth.max(PADDING_MIN))?;
+        let wanted = sum(text_end, new_padding(text_end, self.old.len))?;
         match (self.grain, old) {
             (Some(grain), Some(old)) => sum(old, round_up(wanted.saturating_sub(old), grain)?),
             _ => round_up(wanted, FIRST_BLOCK_ALIGNMENT),
@@ -531,6 +533,12 @@ fn has_tree(text: &[u8]) -> bool {
         let line = line.trim_ascii_start();
         line.starts_with(b"%") || line.starts_with(b"---")
     })
+}
+
+/// The least space behind a text that ends at `text_end` in a file of `len` bytes, where the first block is put anew.
+pub(super) fn new_padding(text_end: u64, len: u64) -> u64 {
+    let share = len.checked_div(FILE_SHARE).unwrap_or(0);
+    text_end.max(share).clamp(PADDING_MIN, PADDING_MAX)
 }
 
 /// The least multiple of `unit` that is not below `n`.

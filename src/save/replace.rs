@@ -11,6 +11,7 @@ use super::baseline::{Baseline, in_directory};
 use super::inplace::SaveFailure;
 use super::name;
 use super::plan::Plan;
+use super::progress::Progress;
 use super::rope::Segment;
 use super::store::{Access, Store, impossible};
 use super::view::{StoreSource, write_all};
@@ -27,8 +28,8 @@ const STEP: usize = 1 << 20;
 /// One save that replaces FILE.
 pub(super) struct Replace<'a, S: Store> {
     pub(super) store: &'a Arc<S>,
-    /// FILE, open for reading.
-    pub(super) file: &'a S::File,
+    /// Told of each piece that is copied.
+    pub(super) progress: &'a Progress,
     /// The name of FILE.
     pub(super) name: &'a OsStr,
     pub(super) baseline: &'a Baseline,
@@ -67,11 +68,6 @@ impl<S: Store> Replace<'_, S> {
         &self,
         begins: impl FnOnce(),
     ) -> Result<(Copy<S::File>, Option<Error>), SaveFailure> {
-        let stat = self.stat(self.file)?;
-        if stat.links > 1 {
-            let why = format!("{} has {} names", self.name.display(), stat.links);
-            return Err(SaveFailure::Impossible(why));
-        }
         let copy = self.copy()?;
         begins();
         let done = self.publish(&copy);
@@ -84,10 +80,14 @@ impl<S: Store> Replace<'_, S> {
     /// R1 to R5, again if FILE changes meanwhile.
     fn copy(&self) -> Result<Copy<S::File>, SaveFailure> {
         for _ in 0..ATTEMPTS {
-            let before = self.unchanged()?;
+            let (file, before) = self.unchanged()?;
+            if before.links > 1 {
+                let why = format!("{} has {} names", self.name.display(), before.links);
+                return Err(SaveFailure::Impossible(why));
+            }
             let name = name::temporary(self.name);
-            let copy = self.build(&name, before);
-            let after = copy.and_then(|copy| Ok((self.stat(self.file)?, copy)));
+            let copy = self.build(&name, &file, before);
+            let after = copy.and_then(|copy| Ok((self.stat(&file)?, copy)));
             let (after, copy) = after.inspect_err(|_| self.remove(&name))?;
             if copy.is_of(&after) {
                 return Ok(copy);
@@ -101,16 +101,17 @@ impl<S: Store> Replace<'_, S> {
         Err(Error::Stale { why }.into())
     }
 
-    /// FILE as it is, if it is still what the plan was made for.
-    fn unchanged(&self) -> Result<Stat> {
-        let view = StoreSource::open(self.store, self.file)?;
-        self.baseline
-            .compared(self.store, self.name, self.file, &view)
+    /// FILE as it is, opened once more, if it is still what the plan was made for.
+    fn unchanged(&self) -> Result<(S::File, Stat)> {
+        let (file, stat) = self.baseline.opened_anew(self.store, self.name)?;
+        let view = StoreSource::new(self.store, &file, stat.size);
+        self.baseline.compare(self.name, &view)?;
+        Ok((file, stat))
     }
 
-    /// R1 to R5: makes the new file under `name`, with its lock, bytes, owner and attributes, and reads it back.
-    fn build(&self, name: &OsStr, of: Stat) -> Result<Copy<S::File>, SaveFailure> {
-        let made = self.store.create(name, Some(self.file));
+    /// R1 to R5: makes the new file under `name` from FILE, with its lock, bytes, owner and attributes, and reads it back.
+    fn build(&self, name: &OsStr, from: &S::File, of: Stat) -> Result<Copy<S::File>, SaveFailure> {
+        let made = self.store.create(name, Some(from));
         let writer = made.map_err(|cause| self.refusal("making a file beside it", cause))?;
         let opened = self.store.open(name, Access::Read);
         let file = opened.map_err(|cause| self.refusal("making a file beside it", cause))?;
@@ -119,8 +120,8 @@ impl<S: Store> Replace<'_, S> {
             Ok(false) => return Err(self.refusal("locking", io::ErrorKind::WouldBlock.into())),
             Err(cause) => return Err(self.refusal("locking", cause)),
         }
-        let written = self.fill(&writer)?;
-        let imitated = self.store.imitate(self.file, &writer);
+        let written = self.fill(from, &writer)?;
+        let imitated = self.store.imitate(from, &writer);
         imitated.map_err(|cause| self.refusal("giving it its owner and attributes", cause))?;
         let synced = self.store.sync_all(&writer);
         synced.map_err(|cause| self.failed("writing to disk", cause))?;
@@ -136,19 +137,19 @@ impl<S: Store> Replace<'_, S> {
     }
 
     /// R2. How many bytes were written.
-    fn fill(&self, to: &S::File) -> Result<u64> {
+    fn fill(&self, from: &S::File, to: &S::File) -> Result<u64> {
         let store = &**self.store;
         let len = self.plan.layout().len;
         store
             .set_len(to, len)
             .map_err(|cause| self.failed("setting the length", cause))?;
-        let old = StoreSource::open(self.store, self.file)?;
+        let old = StoreSource::open(self.store, from)?;
         let mut written = 0u64;
         for (offset, segment) in self.plan.segments().placed() {
             let more = match segment {
                 // a new file is zero where nothing is written
                 Segment::Fill(0, _) => 0,
-                Segment::Keep(extent) => self.keep(*extent, to, *offset)?,
+                Segment::Keep(extent) => self.keep((from, *extent), to, *offset)?,
                 Segment::Write(_) | Segment::Stream(_) | Segment::Fill(..) => {
                     let whole = Extent {
                         start: *offset,
@@ -172,19 +173,20 @@ impl<S: Store> Replace<'_, S> {
             segment.read(old, &mut buf, done)?;
             write_all(&**self.store, to, &buf, offset.saturating_add(done))?;
             done = done.saturating_add(len_u64(buf.len()));
+            self.progress.add(len_u64(buf.len()));
         }
         Ok(())
     }
 
     /// Takes over bytes of FILE: shared where they can be, the ragged edges copied. How many bytes were written.
-    fn keep(&self, extent: Extent, to: &S::File, offset: u64) -> Result<u64> {
+    fn keep(&self, (from, extent): (&S::File, Extent), to: &S::File, offset: u64) -> Result<u64> {
         let Some(middle) = self.shareable(extent, offset) else {
-            return self.copy_data(extent, to, offset);
+            return self.copy_data((from, extent), to, offset);
         };
         let at = |start: u64| offset.saturating_add(start.saturating_sub(extent.start));
-        if let Err(cause) = self.store.share(self.file, middle, to, at(middle.start)) {
+        if let Err(cause) = self.store.share(from, middle, to, at(middle.start)) {
             if impossible(&cause) {
-                return self.copy_data(extent, to, offset);
+                return self.copy_data((from, extent), to, offset);
             }
             return Err(self.failed("sharing blocks", cause));
         }
@@ -198,8 +200,8 @@ impl<S: Store> Replace<'_, S> {
                 ..extent
             },
         );
-        let mut written = self.copy_data(before, to, offset)?;
-        written = written.saturating_add(self.copy_data(behind, to, at(behind.start))?);
+        let mut written = self.copy_data((from, before), to, offset)?;
+        written = written.saturating_add(self.copy_data((from, behind), to, at(behind.start))?);
         Ok(written)
     }
 
@@ -214,11 +216,16 @@ impl<S: Store> Replace<'_, S> {
     }
 
     /// Copies what is no hole. How many bytes that is.
-    fn copy_data(&self, extent: Extent, to: &S::File, offset: u64) -> Result<u64> {
+    fn copy_data(
+        &self,
+        (from, extent): (&S::File, Extent),
+        to: &S::File,
+        offset: u64,
+    ) -> Result<u64> {
         let mut copied = 0u64;
         let mut at = extent.start;
         while at < extent.end {
-            let found = self.store.data(self.file, at);
+            let found = self.store.data(from, at);
             let Some(data) = found.map_err(|cause| self.failed("looking for holes", cause))? else {
                 break;
             };
@@ -228,7 +235,7 @@ impl<S: Store> Replace<'_, S> {
                 break;
             }
             let target = offset.saturating_add(start.saturating_sub(extent.start));
-            self.copy_run(Extent { start, end }, to, target)?;
+            self.copy_run((from, Extent { start, end }), to, target)?;
             copied = copied.saturating_add(end.saturating_sub(start));
             at = end;
         }
@@ -236,7 +243,7 @@ impl<S: Store> Replace<'_, S> {
     }
 
     /// Copies a run of data without holes.
-    fn copy_run(&self, run: Extent, to: &S::File, offset: u64) -> Result<()> {
+    fn copy_run(&self, (from, run): (&S::File, Extent), to: &S::File, offset: u64) -> Result<()> {
         self.reserve(
             to,
             Extent {
@@ -250,14 +257,13 @@ impl<S: Store> Replace<'_, S> {
                 start: run.start.saturating_add(done),
                 end: run.end,
             };
-            let copied = self
-                .store
-                .copy(self.file, rest, to, offset.saturating_add(done));
+            let copied = self.store.copy(from, rest, to, offset.saturating_add(done));
             let copied = match copied {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
                 other => other.map_err(|cause| self.failed("copying", cause))?,
             };
             done = done.saturating_add(copied);
+            self.progress.add(copied);
         }
         Ok(())
     }
@@ -297,7 +303,7 @@ impl<S: Store> Replace<'_, S> {
             Error::Stale { why }
         };
         // the attributes of before the copy: data that have been written since are not in it
-        if !copy.is_of(&self.unchanged()?) {
+        if !copy.is_of(&self.unchanged()?.1) {
             return Err(changed().into());
         }
         let swapped = self

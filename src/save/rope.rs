@@ -114,6 +114,14 @@ impl Segments {
         Ok(())
     }
 
+    /// How many bytes of them have to be written into a new file: those that no other file has, but for zeros.
+    #[must_use]
+    pub fn new_bytes(&self) -> u64 {
+        let is_new = |segment: &Segment| !matches!(segment, Segment::Keep(_) | Segment::Fill(0, _));
+        let new = self.placed.iter().filter(|(_, segment)| is_new(segment));
+        new.fold(0, |sum, (_, segment)| sum.saturating_add(segment.len()))
+    }
+
     /// Everything but the runs that stay at their place.
     pub fn changes(&self) -> impl Iterator<Item = &(u64, Segment)> {
         self.placed.iter().filter(

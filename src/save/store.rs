@@ -9,6 +9,7 @@
 
 mod attributes;
 mod locks;
+mod look;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,8 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags, SeekFrom, Statx,
-    StatxFlags, StatxTimestamp,
+    AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags, SeekFrom,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::Resource;
@@ -29,6 +29,8 @@ use rustix::process::Resource;
 pub use attributes::Facts;
 pub use locks::{lock_shared, unlock};
 
+use self::look::keeps_names;
+pub(super) use self::look::{ASKED, stat_at};
 use super::file_path::{FilePath, Held, locked};
 use crate::asdf::layout::Extent;
 use crate::source::{Stat, at_most, len_u64};
@@ -90,9 +92,12 @@ pub trait Store: Send + Sync + 'static {
         to: &Self::File,
         offset: u64,
     ) -> io::Result<u64>;
+    /// The attributes that the file has now. A file system that others write to as well is asked, and does not answer from its cache.
     fn stat(&self, file: &Self::File) -> io::Result<Stat>;
     /// Takes the exclusive lock for the life of the open file; `false` if another process has it.
     fn lock(&self, file: &Self::File) -> io::Result<bool>;
+    /// Gives the lock up again.
+    fn unlock(&self, file: &Self::File) -> io::Result<()>;
     /// The process that has the lock, if `/proc` tells.
     fn lock_holder(&self, file: &Self::File) -> Option<u32>;
     /// Whether another process has `file` open for writing; this process must have it open for reading only. `false` if that can't be
@@ -107,11 +112,11 @@ pub trait Store: Send + Sync + 'static {
     /// Gives a file another owner, group and mode.
     fn set_facts(&self, file: &Self::File, facts: Facts) -> io::Result<()>;
 
-    /// Opens an existing file; a symlink is an error.
+    /// Opens an existing file; a symlink is an error. What is read through the new descriptor is what the file is now.
     fn open(&self, name: &OsStr, access: Access) -> io::Result<Self::File>;
-    /// Makes a file for the owner alone, to be written, with the inode flags of `like`.
+    /// Makes a file for the owner alone, to be written, with the inode flags of `like`. None is made where it could not be removed.
     fn create(&self, name: &OsStr, like: Option<&Self::File>) -> io::Result<Self::File>;
-    /// The attributes of what has that name, be it a symlink.
+    /// The attributes that what has that name has now, be it a symlink; not from a cache, as of [`Store::stat`].
     fn stat_name(&self, name: &OsStr) -> io::Result<Stat>;
     fn names(&self) -> io::Result<Vec<OsString>>;
     /// Swaps two names; `false` if the system can't, and then nothing has happened.
@@ -137,6 +142,10 @@ pub trait Store: Send + Sync + 'static {
     fn hold(&self, _name: &OsStr) {}
     /// The path of this directory, if that is no longer the one by which it was found.
     fn path_elsewhere(&self) -> Option<PathBuf> {
+        None
+    }
+    /// How many bytes this process may still write to the file system, if that tells.
+    fn free(&self) -> Option<u64> {
         None
     }
     /// The user that this process acts as.
@@ -279,25 +288,6 @@ pub(super) fn open_waiting(file: &OwnedFd, flags: OFlags) -> io::Result<File> {
         .into())
 }
 
-/// The attributes that statx(2) has found.
-fn stat_of(found: &Statx) -> Stat {
-    let time = |at: &StatxTimestamp| (at.tv_sec, at.tv_nsec.into());
-    Stat {
-        id: (
-            rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
-            found.stx_ino,
-        ),
-        size: found.stx_size,
-        mtime: time(&found.stx_mtime),
-        ctime: time(&found.stx_ctime),
-        links: found.stx_nlink.into(),
-        uid: found.stx_uid,
-        gid: found.stx_gid,
-        mode: found.stx_mode.into(),
-        left: Stat::ALL,
-    }
-}
-
 impl Store for Disk {
     type File = Arc<File>;
 
@@ -408,12 +398,16 @@ impl Store for Disk {
 
     fn stat(&self, file: &Arc<File>) -> io::Result<Stat> {
         // a call that failed is made once more: without FILE's attributes nobody knows whether another program has written it
-        let meta = file.metadata().or_else(|_| file.metadata());
-        Ok(Stat::from(&meta?))
+        let look = || stat_at(file, OsStr::new(""), AtFlags::EMPTY_PATH | ASKED);
+        look().or_else(|_| look())
     }
 
     fn lock(&self, file: &Arc<File>) -> io::Result<bool> {
         locks::lock(file)
+    }
+
+    fn unlock(&self, file: &Arc<File>) -> io::Result<()> {
+        unlock(file)
     }
 
     fn lock_holder(&self, file: &Arc<File>) -> Option<u32> {
@@ -469,6 +463,9 @@ impl Store for Disk {
     }
 
     fn create(&self, name: &OsStr, like: Option<&Arc<File>>) -> io::Result<Arc<File>> {
+        if keeps_names(&self.dir) {
+            return Err(Errno::PERM.into());
+        }
         let file = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o600)?;
         if let Some(flags) = like.and_then(|like| rustix::fs::ioctl_getflags(like).ok())
             && flags.intersects(KEPT_FLAGS)
@@ -485,20 +482,7 @@ impl Store for Disk {
     }
 
     fn stat_name(&self, name: &OsStr) -> io::Result<Stat> {
-        // by name alone: what a process runs out of may be descriptors
-        let found = rustix::fs::statx(
-            &self.dir,
-            name,
-            AtFlags::SYMLINK_NOFOLLOW,
-            StatxFlags::BASIC_STATS,
-        );
-        match found {
-            Ok(found) => Ok(stat_of(&found)),
-            Err(Errno::NOSYS) => Ok(Stat::from(
-                &self.open_at(name, OFlags::PATH, 0)?.metadata()?,
-            )),
-            Err(error) => Err(error.into()),
-        }
+        stat_at(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW | ASKED)
     }
 
     fn names(&self) -> io::Result<Vec<OsString>> {
@@ -545,7 +529,7 @@ impl Store for Disk {
         let Some(path) = &self.path else {
             return Ok(None);
         };
-        match path.stat() {
+        match path.stat_asked() {
             Ok(found) if found.id == Stat::from(&self.dir.metadata()?).id => Ok(None),
             Ok(_) => Self::found(path.clone(), self.held.clone(), Access::Write).map(Some),
             // a link, or something that is mounted there
@@ -568,6 +552,17 @@ impl Store for Disk {
         }
         let link = format!("/proc/self/fd/{}", self.dir.as_raw_fd());
         std::fs::read_link(link).ok()
+    }
+
+    fn free(&self) -> Option<u64> {
+        let found = rustix::fs::fstatvfs(&self.dir).ok()?;
+        let blocks = if self.user() == 0 {
+            found.f_bfree
+        } else {
+            found.f_bavail
+        };
+        // some file systems have no sizes
+        (found.f_blocks > 0).then_some(blocks.saturating_mul(found.f_frsize))
     }
 
     fn user(&self) -> u32 {

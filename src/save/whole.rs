@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::plan::{FIRST_BLOCK_ALIGNMENT, PADDING_MIN};
+use super::plan::{FIRST_BLOCK_ALIGNMENT, new_padding};
 use super::rope::{Rope, Segment, Segments, sum};
 use crate::asdf::header::{BlockHeader, FIELDS_LEN, STREAMED};
 use crate::asdf::layout::{Severity, index_text};
@@ -29,12 +29,12 @@ pub enum Room {
 }
 
 impl Room {
-    /// The most bytes that there are ever.
-    pub const MOST: u64 = PADDING_MIN + FIRST_BLOCK_ALIGNMENT;
+    /// The most bytes that are ever kept.
+    pub const MOST: u64 = 4096 + FIRST_BLOCK_ALIGNMENT;
 
-    /// What stands behind a text of that length.
-    fn behind(self, text: u64) -> Result<Segment> {
-        let least = sum(text, PADDING_MIN)?;
+    /// What stands behind a text of that length, in a file of so many bytes.
+    fn behind(self, text: u64, len: u64) -> Result<Segment> {
+        let least = sum(text, new_padding(text, len))?;
         let usual = least
             .next_multiple_of(FIRST_BLOCK_ALIGNMENT)
             .saturating_sub(text);
@@ -42,7 +42,7 @@ impl Room {
             Self::Absent => Segment::Fill(0, 0),
             Self::Usual => Segment::Fill(0, usual),
             Self::Kept(mut bytes) => {
-                bytes.truncate(usize::try_from(usual).unwrap_or(usize::MAX));
+                bytes.truncate(usize::try_from(usual.min(Self::MOST)).unwrap_or(usize::MAX));
                 Segment::Write(Arc::new(bytes))
             }
         })
@@ -59,7 +59,9 @@ pub fn whole(text: Vec<u8>, blocks: &[WholeBlock], room: Room) -> Result<Rope> {
     let text_end = len_u64(text.len());
     segments.push(Segment::Write(Arc::new(text)))?;
     if !blocks.is_empty() {
-        segments.push(room.behind(text_end)?)?;
+        let lens = blocks.iter().map(|block| block.stored.len());
+        let len = lens.fold(text_end, u64::saturating_add);
+        segments.push(room.behind(text_end, len)?)?;
     }
     let mut offsets = Vec::with_capacity(blocks.len());
     for (n, block) in blocks.iter().enumerate() {

@@ -1,5 +1,7 @@
 //! [`Writer`] writes FILE: lock, recovery, the choice between the ways to save, and the state that follows from each.
 
+mod checksum;
+mod copying;
 mod facts;
 mod patch;
 mod reload;
@@ -15,13 +17,14 @@ use std::sync::Arc;
 use super::baseline::Baseline;
 use super::edit::Edit;
 use super::file_path::FilePath;
+use super::holder::warn_of_locks;
 use super::inplace::{self, InPlace, SaveFailure};
 use super::journal::{JOURNAL_LIMIT, Range, Record};
 use super::own_writes::OwnWrites;
 use super::plan::{Pad, Plan};
+use super::progress::Progress;
 use super::recovery::{self, Recovery};
 use super::rejected::{self, RejectedText, other_directories};
-use super::replace::{Replace, bytes_to_copy};
 use super::store::{Access, Disk, Store, busy};
 use super::view::StoreSource;
 use crate::asdf::header::BlockHeader;
@@ -42,7 +45,7 @@ pub struct SaveOptions {
     pub replace: bool,
     /// `grow=auto`: whether blocks may move.
     pub grow: bool,
-    /// `max-copy`: the most bytes that are copied because blocks move.
+    /// `max-copy`: the most bytes that are copied because blocks move; any number by default.
     pub max_copy: u64,
     /// `pad`: what stands between the text and the first block.
     pub pad: Pad,
@@ -53,7 +56,7 @@ impl Default for SaveOptions {
         Self {
             replace: false,
             grow: true,
-            max_copy: 4 << 30,
+            max_copy: u64::MAX,
             pad: Pad::Kept,
         }
     }
@@ -121,8 +124,10 @@ pub struct Committed<F> {
 pub struct Writer<S: Store = Disk> {
     store: Arc<S>,
     name: OsString,
-    /// FILE, open for reading; holds the lock. No lease could be had if it were open for writing.
+    /// FILE, open for reading. No lease could be had if it were open for writing.
     file: S::File,
+    /// Holds the lock: the descriptor by which FILE was opened first.
+    lock: S::File,
     baseline: Baseline,
     options: SaveOptions,
     /// The filesystem's block, if files may share blocks. Empty until that has been tried.
@@ -136,6 +141,8 @@ pub struct Writer<S: Store = Disk> {
     raw: Option<S::File>,
     /// What other programs write during a save.
     own: OwnWrites,
+    /// How far the copy is that a save makes.
+    progress: Arc<Progress>,
     /// Why a copy could not take FILE's name, when it had been made: no other is made of that file.
     no_copies: Option<String>,
 }
@@ -151,7 +158,9 @@ impl Writer<Disk> {
         let path = path.into();
         let failed = |cause| Error::io(path.whole().display().to_string(), cause);
         let (store, name) = path.resolved(Access::Write).map_err(failed)?;
-        Self::open_in(Arc::new(store), &name, options)
+        let opened = Self::open_in(Arc::new(store), &name, options)?;
+        warn_of_locks(path.whole(), opened.writer.file());
+        Ok(opened)
     }
 }
 
@@ -169,6 +178,7 @@ impl<S: Store> Writer<S> {
         let writer = Self {
             store,
             name: name.to_owned(),
+            lock: file.clone(),
             file,
             baseline,
             options,
@@ -178,6 +188,7 @@ impl<S: Store> Writer<S> {
             rejected: RejectedText::new(&other_directories()),
             raw: None,
             own: OwnWrites::default(),
+            progress: Arc::default(),
             no_copies: None,
         };
         Ok(Writable {
@@ -197,6 +208,12 @@ impl<S: Store> Writer<S> {
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.baseline.layout
+    }
+
+    /// How far the save is that is going on, if it copies FILE.
+    #[must_use]
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
     }
 
     /// Why nothing may be written any more, if a save has gone wrong so badly.
@@ -296,12 +313,12 @@ impl<S: Store> Writer<S> {
         observer: &mut dyn FnMut(bool),
     ) -> Result<Committed<S::File>> {
         self.broken.clone().map_or(Ok(()), Err)?;
+        if let Some(save) = self.commit_checksum(edit, observer)? {
+            return Ok(save);
+        }
         // FILE is what was read, and what the last save has left is finished
         self.compare()?;
-        match self.raw {
-            Some(_) => self.own.look(Ok(self.baseline.stat)),
-            None => self.own.begin(self.baseline.stat),
-        }
+        self.begin_own();
         self.settle()?;
         let plan = &self.plan(edit)?;
         let old: Arc<dyn Source> = Arc::new(StoreSource::open(&self.store, &self.file)?);
@@ -329,15 +346,36 @@ impl<S: Store> Writer<S> {
         let baseline = self.baseline.succeeded_by(&bytes, &save.scan)?;
         let done = match record {
             Some(record) if self.options.replace => match self.replace(plan, &mut save, observer) {
-                Err(SaveFailure::Impossible(_)) => self.in_place(plan, record, &mut save, observer),
+                Err(SaveFailure::Impossible(_)) => {
+                    self.in_place(plan.moves(), record, &mut save, observer)
+                }
                 done => done,
             },
-            Some(record) => match self.in_place(plan, record, &mut save, observer) {
+            Some(record) => match self.in_place(plan.moves(), record, &mut save, observer) {
                 Err(SaveFailure::Impossible(_)) => self.replace(plan, &mut save, observer),
                 done => done,
             },
             None => self.make_room(plan, &*old, &mut save, observer),
         };
+        self.finished(done, save, baseline, old)
+    }
+
+    /// Takes note of FILE's times before the first write of a save.
+    fn begin_own(&self) {
+        match self.raw {
+            Some(_) => self.own.look(Ok(self.baseline.stat)),
+            None => self.own.begin(self.baseline.stat),
+        }
+    }
+
+    /// What came of a save, and what FILE is to be taken for after it.
+    fn finished(
+        &mut self,
+        done: Result<(), SaveFailure>,
+        save: Committed<S::File>,
+        baseline: Baseline,
+        old: Arc<dyn Source>,
+    ) -> Result<Committed<S::File>> {
         match done {
             Ok(()) => {
                 self.check_named(save.method)?;
@@ -367,10 +405,10 @@ impl<S: Store> Writer<S> {
         Ok(())
     }
 
-    /// J.
+    /// J. `moves`: whether blocks or bytes of one move.
     fn in_place(
         &mut self,
-        plan: &Plan,
+        moves: bool,
         mut record: Record,
         save: &mut Committed<S::File>,
         observer: &mut dyn FnMut(bool),
@@ -380,7 +418,7 @@ impl<S: Store> Writer<S> {
             start: record.new_len.min(record.old_len),
             end: record.old_len,
         };
-        let changes_data = plan.moves()
+        let changes_data = moves
             || self.layout().holds_data(cut)
             || extents.any(|extent| self.layout().holds_data(extent));
         observer(changes_data);
@@ -439,59 +477,10 @@ impl<S: Store> Writer<S> {
         // few bytes may move in place, all of them in the journal
         let changes = plan.segments().changes();
         if let Some(record) = inplace::record(old, changes, plan.layout().len)? {
-            return self.in_place(plan, record, save, observer);
+            return self.in_place(plan.moves(), record, save, observer);
         }
         let why = format!("the edit needs a new copy of the file, but {why}");
         Err(Error::NoRoom { why, limit }.into())
-    }
-
-    /// Why the file may not be copied, if that is because of its size.
-    fn copy_limit(&self, plan: &Plan) -> Result<Option<String>> {
-        let bytes = bytes_to_copy(&*self.store, &self.file, plan, self.grain())
-            .map_err(|cause| self.error("looking for holes", cause))?;
-        let limit = self.options.max_copy;
-        Ok((bytes > limit)
-            .then(|| format!("{bytes} bytes would have to be copied, -o max-copy allows {limit}")))
-    }
-
-    /// R.
-    fn replace(
-        &mut self,
-        plan: &Plan,
-        save: &mut Committed<S::File>,
-        observer: &mut dyn FnMut(bool),
-    ) -> Result<(), SaveFailure> {
-        if let Some(why) = &self.no_copies {
-            return Err(SaveFailure::Impossible(why.clone()));
-        }
-        let replace = Replace {
-            store: &self.store,
-            file: &self.file,
-            name: &self.name,
-            baseline: &self.baseline,
-            plan,
-            grain: self.grain(),
-        };
-        let mut is_made = false;
-        let done = replace.run(|| {
-            is_made = true;
-            observer(false);
-        });
-        if let Err(SaveFailure::Impossible(why)) = &done {
-            self.no_copies = Some(why.clone()).filter(|_| is_made);
-        }
-        let (copy, unsynced) = done?;
-        let now = self.store.stat(&copy.file);
-        self.own.replaced(copy.of, &copy.stat, now);
-        self.file = copy.file;
-        self.baseline.stat.id = copy.stat.id;
-        self.raw = self.raw.take().map(|_| copy.writer);
-        if let Some(error) = &unsynced {
-            self.leave(Unsettled::Name, error);
-        }
-        (save.method, save.written) = (Method::Replaced, copy.written);
-        save.unfinished = unsynced;
-        Ok(())
     }
 
     /// Takes in what FILE now is. `old` is the file that was there before, as it is now.

@@ -49,7 +49,8 @@ impl Stat {
     }
 
     /// Whether this is the same file as `before`, with the same bytes as far as attributes tell: it has the same device, inode, length and
-    /// time of change. They do not tell of bytes that change twice within one tick of the file system's clock, that are written through a
+    /// time of change. They do not tell of bytes that change twice within one tick of the file system's clock (see
+    /// [`settles_in`](super::settles_in)), that are written through a
     /// map and not yet synced, or whose time a program has set back.
     #[must_use]
     pub fn has_bytes_of(&self, before: &Self) -> bool {

@@ -16,10 +16,6 @@ use super::{
 use crate::asdf::Origin;
 use crate::source::{Stat, len_u64};
 
-/// The coarsest clock of a file system. If FILE was changed less than that before it was read, a later change may have left it the same
-/// times.
-const COARSEST_CLOCK: Duration = Duration::from_secs(1);
-
 /// What FILE showed when it was closed.
 #[derive(Debug, Clone)]
 pub struct ClosedFile {
@@ -195,9 +191,7 @@ impl Vfs {
     #[must_use]
     pub fn closed(&self) -> Option<ClosedFile> {
         let state = self.state();
-        let age = state.made.duration_since(state.stat.changed());
-        let has_times = state.timed && age.is_ok_and(|age| age > COARSEST_CLOCK);
-        if self.is_far() || !has_times {
+        if self.is_far() || !state.timed || state.settles.is_some() {
             return None;
         }
         if self.options.scratch.has_any(self.member) {

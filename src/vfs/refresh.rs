@@ -6,6 +6,7 @@
 //! FILE can't be read, the old state stays. Its places in FILE are wrong then, so that no stored bytes are read.
 
 use std::collections::HashSet;
+use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,10 @@ impl Vfs {
         }
         *compared = Some(Instant::now());
         match self.saver.idle_writer() {
-            Ok(mut writer) => self.catch_up(writer.as_deref_mut()),
+            Ok(mut writer) => {
+                let named = self.saver.file.stat();
+                self.compare(writer.as_deref_mut(), named, Instant::now());
+            }
             // the save that is going on looks for itself before it writes
             Err(_) => self.look_beside_a_save(),
         }
@@ -50,9 +54,8 @@ impl Vfs {
             return;
         };
         let state = self.state();
-        let changed = self
-            .stat_now(&state)
-            .is_some_and(|stat| !is_of(&state, &stat));
+        let found = stat_of(&state, self.saver.file.stat());
+        let changed = found.is_some_and(|stat| !is_of(&state, &stat));
         if changed && state.timed {
             let why = Some("a save is under way, which will find that out");
             let holds = || self.saver.between_writes() == Some(moment);
@@ -61,18 +64,40 @@ impl Vfs {
     }
 
     /// Shows FILE as it is now, without regard to the time of the last look. A save does this first: it takes over new times of FILE, which
-    /// would hide a change by another program.
+    /// would hide a change by another program. The disk is asked for FILE's attributes, which a look takes from a cache.
+    pub(super) fn catch_up(&self, writer: Option<&mut Writer>) {
+        let named = self.saver.file.stat_asked();
+        self.compare(
+            writer,
+            named,
+            self.state().settles.unwrap_or_else(Instant::now),
+        );
+    }
+
+    /// Shows FILE as it is now; `named`: the attributes of what has its name.
     ///
     /// FILE is compared with the state by its attributes. If the times of the state are not FILE's, or if only something else than its bytes
-    /// has been changed, as far as the times tell, its text and headers are compared: a program can set times back.
-    pub(super) fn catch_up(&self, mut writer: Option<&mut Writer>) {
-        let state = self.state();
-        let Some(stat) = self.stat_now(&state) else {
+    /// has been changed, as far as the times tell, its text and headers are compared: a program can set times back. They are compared, too,
+    /// if at the moment `now` the times may hide a change: [`State::settles`].
+    fn compare(&self, mut writer: Option<&mut Writer>, named: io::Result<Stat>, now: Instant) {
+        let mut state = self.state();
+        let Some(stat) = stat_of(&state, named) else {
             // FILE could not be looked at, which says nothing of it
             return;
         };
         if is_of(&state, &stat) && stat.is_untouched_since(&state.left()) {
-            return self.saver.note_out_of_date(None);
+            if state.settles.is_none_or(|at| now < at) {
+                return self.saver.note_out_of_date(None);
+            }
+            match self.settle(&state, stat, writer.as_deref_mut()) {
+                Ok(true) => return self.saver.note_out_of_date(None),
+                // its times say nothing of it
+                Ok(false) => {
+                    self.show_times(&state, None);
+                    state = self.state();
+                }
+                Err(error) => return warn!("{}: {error}", self.saver.path.display()),
+            }
         }
         if (!state.timed || is_of(&state, &stat))
             && let Some(writer) = writer.as_deref_mut()
@@ -90,6 +115,43 @@ impl Vfs {
             }
         }
         self.show_as_found(&state, writer, stat);
+    }
+
+    /// Compares FILE with the state, whose attributes it has, by its text and headers: it may have been changed within the tick of a
+    /// clock in which it was read. Data may have been changed even if these are the same, so what was read of them is dropped. `false`
+    /// if FILE is another one.
+    fn settle(
+        &self,
+        state: &State,
+        stat: Stat,
+        writer: Option<&mut Writer>,
+    ) -> Result<bool, Library> {
+        // a change behind this moment leaves FILE other times, if it has settled by now
+        let left = state.settles.filter(|at| Instant::now() < *at);
+        let snapshot = if let Some(writer) = writer {
+            writer.forget_times();
+            if writer.reload()?.is_some() {
+                writer.distrust();
+                return Ok(false);
+            }
+            let file = Arc::clone(writer.file());
+            let bytes = writer.unsettled_bytes()?;
+            state.snapshot.with_data_anew(file, bytes)?
+        } else {
+            let opened = save::open_unlocked(&self.saver.file)?;
+            let found = opened.snapshot_like(&state.snapshot)?;
+            if !found.has_scan_of(&state.snapshot) {
+                return Ok(false);
+            }
+            found
+        };
+        let mut new = state.next(Arc::new(snapshot), Some(stat));
+        new.settles = left;
+        new.versions.touch();
+        self.show(new);
+        self.earlier.seal(stat.id);
+        self.blocks.rebase(&self.state().snapshot);
+        Ok(true)
     }
 
     /// Shows FILE, which has these attributes now. What is being written to a block is refused from then on. Notes why, if FILE can't be shown.
@@ -166,8 +228,11 @@ impl Vfs {
         // another program may have changed FILE after the writer has read it, and before it was shown
         let is_as_read = writer.reload()?.is_none();
         if is_as_read && is_of(&state, &Stat::from(&meta)) {
-            writer.share_text(state.snapshot.text());
-            return Ok(writer);
+            if writer.has_read(state.snapshot.text(), state.snapshot.layout()) {
+                return Ok(writer);
+            }
+            // the times are the same all the same
+            self.show_times(&state, None);
         }
         // another program has written it since it was locked, or an interrupted save was finished just now
         let why = "the file was changed while it was opened for writing".to_owned();
@@ -344,17 +409,16 @@ impl Vfs {
     pub(super) fn refresh_soon(&self) {
         *locked(&self.saver.compared) = None;
     }
+}
 
-    /// The attributes of FILE now. If its name is gone, is no regular file or can't be looked up: those of the file that was mounted, if
-    /// they have changed. `None` if those have not changed, or can't be had.
-    fn stat_now(&self, state: &State) -> Option<Stat> {
-        let named = self.saver.file.stat().ok();
-        let named = named.filter(Stat::is_regular);
-        named.or_else(|| {
-            let open = state.snapshot.stat().ok()?;
-            (!is_of(state, &open)).then_some(open)
-        })
-    }
+/// The attributes of FILE, if what has its name has these. If its name is gone, is no regular file or can't be looked up: those of the file
+/// that was mounted, if they have changed. `None` if those have not changed, or can't be had.
+fn stat_of(state: &State, named: io::Result<Stat>) -> Option<Stat> {
+    let named = named.ok().filter(Stat::is_regular);
+    named.or_else(|| {
+        let open = state.snapshot.stat().ok()?;
+        (!is_of(state, &open)).then_some(open)
+    })
 }
 
 /// Whether FILE, which has these attributes, is the file of that state with the same bytes.

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{
-    Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
     TryLockError,
 };
 use std::time::{Instant, SystemTime};
@@ -13,7 +13,7 @@ use log::warn;
 
 use super::{Error, Result, locked};
 use crate::error::Error as Library;
-use crate::save::{FilePath, SaveOptions, Writer};
+use crate::save::{FilePath, Progress, SaveOptions, Writer};
 
 /// While this lives, no save changes or moves stored bytes of the current snapshot.
 ///
@@ -43,6 +43,8 @@ pub(super) struct Saver {
     pub(super) compared: Mutex<Option<Instant>>,
     /// Counts up when a save begins to write FILE and when it ends, so that it is odd meanwhile.
     writes: AtomicU64,
+    /// How far a save is that copies FILE; of the writer, to be read without waiting for it.
+    progress: OnceLock<Arc<Progress>>,
     /// When the last save was, and what it did.
     pub(super) last: Mutex<Option<(SystemTime, String)>>,
     /// The text beside FILE that an earlier mount refused, if there was one when FILE was opened for writing.
@@ -62,6 +64,7 @@ impl Saver {
             out_of_date: Mutex::default(),
             compared: Mutex::default(),
             writes: AtomicU64::new(0),
+            progress: OnceLock::new(),
             last: Mutex::default(),
             older_text: OnceLock::new(),
         }
@@ -83,6 +86,7 @@ impl Saver {
         if let Some(name) = writer.older_rejected() {
             self.note_older_text(self.path.with_file_name(name));
         }
+        let _ = self.progress.set(Arc::clone(writer.progress()));
         // there is no other: the thread that opens FILE later holds `compared`
         let _ = self.writer.set(Mutex::new(writer));
     }
@@ -233,6 +237,11 @@ impl Saver {
     pub(super) fn put_aside(&self, writer: &mut Writer, text: &[u8]) -> Result<PathBuf> {
         let name = writer.keep_rejected(text)?;
         Ok(self.path.parent().unwrap_or(Path::new("")).join(name))
+    }
+
+    /// Bytes that the save which is going on has copied, and is to copy in all, if it copies FILE.
+    pub(super) fn copying(&self) -> Option<(u64, u64)> {
+        self.progress.get().and_then(|progress| progress.now())
     }
 
     /// What the last save did, and how long ago.

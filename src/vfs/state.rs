@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use super::catalogue::{Catalogue, EntryKind, Numbers};
 use super::elsewhere::OtherFiles;
@@ -17,7 +17,7 @@ use super::views::{View, Views};
 use super::{Error, Result, block_name, index, locked};
 use crate::asdf::{Array, ArrayData, Origin, Snapshot};
 use crate::save::limited_by_acl;
-use crate::source::Stat;
+use crate::source::{Stat, settles_in};
 
 /// A snapshot, the names it gives, and FILE's attributes from before it was taken.
 pub(super) struct State {
@@ -27,8 +27,8 @@ pub(super) struct State {
     left: Mutex<Stat>,
     /// Whether the times in `stat` are FILE's: not if they could not be had after a save of ours.
     pub(super) timed: bool,
-    /// When this state was made, after FILE was read.
-    pub(super) made: SystemTime,
+    /// When FILE has to be compared with it by content once more, as a change may have left it the same times until then.
+    pub(super) settles: Option<Instant>,
     /// What has made other files of those that are shown.
     pub(super) versions: Versions,
     /// Set when bytes of FILE have moved or changed, so that they are no longer read by the places of this state.
@@ -59,14 +59,16 @@ impl State {
             }),
             None => stat,
         };
+        let file = snapshot.file().map(|file| file.file());
+        let settles = file.and_then(|file| settles_in(&stat, file));
         let mut versions = Versions::default();
         versions.begin(stat.modified());
         Self {
+            settles: settles.and_then(|wait| Instant::now().checked_add(wait)),
             snapshot,
             stat,
             left: Mutex::new(stat),
             timed: true,
-            made: SystemTime::now(),
             versions,
             sealed: AtomicBool::new(false),
             catalogue: OnceLock::new(),
@@ -85,13 +87,15 @@ impl State {
             ..self.stat
         };
         let stat = stat.unwrap_or_else(untimed);
-        Self {
+        let next = Self {
             timed,
             versions: self.versions.clone(),
             numbers: Arc::clone(&self.numbers),
             views: self.views.next(),
             ..Self::new(snapshot, stat)
-        }
+        };
+        next.keep_names(self);
+        next
     }
 
     /// FILE's attributes as this mount has left them.
@@ -150,7 +154,10 @@ impl State {
     /// The same state without the tree, which is read again when a request needs it.
     pub(super) fn unread(&self) -> Self {
         let stat = self.timed.then(|| self.left());
-        self.next(Arc::new(self.snapshot.unread()), stat)
+        Self {
+            settles: self.settles,
+            ..self.next(Arc::new(self.snapshot.unread()), stat)
+        }
     }
 
     /// Whether names below `arrays/` have been made.

@@ -63,6 +63,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "save.rs",
             "save/",
             "source/file.rs",
+            "source/filesystem.rs",
             "source/scratch.rs",
             "vfs.rs",
             "vfs/",

@@ -34,6 +34,8 @@ mod corpus;
 #[cfg(feature = "fuse")]
 mod deep;
 #[cfg(feature = "fuse")]
+mod disks;
+#[cfg(feature = "fuse")]
 mod edit;
 #[cfg(feature = "fuse")]
 mod elsewhere;

@@ -15,10 +15,10 @@ use crate::common::{Mount, PATIENCE, PROGRAM, asdf_mount, can_mount, daemons_of,
 use crate::many::{data, files, open_files, sample};
 use crate::sample::{Block, Sample, array};
 
-/// Closes all members but this one.
+/// Closes all members but this one, which has to be open to say how it stands.
 fn close_all_but(mount: &Mount, dir: &Path, name: &str) {
     eventually("others are closed", || {
-        mount.read(&format!("{name}/tree.yaml")).unwrap();
+        mount.read(&format!("{name}/info/status")).unwrap();
         open_files(mount, dir) == 1
     });
 }

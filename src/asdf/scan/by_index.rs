@@ -10,6 +10,7 @@ use super::index_hint::IndexHint;
 use super::walk::{BlockWalk, Ended, LONGEST_HEADER};
 use crate::asdf::header::{BlockHeader, FIELDS_LEN, STREAMED};
 use crate::asdf::layout::{BlockIndex, Severity};
+use crate::asdf::parts::Parts;
 use crate::error::{Error, Place, Result};
 use crate::source::len_u64;
 
@@ -100,8 +101,10 @@ impl BlockWalk<'_> {
         }
         let entries = hint.places().map(|(offset, limit)| {
             let blocks = &self.layout.blocks;
-            let found = blocks.binary_search_by_key(&offset, |block| block.offset);
-            self.entry(offset, limit, found.is_ok())
+            let before = blocks.partition_point(|block| block.offset < offset);
+            let found = blocks.get(before);
+            let is_found = found.is_some_and(|block| block.offset == offset);
+            self.entry(offset, limit, is_found)
         });
         entries.collect::<Result<_>>().map(Some)
     }
@@ -237,7 +240,7 @@ impl BlockWalk<'_> {
             self.layout.note(Severity::Odd, error.clone());
         }
         self.layout.index = BlockIndex::Absent;
-        self.layout.blocks.clear();
+        self.layout.blocks = Parts::default();
         let last = entries.len().saturating_sub(1);
         for (n, entry) in entries.into_iter().enumerate() {
             let end = entry.header.end().unwrap_or(entry.limit);

@@ -360,6 +360,7 @@ fn the_only_block_is_found_by_the_index() {
     let magic = [&bytes[..at], b"....", &bytes[at + 4..]].concat();
     assert_eq!(
         layout(&magic).blocks,
-        [BlockHeader::parse(&bytes[at..], at as u64, found.dialect).unwrap()]
+        std::iter::once(BlockHeader::parse(&bytes[at..], at as u64, found.dialect).unwrap())
+            .collect()
     );
 }

@@ -136,7 +136,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "max-copy",
         "SIZE",
         "4G",
-        "largest FILE that is copied to grow [4G]",
+        "largest FILE that is copied to grow [any]",
     ),
     option(
         Scope::Writing,

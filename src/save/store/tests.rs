@@ -168,3 +168,27 @@ fn the_flags_of_a_file_are_those_of_the_one_it_is_made_like() {
     let flags = |file| rustix::fs::ioctl_getflags(file).unwrap();
     assert_eq!(flags(&made), flags(&like));
 }
+
+/// In a directory of `chattr +a` a copy of FILE stayed for good.
+#[test]
+fn nothing_is_made_that_could_not_be_removed() {
+    let (_dir, disk) = disk();
+    let set = |flags| rustix::fs::ioctl_setflags(&disk.dir, flags);
+    let flags = rustix::fs::ioctl_getflags(&disk.dir).unwrap_or(IFlags::empty());
+    if set(flags | IFlags::APPEND).is_err() {
+        // this file system has no such flag
+        return;
+    }
+    let made = disk.create(OsStr::new("f"), None);
+    set(flags).unwrap();
+    assert_eq!(made.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    assert!(!disk.names().unwrap().contains(&OsString::from("f")));
+    disk.create(OsStr::new("f"), None).unwrap();
+}
+
+/// A disk that was full was written to for minutes.
+#[test]
+fn a_disk_tells_how_much_it_has_left() {
+    let (_dir, disk) = disk();
+    assert!(disk.free().unwrap() > 0);
+}

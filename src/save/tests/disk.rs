@@ -4,6 +4,7 @@
 //! changes of names may be lost. A sync that fails leaves the sectors in that state for good: a later sync does not write them
 //! again unless they are written again. Shrinking is durable after `sync_all` only, and may happen in several steps.
 
+mod calls;
 mod inode;
 
 use std::collections::BTreeMap;
@@ -13,10 +14,7 @@ use std::sync::Mutex;
 
 use inode::Inode;
 
-use crate::asdf::layout::Extent;
 use crate::save::sector::SECTOR;
-use crate::save::store::{Access, Facts, Store};
-use crate::source::Stat;
 
 const SECTOR_LEN: usize = SECTOR as usize;
 /// The filesystem's block, in bytes.
@@ -104,6 +102,10 @@ struct State {
 pub(in crate::save) type Spoil = fn(&mut Vec<u8>);
 
 /// The disk.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a habit of some file system"
+)]
 #[derive(Debug)]
 pub(in crate::save) struct Sim {
     state: Mutex<State>,
@@ -115,6 +117,10 @@ pub(in crate::save) struct Sim {
     pub(in crate::save) stepwise: bool,
     /// Whether files can be made in the directory.
     pub(in crate::save) sealed: bool,
+    /// How many bytes may still be written, if that is known.
+    pub(in crate::save) free: Option<u64>,
+    /// Whether what another program writes is seen only by who opens the file then.
+    pub(in crate::save) cached: bool,
     /// What becomes of the bytes of a file that is written to, without an error.
     pub(in crate::save) spoil: Option<Spoil>,
 }
@@ -221,6 +227,8 @@ impl Sim {
             exchange: true,
             stepwise: true,
             sealed: false,
+            free: None,
+            cached: false,
             spoil: None,
         }
     }
@@ -232,8 +240,19 @@ impl Sim {
             exchange: self.exchange,
             stepwise: self.stepwise,
             sealed: self.sealed,
+            free: self.free,
+            cached: self.cached,
             spoil: self.spoil,
         }
+    }
+
+    /// Another machine does that to the first file.
+    pub(in crate::save) fn do_elsewhere(&self, deed: Deed) {
+        let mut state = self.state.lock().unwrap();
+        let now = When::Op(state.ops.len());
+        state.trouble.other = Some((now, deed));
+        state.done_at = None;
+        state.other(now);
     }
 
     pub(in crate::save) fn set_links(&self, name: &OsStr, links: u64) {
@@ -381,6 +400,10 @@ impl Sim {
                 inode.lengths.push(end);
             }
             inode.content[start..end].copy_from_slice(bytes);
+            if inode.pages.len() < end {
+                inode.pages.resize(end, 0);
+            }
+            inode.pages[start..end].copy_from_slice(bytes);
             if let Some(spoil) = self.spoil {
                 spoil(&mut inode.content);
             }
@@ -388,211 +411,5 @@ impl Sim {
             inode.mtime = clock;
             bytes.len()
         })
-    }
-}
-
-impl Store for Sim {
-    type File = Handle;
-
-    fn read(&self, file: &Handle, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut state = self.state.lock().unwrap();
-        if state.trouble.cut.is_some_and(|at| state.ops.len() > at) {
-            return Err(errno(5));
-        }
-        let nth = state.reads;
-        state.reads += 1;
-        state.other(When::Read(nth));
-        let content = &state.inode(*file).content;
-        let start = (offset as usize).min(content.len());
-        let len = buf.len().min(content.len() - start);
-        buf[..len].copy_from_slice(&content[start..start + len]);
-        state.bytes_read += len;
-        let meddler = state.trouble.meddler.take_if(|it| it.0 <= offset);
-        drop(state);
-        if let Some((_, bytes)) = meddler {
-            self.put("meddle", *file, bytes, 0)?;
-        }
-        Ok(len)
-    }
-
-    fn write(&self, file: &Handle, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        self.put("write", *file, bytes, offset)
-    }
-
-    fn sync_data(&self, file: &Handle) -> io::Result<()> {
-        self.sync(*file, "sync file data", false)
-    }
-
-    fn sync_all(&self, file: &Handle) -> io::Result<()> {
-        self.sync(*file, "sync file", true)
-    }
-
-    fn set_len(&self, file: &Handle, len: u64) -> io::Result<()> {
-        self.op("set_len", |state, _, _| {
-            let clock = state.clock;
-            let inode = state.inode(*file);
-            inode.resize(len as usize, self.stepwise);
-            inode.mtime = clock;
-        })
-    }
-
-    fn reserve(&self, _: &Handle, _: Extent) -> io::Result<()> {
-        self.op("reserve", |_, _, _| ())
-    }
-
-    fn data(&self, file: &Handle, from: u64) -> io::Result<Option<Extent>> {
-        let end = self.stat(file)?.size;
-        Ok((from < end).then_some(Extent { start: from, end }))
-    }
-
-    fn share(&self, from: &Handle, extent: Extent, to: &Handle, offset: u64) -> io::Result<()> {
-        let grain = self.grain.ok_or_else(|| errno(95))?;
-        if [extent.start, extent.end, offset]
-            .iter()
-            .any(|at| at % grain != 0)
-        {
-            return Err(errno(22));
-        }
-        let mut bytes = vec![0; extent.len() as usize];
-        self.read(from, &mut bytes, extent.start)?;
-        self.put("share", *to, &bytes, offset)?;
-        Ok(())
-    }
-
-    fn copy(&self, from: &Handle, extent: Extent, to: &Handle, offset: u64) -> io::Result<u64> {
-        let mut bytes = vec![0; extent.len() as usize];
-        self.read(from, &mut bytes, extent.start)?;
-        self.put("copy", *to, &bytes, offset).map(|len| len as u64)
-    }
-
-    fn stat(&self, file: &Handle) -> io::Result<Stat> {
-        let mut state = self.state.lock().unwrap();
-        if let Some((behind, code)) = state.trouble.blind
-            && state.ops.len() >= behind
-        {
-            return Err(errno(code));
-        }
-        state.looks += 1;
-        if let Some((look, offset)) = state.trouble.toucher
-            && look == state.looks
-        {
-            state.touch(offset);
-            state.touched = Some(state.ops.len());
-        }
-        let inode = state.inode(*file);
-        Ok(Stat {
-            id: (1, file.0),
-            size: inode.content.len() as u64,
-            mtime: (0, inode.mtime),
-            ctime: (0, inode.mtime),
-            links: inode.links,
-            uid: 0,
-            gid: 0,
-            mode: 0o100_600,
-            left: Stat::ALL,
-        })
-    }
-
-    fn lock(&self, _: &Handle) -> io::Result<bool> {
-        Ok(true)
-    }
-
-    fn lock_holder(&self, _: &Handle) -> Option<u32> {
-        None
-    }
-
-    fn written_elsewhere(&self, _: &Handle) -> io::Result<bool> {
-        Ok(false)
-    }
-
-    fn writers(&self, _: &Handle) -> Option<String> {
-        None
-    }
-
-    fn grain(&self, _: &Handle) -> Option<u64> {
-        self.grain
-    }
-
-    fn imitate(&self, _: &Handle, _: &Handle) -> io::Result<()> {
-        self.op("imitate", |_, _, _| ())
-    }
-
-    fn set_facts(&self, _: &Handle, _: Facts) -> io::Result<()> {
-        self.op("set_facts", |_, _, _| ())
-    }
-    fn open(&self, name: &OsStr, _: Access) -> io::Result<Handle> {
-        let state = self.state.lock().unwrap();
-        state
-            .names
-            .get(name)
-            .map(|inode| Handle(*inode))
-            .ok_or_else(not_found)
-    }
-
-    fn create(&self, name: &OsStr, _: Option<&Handle>) -> io::Result<Handle> {
-        if self.sealed {
-            return Err(errno(13));
-        }
-        self.op("create", |state, _, _| {
-            let inode = state.inodes.keys().max().map_or(1, |last| last + 1);
-            state.inodes.insert(inode, Inode::new(Vec::new()));
-            state.names_op(NameOp::Link(name.to_owned(), inode));
-            Handle(inode)
-        })
-    }
-
-    fn stat_name(&self, name: &OsStr) -> io::Result<Stat> {
-        self.stat(&self.open(name, Access::Read)?)
-    }
-
-    fn names(&self) -> io::Result<Vec<OsString>> {
-        Ok(self.state.lock().unwrap().names.keys().cloned().collect())
-    }
-
-    fn exchange(&self, a: &OsStr, b: &OsStr) -> io::Result<bool> {
-        if !self.exchange {
-            return Ok(false);
-        }
-        let op = NameOp::Exchange(a.to_owned(), b.to_owned());
-        self.op("exchange", |state, _, _| state.names_op(op))?;
-        Ok(true)
-    }
-
-    fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
-        let op = NameOp::Rename(from.to_owned(), to.to_owned());
-        self.op("rename", |state, _, _| state.names_op(op))
-    }
-
-    fn rename_to_new(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
-        let op = NameOp::Rename(from.to_owned(), to.to_owned());
-        self.op("rename", |state, _, _| {
-            if state.names.contains_key(to) {
-                return Err(errno(17));
-            }
-            state.names_op(op);
-            Ok(())
-        })?
-    }
-
-    fn unlink(&self, name: &OsStr) -> io::Result<()> {
-        if self.open(name, Access::Read).is_err() {
-            return Err(not_found());
-        }
-        self.op("unlink", |state, _, _| {
-            state.names_op(NameOp::Unlink(name.to_owned()));
-        })
-    }
-
-    fn sync_dir(&self) -> io::Result<()> {
-        self.op("sync directory", |state, _, lied| {
-            if !lied {
-                state.disk_names = state.names.clone();
-                state.name_ops.clear();
-            }
-        })
-    }
-
-    fn user(&self) -> u32 {
-        0
     }
 }

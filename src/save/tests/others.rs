@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::disk::{Deed, Fault, Sim, Trouble, When};
 use crate::asdf::sample::Sample;
+use crate::error::Error;
 use crate::save::edit::Edit;
 use crate::save::store::{Access, Store};
 use crate::save::writer::{Committed, Method, SaveOptions, Writer};
@@ -42,7 +43,7 @@ fn padded() -> Sample {
 /// A save of a text during which another program has done something.
 struct Disturbed {
     sim: Arc<Sim>,
-    saved: Result<Committed<super::disk::Handle>, crate::error::Error>,
+    saved: Result<Committed<super::disk::Handle>, Error>,
     /// The operation that was about to be done; not for a moment that is counted in reads.
     op: &'static str,
 }
@@ -56,6 +57,76 @@ impl Disturbed {
     fn is_writing(&self) -> bool {
         ["write", "set_len", "reserve"].contains(&self.op)
     }
+}
+
+/// Another machine had changed FILE just before a save, on a disk that showed it as it was when it was opened: its block was cut off, or
+/// its whole file replaced by a copy of the old one.
+#[test]
+fn what_another_machine_has_written_is_asked_for() {
+    const EXTRA: &[u8] = b"its block";
+    let sample = padded().block(&[7; 3000]);
+    let bytes = sample.bytes();
+    let data = bytes.windows(3).position(|part| part == [7; 3]).unwrap() + 100;
+    let header = bytes
+        .windows(4)
+        .position(|part| part == b"\xd3BLK")
+        .unwrap()
+        + 40;
+    let long = "x".repeat(9000);
+    for replace in [false, true] {
+        for note in ["1", &long] {
+            let mine = format!("note: {note}");
+            let saved = |deed| {
+                let mut sim = Sim::new(OsStr::new(NAME), &bytes);
+                sim.cached = true;
+                let (sim, mut writer) = open(sim, replace);
+                sim.do_elsewhere(deed);
+                let saved = writer.save(&text(note));
+                (saved, sim.content(OsStr::new(NAME)).unwrap(), sim, writer)
+            };
+            for (deed, theirs) in [
+                (Deed::Touch(20), &b"!"[..]),
+                (Deed::Touch(header), b"!"),
+                (Deed::Append(EXTRA), EXTRA),
+                (Deed::Replace(NAME, OTHER), b"THE OTHER"),
+            ] {
+                let (saved, content, ..) = saved(deed);
+                assert!(matches!(saved, Err(Error::Stale { .. })), "{deed:?}");
+                assert!(
+                    has(&content, theirs) && !has(&content, mine.as_bytes()),
+                    "{deed:?}"
+                );
+            }
+            // data are no part of what a save depends on, but they stay
+            let (saved, content, ..) = saved(Deed::Touch(data));
+            assert!(saved.is_ok() && has(&content, &[7, b'!', 7]), "{replace}");
+        }
+    }
+}
+
+/// What it was read by was kept, so that it was found changed again and again, or was read as it had been.
+#[test]
+fn what_another_machine_has_written_is_read_by_a_new_descriptor() {
+    let mut sim = Sim::new(OsStr::new(NAME), &padded().block(b"abc").bytes());
+    sim.cached = true;
+    let (sim, mut writer) = open(sim, false);
+    sim.do_elsewhere(Deed::Touch(20));
+    let found = writer.reload().unwrap().unwrap();
+    assert_eq!(found.text[20], b'!');
+    assert!(writer.reload().unwrap().is_none());
+    writer.save(&text("1")).unwrap();
+}
+
+/// The name was found in a cache; FILE was saved where nobody would find it.
+#[test]
+fn a_file_without_a_name_is_gone() {
+    let (sim, mut writer) = open(
+        Sim::new(OsStr::new(NAME), &padded().block(b"abc").bytes()),
+        false,
+    );
+    sim.set_links(OsStr::new(NAME), 0);
+    assert!(matches!(writer.save(&text("1")), Err(Error::Stale { .. })));
+    assert!(!has(&sim.content(OsStr::new(NAME)).unwrap(), b"note: 1"));
 }
 
 /// A save for each moment that `when` counts. `exchange`: whether two names can be exchanged.
@@ -247,4 +318,20 @@ fn no_copy_is_made_again_where_one_could_not_take_the_name() {
     sim.rename(new, OsStr::new(NAME)).unwrap();
     assert!(writer.reload().unwrap().is_some());
     assert_eq!(writer.save(&text("4")).unwrap().method, Method::Replaced);
+}
+
+/// Gigabytes were written before the disk was found to be full.
+#[test]
+fn no_copy_is_begun_that_the_disk_has_no_room_for() {
+    let mut sim = Sim::new(OsStr::new(NAME), &padded().block(b"abc").bytes());
+    let len = sim.content(OsStr::new(NAME)).unwrap().len() as u64;
+    for (free, method) in [(100, Method::InPlace), (len + 100, Method::Replaced)] {
+        sim.free = Some(free);
+        let (disk, mut writer) = open(sim, true);
+        let saved = writer.save(&text(&free.to_string()));
+        assert_eq!(saved.unwrap().method, method);
+        assert_eq!(disk.ops().contains(&"create"), method == Method::Replaced);
+        assert_eq!(writer.progress().now(), None);
+        sim = disk.kill();
+    }
 }

@@ -10,7 +10,7 @@ use crate::asdf::layout::{BlockIndex, Extent, Layout, index_text};
 use crate::asdf::sample::{Sample, header};
 use crate::asdf::scan::scan;
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
-use crate::save::plan::{PADDING_MIN, Plan};
+use crate::save::plan::{Plan, new_padding};
 use crate::save::rope::Segment;
 use crate::save::writer::{SaveOptions, Writer};
 use crate::source::{Memory, read_all};
@@ -447,7 +447,7 @@ fn a_save_in_a_huge_file_writes_the_head_and_no_more() {
             .block(b"abc")
             .bytes(),
     );
-    before.blocks[0].allocated = 100 << 30;
+    before.blocks.get_mut(0).unwrap().allocated = 100 << 30;
     before.len = before.blocks[0].end().unwrap();
     before.index = BlockIndex::Absent;
     let text = Sample::TREE.to_vec();
@@ -476,7 +476,23 @@ fn a_text_that_outgrows_its_space_gets_room_for_the_next_edits() {
     assert_eq!(first(None) % 4096, 0);
     for grain in [None, Some(4096), Some(65536)] {
         let room = first(grain) - text.len() as u64;
-        assert!(room >= PADDING_MIN.max(text.len() as u64 / 10), "{room}");
+        assert!(room >= text.len() as u64, "{room}");
+    }
+}
+
+/// A tree that grew in a full file of 1 GiB had 4 KiB for its next growths, and each copied the file.
+#[test]
+fn the_room_for_the_next_edits_grows_with_text_and_file() {
+    let (kib, mib, gib) = (1 << 10, 1 << 20, 1 << 30);
+    for (text, file, room) in [
+        (100, 200, 4 * kib),
+        (5 * kib, 6 * kib, 5 * kib),
+        (3 * mib, 4 * mib, mib),
+        (100, 64 * mib, 64 * kib),
+        (100, gib, mib),
+        (100, 5 * gib, mib),
+    ] {
+        assert_eq!(new_padding(text, file), room);
     }
 }
 

@@ -155,7 +155,7 @@ fn a_block_can_be_put_behind_one_whose_unused_space_is_cut_short() {
 fn a_block_that_says_it_reaches_over_the_next_is_allocated_what_there_is() {
     let old = Sample::new().block(b"abc").block(b"de").bytes();
     let mut before = layout(&old);
-    before.blocks[0].allocated = 1000;
+    before.blocks.get_mut(0).unwrap().allocated = 1000;
     let text = Edit::text(Arc::new(Sample::TREE.to_vec()));
     let plan = Plan::new(&before, &text, Some(0), None).unwrap();
     assert_eq!(plan.layout().blocks, layout(&old).blocks);

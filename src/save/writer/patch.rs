@@ -119,11 +119,11 @@ impl<S: Store> Writer<S> {
     fn check_as_left(&mut self, file: &S::File) -> Result<()> {
         let now = self.store.stat(file);
         let now = now.map_err(|cause| self.error("reading its state", cause))?;
-        if self.baseline.same_moment(&now) {
+        if now.links > 0 && self.baseline.same_moment(&now) {
             return Ok(());
         }
-        let has_name = named(&*self.store, &self.name)?.is_some_and(|named| named.id == now.id);
-        if !has_name {
+        let named = named(&*self.store, &self.name)?;
+        if now.links == 0 || named.is_none_or(|named| named.id != now.id) {
             return Err(self.replaced());
         }
         if self.baseline.timed && !now.has_bytes_of(&self.baseline.stat) {

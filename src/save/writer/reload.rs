@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Method, NotOpened, Writer, writable};
+use crate::asdf::layout::Layout;
 use crate::asdf::scan::Scan;
 use crate::error::{Error, Place, Result};
 use crate::save::baseline::{Baseline, in_directory, named, scanned};
 use crate::save::store::{Access, Store, busy, is_gone};
-use crate::source::Stat;
+use crate::save::view::StoreSource;
+use crate::source::{Source, Stat};
 
 impl<S: Store> Writer<S> {
     /// What FILE is, if another program has changed it: if it has another text or other block headers, or another file has its name.
@@ -36,16 +38,21 @@ impl<S: Store> Writer<S> {
         }
     }
 
-    /// Compares FILE with its baseline, and takes over its times.
+    /// Compares FILE with its baseline, and takes over its times. FILE is read through a new descriptor, which is kept if FILE has been
+    /// touched: what an older one shows may be older.
     ///
     /// # Errors
-    /// As [`Baseline::compared`].
+    /// As [`Baseline::opened_anew`] and [`Baseline::compare`].
     pub(super) fn compare(&mut self) -> Result<()> {
-        self.check_unsettled()?;
-        let view = self.view()?;
-        let (store, file) = (&self.store, &self.file);
-        self.baseline.stat = self.baseline.compared(store, &self.name, file, &*view)?;
-        self.baseline.timed = true;
+        let (file, stat) = self.baseline.opened_anew(&self.store, &self.name)?;
+        let bytes: Arc<dyn Source> = Arc::new(StoreSource::new(&self.store, &file, stat.size));
+        self.check_unsettled(&*bytes)?;
+        self.baseline.compare(&self.name, &*self.seen(bytes)?)?;
+        if !self.baseline.same_moment(&stat) {
+            self.file = file;
+        }
+        // a save that is not finished will give it its length
+        self.baseline.renew(Some(stat));
         Ok(())
     }
 
@@ -59,9 +66,10 @@ impl<S: Store> Writer<S> {
         Ok(())
     }
 
-    /// Takes the text that is shown for the one that was read, where both are the same, so that there is one of them in memory.
-    pub fn share_text(&mut self, shown: &Arc<Vec<u8>>) {
-        self.baseline.share_text(shown);
+    /// Whether FILE has been read as it is shown, with that text and that layout. Then the text is in memory once.
+    pub fn has_read(&mut self, text: &Arc<Vec<u8>>, layout: &Layout) -> bool {
+        self.baseline.share_text(text);
+        Arc::ptr_eq(&self.baseline.text, text) && self.baseline.layout.blocks == layout.blocks
     }
 
     /// Has [`Writer::reload`] read FILE once more, because the caller did not show what it found last.
@@ -69,10 +77,30 @@ impl<S: Store> Writer<S> {
         self.baseline.torn = true;
     }
 
-    /// As after a save whose `fstat` failed.
-    #[cfg(test)]
-    pub(in crate::save) fn forget_times(&mut self) {
+    /// Has [`Writer::reload`] compare bytes, whatever the times say.
+    pub fn forget_times(&mut self) {
         self.baseline.timed = false;
+    }
+
+    /// Opens and locks the other file that has FILE's name now. Some file systems take it for the same file: then the lock of the one from
+    /// before is in the way, and is given up.
+    fn locked_anew(&mut self) -> Result<S::File> {
+        let lock = || locked(&*self.store, &self.name, Duration::ZERO);
+        let mut opened = lock();
+        if matches!(opened, Err(NotOpened::Locked { .. })) && self.store.unlock(&self.lock).is_ok()
+        {
+            opened = lock();
+            if opened.is_err() && !self.store.lock(&self.lock).unwrap_or(false) {
+                self.broken = Some(self.error("the lock was lost to another program", busy()));
+            }
+        }
+        opened.map_err(|refusal| match refusal {
+            NotOpened::Locked { .. } => self.error(
+                "locked by another mount, or by this one under another name",
+                busy(),
+            ),
+            NotOpened::Unwritable(error) => error,
+        })
     }
 
     /// Opens the file that has FILE's name now: in the directory that has the path of FILE's, or else in FILE's.
@@ -92,25 +120,20 @@ impl<S: Store> Writer<S> {
         };
         let same = named.id == self.baseline.stat.id;
         let file = if same {
-            self.file.clone()
+            self.baseline.opened_anew(&self.store, &self.name)?.0
         } else {
-            locked(&*self.store, &self.name, Duration::ZERO).map_err(|refusal| match refusal {
-                NotOpened::Locked { .. } => self.error(
-                    "locked by another mount, or by this one under another name",
-                    busy(),
-                ),
-                NotOpened::Unwritable(error) => error,
-            })?
+            self.locked_anew()?
         };
         let (before, scan) = scanned(&self.store, &file)?;
         writable(&scan.layout)?;
         let mut baseline = Baseline::of(&self.store, &file, &before, &scan)?;
         baseline.share_text(&self.baseline.text);
         self.baseline = baseline;
-        self.file = file;
         if !same {
+            self.lock = file.clone();
             self.no_copies = None;
         }
+        self.file = file;
         if self.unsettled.take().is_some() && same && self.broken.is_none() {
             self.broken = Some(self.changed_unsettled());
         }

@@ -103,12 +103,12 @@ impl<S: Store> Writer<S> {
         }
     }
 
-    /// That FILE is what the last save has left, as far as the record of it hides the bytes.
-    pub(super) fn check_unsettled(&self) -> Result<()> {
+    /// That FILE, which has these bytes, is what the last save has left, as far as the record of it hides them.
+    pub(super) fn check_unsettled(&self, bytes: &dyn Source) -> Result<()> {
         let Some(Unsettled::InPlace { record, .. }) = &self.unsettled else {
             return Ok(());
         };
-        if explains(&StoreSource::open(&self.store, &self.file)?, record)? {
+        if explains(bytes, record)? {
             return Ok(());
         }
         Err(self.changed_unsettled())

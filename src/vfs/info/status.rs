@@ -90,6 +90,12 @@ impl Vfs {
 
     /// What became of saves, and of what was not saved.
     fn news(&self, text: &mut Text) {
+        if let Some((done, total)) = self.saver.copying() {
+            let (done, total) = (sized(done), sized(total));
+            text.line(format_args!(
+                "saving    by a new file: {done} of {total} written"
+            ));
+        }
         let refused = self.tree.refusal(Refused::describe);
         let scratch = self.losses().scratch;
         let last = self.saver.last();

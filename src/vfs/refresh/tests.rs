@@ -301,7 +301,7 @@ fn a_file_that_is_opened_again_counts_versions_on() {
 struct Far(Mutex<(Vec<u8>, i64)>);
 
 impl FarFile for Far {
-    fn stat(&self) -> std::io::Result<Stat> {
+    fn stat(&self) -> io::Result<Stat> {
         let (bytes, changes) = &*locked(&self.0);
         Ok(Stat {
             id: (1, 1),
@@ -489,7 +489,7 @@ fn an_interrupted_save_of_another_mount_is_shown_whole() {
 fn a_text_that_a_crash_may_take_back_is_not_reported_as_saved() {
     let (_dir, vfs) = with_tree("a: ARRAY");
     save(&vfs, "a: ARRAY\nb: 1");
-    let cause = std::io::Error::from_raw_os_error(5);
+    let cause = io::Error::from_raw_os_error(5);
     let error = Library::io("writing to disk", cause);
     vfs.saver.writer().unwrap().leave_name(&error);
     let access = Access {

@@ -9,6 +9,8 @@ use super::{BLOCK, SECTOR_LEN};
 pub(super) struct Inode {
     /// What reads see.
     pub(super) content: Vec<u8>,
+    /// What reads see of it where pages are cached: without what another machine has written since it was opened last.
+    pub(super) pages: Vec<u8>,
     /// What was last known to be on the medium, in whole sectors.
     disk: Vec<u8>,
     disk_len: usize,
@@ -43,6 +45,7 @@ impl Inode {
     pub(super) fn resize(&mut self, len: usize, stepwise: bool) {
         let old = self.content.len();
         self.content.resize(len, 0);
+        self.pages.resize(len, 0);
         if len < old {
             // the rest of a block is zeroed, whole blocks go, maybe in several steps
             let block = len.next_multiple_of(BLOCK).min(old);

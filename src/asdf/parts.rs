@@ -1,0 +1,228 @@
+//! A list of which a copy shares what is not changed in it: a file may have a million blocks, and each save of one makes another state.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How many items lie together. They are copied when one of them is changed.
+const PART: usize = 64;
+
+/// A list in parts, each of which copies of the list share until one is changed.
+#[derive(Debug, Clone)]
+pub struct Parts<T> {
+    /// All but the last have [`PART`] items; none is empty.
+    parts: Vec<Arc<Vec<T>>>,
+    len: usize,
+}
+
+impl<T> Parts<T> {
+    /// How many items there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The item at `n`.
+    #[must_use]
+    pub fn get(&self, n: usize) -> Option<&T> {
+        self.parts.get(n / PART)?.get(n % PART)
+    }
+
+    /// The first item.
+    #[must_use]
+    pub fn first(&self) -> Option<&T> {
+        self.get(0)
+    }
+
+    /// The last item.
+    #[must_use]
+    pub fn last(&self) -> Option<&T> {
+        self.parts.last()?.last()
+    }
+
+    /// The items in their order.
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter {
+            list: self,
+            left: 0..self.len,
+        }
+    }
+
+    /// How many items at the start `holds` is true of; of those behind them it is false.
+    #[must_use]
+    pub fn partition_point(&self, holds: impl Fn(&T) -> bool) -> usize {
+        let whole = |part: &Arc<Vec<T>>| part.last().is_some_and(&holds);
+        let before = self.parts.partition_point(whole);
+        let inside = self.parts.get(before);
+        let inside = inside.map_or(0, |part| part.partition_point(&holds));
+        before.saturating_mul(PART).saturating_add(inside)
+    }
+
+    /// Whether both share all their items.
+    #[must_use]
+    pub fn is_copy_of(&self, other: &Self) -> bool {
+        self.len == other.len && self.unshared(other).next().is_none()
+    }
+
+    /// The numbers of items that a list of the same length does not share with this one.
+    pub fn unshared<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = usize> + 'a {
+        let pairs = self.parts.iter().zip(&other.parts).enumerate();
+        let unshared = pairs.filter(|(_, (mine, others))| !Arc::ptr_eq(mine, others));
+        unshared.flat_map(|(n, (mine, _))| {
+            let start = n.saturating_mul(PART);
+            start..start.saturating_add(mine.len())
+        })
+    }
+}
+
+impl<T: Clone> Parts<T> {
+    /// The item at `n`, to be changed.
+    pub fn get_mut(&mut self, n: usize) -> Option<&mut T> {
+        let part = self.parts.get_mut(n / PART)?;
+        Arc::make_mut(part).get_mut(n % PART)
+    }
+
+    /// Adds an item at the end.
+    pub fn push(&mut self, item: T) {
+        match self.parts.last_mut().filter(|last| last.len() < PART) {
+            Some(last) => Arc::make_mut(last).push(item),
+            None => self.parts.push(Arc::new(vec![item])),
+        }
+        self.len = self.len.saturating_add(1);
+    }
+}
+
+impl<T> Default for Parts<T> {
+    fn default() -> Self {
+        Self {
+            parts: Vec::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T> FromIterator<T> for Parts<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let (mut list, mut items) = (Self::default(), items.into_iter());
+        loop {
+            let part: Vec<T> = items.by_ref().take(PART).collect();
+            if part.is_empty() {
+                return list;
+            }
+            list.len = list.len.saturating_add(part.len());
+            list.parts.push(Arc::new(part));
+        }
+    }
+}
+
+impl<T: PartialEq> PartialEq for Parts<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.unshared(other).all(|n| self.get(n) == other.get(n))
+    }
+}
+
+impl<T: Eq> Eq for Parts<T> {}
+
+impl<'a, T> IntoIterator for &'a Parts<T> {
+    type Item = &'a T;
+    type IntoIter = Iter<'a, T>;
+
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+#[cfg(test)]
+impl<T> std::ops::Index<usize> for Parts<T> {
+    type Output = T;
+
+    fn index(&self, n: usize) -> &T {
+        self.get(n).unwrap()
+    }
+}
+
+/// The items of a list.
+#[derive(Debug)]
+pub struct Iter<'a, T> {
+    list: &'a Parts<T>,
+    left: Range<usize>,
+}
+
+impl<T> Clone for Iter<'_, T> {
+    fn clone(&self) -> Self {
+        Self {
+            list: self.list,
+            left: self.left.clone(),
+        }
+    }
+}
+
+impl<'a, T> Iterator for Iter<'a, T> {
+    type Item = &'a T;
+
+    fn next(&mut self) -> Option<&'a T> {
+        self.list.get(self.left.next()?)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left.size_hint()
+    }
+
+    fn nth(&mut self, n: usize) -> Option<&'a T> {
+        self.list.get(self.left.nth(n)?)
+    }
+}
+
+impl<T> DoubleEndedIterator for Iter<'_, T> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.list.get(self.left.next_back()?)
+    }
+}
+
+impl<T> ExactSizeIterator for Iter<'_, T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_list(items in prop::collection::vec(0..1000_u32, 0..300), more: Vec<u32>, n in 0..400_usize) {
+            let mut want = items.clone();
+            let mut list: Parts<u32> = items.into_iter().collect();
+            let copy = list.clone();
+            prop_assert!(copy.is_copy_of(&list));
+            for item in more {
+                want.push(item);
+                list.push(item);
+            }
+            prop_assert_eq!(list.len(), want.len());
+            prop_assert_eq!(list.get(n), want.get(n));
+            prop_assert_eq!((list.first(), list.last()), (want.first(), want.last()));
+            prop_assert!(list.iter().eq(&want) && list.iter().rev().eq(want.iter().rev()));
+            want.sort_unstable();
+            let sorted: Parts<u32> = want.iter().copied().collect();
+            let below = |item: &u32| *item < 500;
+            prop_assert_eq!(sorted.partition_point(below), want.partition_point(below));
+        }
+    }
+
+    /// A state of a file of 10,000 blocks took a megabyte, of which one header was its own.
+    #[test]
+    fn a_copy_shares_what_is_not_changed() {
+        let list: Parts<usize> = (0..1000).collect();
+        let mut other = list.clone();
+        *other.get_mut(200).unwrap() = 7;
+        assert_eq!(other.unshared(&list).count(), PART);
+        assert!(other != list && !other.is_copy_of(&list));
+        *other.get_mut(200).unwrap() = 200;
+        assert!(other == list && !other.is_copy_of(&list));
+    }
+}
