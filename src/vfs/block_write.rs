@@ -124,7 +124,7 @@ impl Vfs {
             snapshot.verify_checksum(written.block, &mut |_| {})?;
             let (mut writer, _) = self.begin_save()?;
             self.check_current(written)?;
-            let through = written.through(&self.state());
+            let through = Some(written.through());
             let owed = self.take_checksum(&mut writer, written, reserved, false, through)?;
             // what was given up before is being written again
             locked(&self.blocks.news).saved(written.block, written.file);
@@ -151,7 +151,7 @@ impl Vfs {
         }
         if written.take_opened() {
             // who opens one of the block's other files from now on sees what was written
-            self.show_patched(written, written.through(&self.state()));
+            self.show_patched(written, Some(written.through()));
         }
         Ok(put.inspect_err(|error| self.patch_failed(writer, error))?)
     }
@@ -266,7 +266,7 @@ impl Vfs {
     /// Puts the checksum of a raw block into which bytes were written.
     pub(super) fn end_patch(&self, written: &WrittenFile, owed: &Owed) -> Result<()> {
         let (mut writer, _) = self.begin_saving(written)?;
-        let through = written.through(&self.state());
+        let through = Some(written.through());
         self.put_checksum(&mut writer, written, owed, through)?;
         self.blocks.set(written, Content::Saved);
         Ok(())

@@ -125,10 +125,13 @@ impl WrittenFile {
         state.versions.elsewhere() == self.elsewhere
     }
 
-    /// The file, if it is the one that a state shows: then the kernel has what was written as its bytes.
-    pub(super) fn through(&self, state: &State) -> Option<Through> {
-        let (file, version) = (self.file, self.version);
-        self.is_of(state).then_some(Through { file, version })
+    /// The file, as the kernel knows it, which has what was written as its bytes.
+    pub(super) fn through(&self) -> Through {
+        Through {
+            file: self.file,
+            version: self.version,
+            form: self.form(),
+        }
     }
 
     /// Notes what became of a write: whether it leaves bytes missing, and that there is something to be saved again.

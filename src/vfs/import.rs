@@ -66,7 +66,7 @@ impl Vfs {
         let mut saving = self.begin_save()?;
         self.check_current(written)?;
         let state = Arc::clone(&saving.1);
-        let through = written.through(&state).filter(|_| own);
+        let through = own.then(|| written.through());
         match written.file {
             Node::Block(_) => self.import_block(&mut saving, written, bytes, through)?,
             _ => self.import_array(
@@ -196,7 +196,7 @@ impl Vfs {
     /// Saves edits of a block that can't be written where it is.
     pub(super) fn save_edited(&self, written: &WrittenFile, block: &Arc<Overlay>) -> Result<()> {
         let mut saving = self.begin_saving(written)?;
-        let through = written.through(&saving.1);
+        let through = Some(written.through());
         self.save_overlay(&mut saving, written.block, block, through)?;
         locked(&self.blocks.news).saved(written.block, written.file);
         self.blocks.set(written, Content::Saved);

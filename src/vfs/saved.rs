@@ -25,11 +25,12 @@ pub(super) struct BlockChange {
     pub(super) at: Option<SystemTime>,
 }
 
-/// A file that the kernel has the bytes of, and its version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A file that a change has come through, as it was when it was opened.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Through {
     pub(super) file: Node,
     pub(super) version: u64,
+    pub(super) form: u64,
 }
 
 /// A save that has happened.

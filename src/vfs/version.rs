@@ -289,20 +289,25 @@ impl State {
     pub(super) fn note_changed(&mut self, change: BlockChange) {
         let BlockChange { block, through, at } = change;
         let at = at.unwrap_or_else(|| self.stat.modified());
-        let kept = through.map(|through| (through.file, self.form(through.file)));
+        // one that has got another form since has other bytes now than any that is shown
+        let own = through.filter(|through| self.form(through.file) == through.form);
         // the file has had another number since: that one has other bytes now
         let is_shown = |through: Through| self.version(through.file) == through.version;
-        if through.is_some_and(|through| !is_shown(through)) {
+        if own.is_some_and(|through| !is_shown(through)) {
             self.versions.touch();
         }
         self.versions.changed_block(block, at);
-        if through.is_none() && self.stream() == block.checked_add(1) {
+        if own.is_none() && self.stream() == block.checked_add(1) {
             self.versions.changed_stream();
         }
-        if let Some((file, kept)) = kept {
+        if let Some(Through { file, form, .. }) = through {
             let counted = self.versions.counted(file, Some(block));
-            let own = Arc::make_mut(&mut self.versions.own);
-            own.insert(file, OwnChange { counted, kept });
+            let counted = if own.is_some() { counted } else { u64::MAX };
+            let change = OwnChange {
+                counted,
+                kept: form,
+            };
+            Arc::make_mut(&mut self.versions.own).insert(file, change);
         }
     }
 }

@@ -87,7 +87,7 @@ fn no_inode_number_means_another_file_after_saves_of_ours() {
     let mount = Mount::new(dir.path(), &["-o", "open=1"]);
     let others_want_its_place = || {
         eventually("the member is closed", || {
-            mount.read("b.asdf/tree.yaml").unwrap();
+            mount.read("b.asdf/info/status").unwrap();
             open_files(&mount, dir.path()) == 1
         });
     };
@@ -139,9 +139,9 @@ fn pages_from_before_a_member_was_closed_are_not_shown_for_changed_bytes() {
     let dir = files(&["a.asdf", "b.asdf"]);
     let mount = Mount::new(dir.path(), &["-o", "open=1"]);
     assert_eq!(mount.read("a.asdf/arrays/flux.bin").unwrap(), data(0));
-    mount.read("b.asdf/tree.yaml").unwrap();
+    mount.read("b.asdf/info/status").unwrap();
     let number = fs::metadata(mount.path("a.asdf/arrays/flux.bin")).unwrap();
-    mount.read("b.asdf/tree.yaml").unwrap();
+    mount.read("b.asdf/info/status").unwrap();
     assert_eq!(mount.text("a.asdf/tree.yaml"), tree(0));
     // as long as the other, so that the kernel does not see it by its length
     let changed = Sample::new(&tree_body(0).replace("n: 0", "n: 7")).block(Block::raw(&data(7)));
@@ -168,7 +168,7 @@ fn a_longer_tree_is_shown_whole_after_a_member_was_closed() {
         fs::metadata(&tree_yaml).unwrap();
         let before = mount.text("a.asdf/tree.yaml");
         eventually("the member is closed", || {
-            mount.read("b.asdf/tree.yaml").unwrap();
+            mount.read("b.asdf/info/status").unwrap();
             open_files(&mount, dir.path()) == 1
         });
         let longer = format!("{}note: {}\n", tree_body(n), "x".repeat(n));
@@ -251,7 +251,7 @@ fn the_memory_of_scratch_files_is_that_of_the_mount() {
     let mount = Mount::new(dir.path(), &["-o", "open=1,scratch=64K"]);
     let note = vec![b'x'; 40 << 10];
     fs::write(mount.path("a.asdf/note.tmp"), &note).unwrap();
-    mount.read("c.asdf/tree.yaml").unwrap();
+    mount.read("c.asdf/info/status").unwrap();
     let refused = fs::write(mount.path("b.asdf/note.tmp"), &note).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
     let status = mount.text(".asdf-mount/status");
@@ -286,7 +286,7 @@ fn what_a_member_has_to_tell_outlives_its_closing() {
         told("a.asdf", " s ago");
         told("b.asdf", "it no longer holds array flux");
         eventually("the members are closed", || {
-            mount.read("c.asdf/tree.yaml").unwrap();
+            mount.read("c.asdf/info/status").unwrap();
             open_files(&mount, dir.path()) == 1
         });
         let status = mount.text(".asdf-mount/status");
