@@ -69,7 +69,7 @@
 //! | `TreeFile::inner` | which file is `tree.yaml`, FILE's text, and the text that was refused last |
 //! | `State::numbers` | the names under `arrays/` and their numbers |
 //! | `Lasting` and `OnceLock` in a [`Snapshot`] | the tree, its arrays, and the blocks that have been opened; to make them, FILE is read |
-//! | `Vfs::state` | which state is shown; readers clone the `Arc` |
+//! | `Vfs::state` | which state is shown; readers clone the `Arc`. A state is made of the one before, so who shows one has `Saver::writer`, if there is one |
 //! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
 //! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
 //! | `WrittenFile::inner`, `State::left`, `State::info_lens`, `Overlay`, `Earlier`, `OtherFiles`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text) and `Snapshot::external_blocks` (in `asdf`), `Blocks::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |

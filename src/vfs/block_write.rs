@@ -6,6 +6,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use log::warn;
+
 use super::array_file::ArrayFile;
 use super::blocks::{Content, Owed, WrittenFile};
 use super::commit::Saving;
@@ -13,7 +15,7 @@ use super::data::{DataHandle, check_encodable};
 use super::node::Node;
 use super::saved::{BlockChange, Through};
 use super::write::WRITE;
-use super::{Error, Result, State, Vfs, index, locked};
+use super::{Access, Error, Result, State, Vfs, index, locked};
 use crate::asdf::checksum::{ChecksumState, md5};
 use crate::error::Error as Library;
 use crate::save::{Put, Writer};
@@ -156,8 +158,9 @@ impl Vfs {
         Ok(put.inspect_err(|error| self.patch_failed(writer, error))?)
     }
 
-    /// Sets the checksum of a raw block to "not verified", before bytes of it, or of the `whole` block, are written. From then on its other files are others than
-    /// they were, and nothing is read of the block by an earlier state.
+    /// Sets the checksum of a raw block to "not verified", before bytes of it, or of the `whole` block, are written. From then on its other
+    /// files are others than they were, and nothing is read of the block by an earlier state. `through`: the file that the kernel has the
+    /// bytes of.
     pub(super) fn take_checksum(
         &self,
         writer: &mut Writer,
@@ -319,8 +322,37 @@ impl Vfs {
     ) -> Result<()> {
         match (node, open) {
             (_, Some(open)) => self.resize_open(open, size),
-            (Node::Block(n), None) => self.resize_by_path(index(n), size),
+            (Node::Block(n), None) => match self.resize_by_path(index(n), size) {
+                // arrays need its bytes, but what follows may be these
+                Err(Error::Library(Library::Rejected { .. })) if size == 0 => {
+                    self.empty_by_name(node)
+                }
+                resized => resized,
+            },
+            (array, None) if size == 0 && self.size(&self.state(), array)? != 0 => {
+                self.empty_by_name(array)
+            }
             (array, None) => self.check_size(array, size),
+        }
+    }
+
+    /// Empties a file by its name, as a file system that stands on this one does for `O_TRUNC`, and opens the file next. If nobody does, it
+    /// keeps its bytes, as a file that open(2) has emptied and nobody has written to.
+    fn empty_by_name(&self, node: Node) -> Result<()> {
+        let state = self.state();
+        let truncate = true;
+        let open = self.open_data(&state, node, Access { truncate, ..WRITE })?;
+        self.blocks.note_emptied(Arc::clone(open.writes()?));
+        Ok(())
+    }
+
+    /// Ends what was emptied by name and was not opened in time.
+    pub(super) fn end_emptied(&self) {
+        for written in self.blocks.take_emptied(None) {
+            if let Err(error) = self.close_written(&written) {
+                let path = self.path_of(written.file);
+                warn!("{}: {path}: {error}", self.saver.path.display());
+            }
         }
     }
 
@@ -434,9 +466,11 @@ impl Vfs {
 
     /// Ends a handle. The last one of a file saves what a map wrote, and gives up what can't be saved.
     pub(super) fn close_data(&self, open: &DataHandle) -> Result<()> {
-        let Ok(written) = open.writes() else {
-            return Ok(());
-        };
+        open.writes()
+            .map_or(Ok(()), |written| self.close_written(written))
+    }
+
+    fn close_written(&self, written: &WrittenFile) -> Result<()> {
         if self.blocks.leave_to_others(written) {
             return Ok(());
         }

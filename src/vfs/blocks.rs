@@ -13,10 +13,11 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::news::News;
 use super::saved::Through;
+use super::scratch::GONE_FOR;
 use super::{Error, Node, Result, State, locked};
 use crate::asdf::Snapshot;
 use crate::asdf::checksum::ChecksumState;
@@ -186,6 +187,8 @@ impl WrittenFile {
 /// The blocks that are open for writing.
 pub(super) struct Blocks {
     by_block: Mutex<HashMap<usize, Arc<WrittenFile>>>,
+    /// Files that were emptied by their names, and when: each has a writer until its program opens it, or does not in time.
+    emptied: Mutex<Vec<(Instant, Arc<WrittenFile>)>>,
     /// Signalled when a writer of a block has ended.
     freed: Condvar,
     /// Counts each time the content of a file is of another kind, stored bytes move, or another state is shown. A handle whose source was
@@ -202,6 +205,7 @@ impl Blocks {
     pub(super) fn new(scratch: Arc<ScratchRoom>) -> Self {
         Self {
             by_block: Mutex::default(),
+            emptied: Mutex::default(),
             freed: Condvar::new(),
             generation: AtomicU64::default(),
             scratch,
@@ -312,6 +316,22 @@ impl Blocks {
         let written = Arc::new(WrittenFile::new(state, block, file, Content::Saved));
         blocks.insert(block, Arc::clone(&written));
         Ok(written)
+    }
+
+    /// Takes over a writer of a file that was emptied by its name: its program opens it next.
+    pub(super) fn note_emptied(&self, written: Arc<WrittenFile>) {
+        locked(&self.emptied).push((Instant::now(), written));
+    }
+
+    /// The writers of a file that was emptied by its name, which has been opened; without one, those of all that were not opened in time.
+    pub(super) fn take_emptied(&self, opened: Option<&Arc<WrittenFile>>) -> Vec<Arc<WrittenFile>> {
+        let ends = |(at, written): &mut (Instant, Arc<WrittenFile>)| match opened {
+            Some(opened) => Arc::ptr_eq(written, opened),
+            None => at.elapsed() > GONE_FOR,
+        };
+        let mut emptied = locked(&self.emptied);
+        let ended = emptied.extract_if(.., ends);
+        ended.map(|(_, written)| written).collect()
     }
 
     /// Makes a block that FILE does not have, with one writer; `None` if another thread has made it.

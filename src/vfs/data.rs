@@ -111,6 +111,9 @@ impl Vfs {
             self.blocks.remove_writer(&written);
             return Err(gone());
         }
+        for writer in self.blocks.take_emptied(Some(&written)) {
+            self.blocks.leave_to_others(&writer);
+        }
         Ok(written)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! When a file of the mount is looked at or read, but at most once a second, FILE's times are compared with those of the state, and
 //! whether another file has FILE's name. After a change FILE is shown anew. A handle that is open for writing then can't save what was
-//! made of the old state (`ESTALE`): each handle has the form that its file had. While a block has unsaved edits, or
-//! FILE can't be read, the old state stays. Its places in FILE are wrong then, so that no stored bytes are read.
+//! made of the old state (`ESTALE`): each handle has the form that its file had. If FILE can't be read, the old state stays. Its places
+//! in FILE are wrong then, so that no stored bytes are read.
 
 use std::collections::HashSet;
 use std::io;
@@ -30,6 +30,7 @@ impl Vfs {
 
     /// The same, but looks whenever the last look was if not `rarely`.
     pub(super) fn look(&self, rarely: bool) {
+        self.end_emptied();
         let Ok(mut compared) = self.saver.compared.try_lock() else {
             return;
         };

@@ -33,7 +33,7 @@ const NAME_COST: u64 = 1024;
 /// The most files.
 const MAX_FILES: usize = 10_000;
 /// How long a name of something in FILE is gone that was removed.
-const GONE_FOR: Duration = Duration::from_secs(2);
+pub(super) const GONE_FOR: Duration = Duration::from_secs(2);
 
 /// When a name of something in FILE was removed: it is gone for two seconds, in which a program can make it again.
 #[derive(Debug, Clone, Copy)]

@@ -504,6 +504,33 @@ fn tools_that_write_beside_a_file_and_rename_replace_arrays_and_blocks() {
     assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
 }
 
+/// File systems that stand on this one empty a file by its name where a program says `O_TRUNC`, and open it then: that was refused.
+#[test]
+fn a_file_that_is_emptied_by_its_name_is_written_anew() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("x", 0, "uint8", "[3]")).block(Block::raw(b"abc"));
+    let (_dir, file, mount) = writable(&sample);
+    let (array, block) = (mount.path("arrays/x.bin"), mount.path("blocks/0.bin"));
+    for (path, bytes) in [(&array, "ABC"), (&block, "DEF")] {
+        let script = "import os, sys; path, data = sys.argv[1:]; os.truncate(path, 0); assert os.path.getsize(path) == 0; open(path, 'r+').write(data)";
+        let mut python = Command::new("python3");
+        let said = run(python.args(["-c", script]).arg(path).arg(bytes));
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+        assert_eq!(mount.read("blocks/0.bin").unwrap(), bytes.as_bytes());
+    }
+    // nobody opens it: it keeps its bytes
+    let script = "import os, sys; os.truncate(sys.argv[1], 0)";
+    let mut python = Command::new("python3");
+    assert_eq!(run(python.args(["-c", script]).arg(&array)).code, 0);
+    eventually("it is there again", || {
+        mount.read("arrays/x.bin").unwrap() == b"DEF"
+    });
+    mount.unmount();
+    assert_eq!(asdf_mount(["--check".as_ref(), file.as_os_str()]).code, 0);
+}
+
 /// `mv` removes the target before it copies from another file system: a block that arrays use could not be replaced like that.
 #[test]
 fn a_block_is_replaced_from_another_file_system() {
