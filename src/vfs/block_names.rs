@@ -58,7 +58,8 @@ impl Vfs {
         if index(n) >= state.snapshot.layout().blocks.len() || is_removable(&state, index(n)) {
             return self.remove_last_block(Node::Block(n));
         }
-        if let Some(written) = self.blocks.writer_of(index(n)) {
+        let written = self.blocks.writer_of(index(n));
+        if let Some(written) = written.filter(|written| written.has_block_in(&state)) {
             return Err(self.in_use(written.file));
         }
         if self.hidden(Node::Blocks).contains(name) {

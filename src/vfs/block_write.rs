@@ -336,13 +336,16 @@ impl Vfs {
         }
     }
 
-    /// Empties a file by its name, as a file system that stands on this one does for `O_TRUNC`, and opens the file next. If nobody does, it
-    /// keeps its bytes, as a file that open(2) has emptied and nobody has written to.
+    /// Empties a file by its name, as a file system that stands on this one does for `O_TRUNC`, before it opens the file or behind that. If
+    /// nobody has it open in time, it keeps its bytes, as a file that open(2) has emptied and nobody has written to.
     fn empty_by_name(&self, node: Node) -> Result<()> {
         let state = self.state();
         let truncate = true;
         let open = self.open_data(&state, node, Access { truncate, ..WRITE })?;
-        self.blocks.note_emptied(Arc::clone(open.writes()?));
+        let written = open.writes()?;
+        if !self.blocks.leave_to_others(written) {
+            self.blocks.note_emptied(Arc::clone(written));
+        }
         Ok(())
     }
 

@@ -251,10 +251,17 @@ impl Blocks {
         locked(&self.by_block).get(&block).cloned()
     }
 
-    /// What was written through a file of this version, if that is more than FILE has.
-    pub(super) fn content_of(&self, block: usize, file: Node, version: u64) -> Option<Content> {
+    /// What was written through a file of this version into a block of a state, if that is more than FILE has.
+    pub(super) fn content_of(
+        &self,
+        state: &State,
+        block: usize,
+        file: Node,
+        version: u64,
+    ) -> Option<Content> {
         let written = self.writer_of(block);
-        let written = written.filter(|it| (it.file, it.version) == (file, version))?;
+        let is_it = |it: &Arc<WrittenFile>| (it.file, it.version) == (file, version);
+        let written = written.filter(|it| is_it(it) && it.has_block_in(state))?;
         let content = written.content();
         matches!(content, Content::Edited(_) | Content::Emptied(_)).then_some(content)
     }

@@ -128,7 +128,8 @@ impl Vfs {
             return None;
         }
         let block = block_of(state, node)?;
-        self.blocks.content_of(block, node, state.version(node))
+        self.blocks
+            .content_of(state, block, node, state.version(node))
     }
 
     /// The state that a handle reads: the one that is shown, if the file still has the form that it had when it was opened; else the one
@@ -158,7 +159,8 @@ impl Vfs {
         let state = self.state_of(open)?;
         let snapshot = &state.snapshot;
         let block = block_of(&state, open.node);
-        let content = block.and_then(|n| self.blocks.content_of(n, open.node, open.version));
+        let content =
+            block.and_then(|n| self.blocks.content_of(&state, n, open.node, open.version));
         let edited = match content {
             Some(Content::Emptied(bytes)) => return Ok(bytes),
             Some(Content::Edited(block)) => Some(block),

@@ -37,8 +37,15 @@ impl Vfs {
                 self.described(state, node, size, names)
             }
         };
+        let grows = state.is_growing(node);
         Ok(Attr {
             version: state.version(node),
+            // the file keeps its number at all lengths, so a length that the kernel keeps may be one of before
+            attr_valid: if grows {
+                Duration::ZERO
+            } else {
+                attr.attr_valid
+            },
             ..attr
         })
     }
