@@ -370,13 +370,22 @@ impl Blocks {
         if written.writers.fetch_sub(1, Ordering::Relaxed) > 1 {
             return false;
         }
+        self.forget(&mut blocks, written);
+        self.changed();
+        true
+    }
+
+    /// Frees the block of a file that another one was renamed over: its descriptors can write no more.
+    pub(super) fn free(&self, written: &WrittenFile) {
+        self.forget(&mut locked(&self.by_block), written);
+    }
+
+    fn forget(&self, blocks: &mut HashMap<usize, Arc<WrittenFile>>, written: &WrittenFile) {
         let is_it = |found: &Arc<WrittenFile>| std::ptr::eq(&raw const **found, written);
         if blocks.get(&written.block).is_some_and(is_it) {
             blocks.remove(&written.block);
         }
         self.freed.notify_all();
-        self.changed();
-        true
     }
 
     /// Has edits read the bytes below them from where these are now, after stored bytes have moved.

@@ -39,6 +39,7 @@ impl Vfs {
             }
             self.import(written, bytes, false)?;
             self.blocks.set(written, Content::Saved);
+            self.blocks.free(written);
             Ok(())
         });
         if let (Err(_), Ok(written)) = (&imported, open.writes())

@@ -125,16 +125,17 @@ def stale(session, text, blocks):
     ref = session.reference
     waiting = [slot for slot, (_, handle) in session.handles.items() if not isinstance(handle, Data) and ref.unsaved(handle)]
     ref.changed_by_another(text, blocks)
+    changed = session.file.stat().st_mtime_ns
     for slot in waiting:
-        session.fsync(slot)
-    wait_until_seen(session)
+        session.fsync(slot)              # a save of the tree leaves the time of blocks as it is
+    wait_until_seen(session, changed)
 
 
-def wait_until_seen(session):
+def wait_until_seen(session, changed=None):
     """The mount looks at FILE at most once a second."""
     ref, until = session.reference, time.monotonic() + SOON
     shown = "blocks/0.bin" if ref.blocks else TREE
-    wanted = session.file.stat().st_mtime_ns if ref.blocks else ref.tree.data
+    wanted = (changed or session.file.stat().st_mtime_ns) if ref.blocks else ref.tree.data
     while session.call(0, "fresh_mtime" if ref.blocks else "read", session.path(shown)) != (OK, wanted):
         session.history.pop()
         if time.monotonic() > until:
