@@ -12,6 +12,7 @@ use super::array_file::ArrayFile;
 use super::blocks::{Content, Owed, WrittenFile};
 use super::commit::Saving;
 use super::data::{DataHandle, check_encodable};
+use super::import::is_saved;
 use super::node::Node;
 use super::saved::{BlockChange, Through};
 use super::write::WRITE;
@@ -270,9 +271,11 @@ impl Vfs {
     pub(super) fn end_patch(&self, written: &WrittenFile, owed: &Owed) -> Result<()> {
         let (mut writer, _) = self.begin_saving(written)?;
         let through = Some(written.through());
-        self.put_checksum(&mut writer, written, owed, through)?;
-        self.blocks.set(written, Content::Saved);
-        Ok(())
+        let done = self.put_checksum(&mut writer, written, owed, through);
+        if is_saved(&done) {
+            self.blocks.set(written, Content::Saved);
+        }
+        done
     }
 
     /// Makes what was written into a raw block durable; its checksum stays "not verified".

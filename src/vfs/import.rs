@@ -57,9 +57,11 @@ impl Vfs {
             return Ok(());
         }
         written.short().map_or(Ok(()), Err)?;
-        self.import(written, bytes, true)?;
-        self.blocks.set(written, Content::Saved);
-        Ok(())
+        let done = self.import(written, bytes, true);
+        if is_saved(&done) {
+            self.blocks.set(written, Content::Saved);
+        }
+        done
     }
 
     /// Makes these bytes those of a file; `own`: they were written to it, so that the kernel has them.
@@ -68,21 +70,24 @@ impl Vfs {
         self.check_current(written)?;
         let state = Arc::clone(&saving.1);
         let through = own.then(|| written.through());
-        match written.file {
-            Node::Block(_) => self.import_block(&mut saving, written, bytes, through)?,
+        let done = match written.file {
+            Node::Block(_) => self.import_block(&mut saving, written, bytes, through),
             _ => self.import_array(
                 &mut saving,
                 written,
                 ArrayFile::of(&state, written.file)?,
                 bytes,
                 through,
-            )?,
-        }
+            ),
+        };
         drop(saving);
+        if !is_saved(&done) {
+            return done;
+        }
         locked(&self.blocks.news).saved(written.block, written.file);
         // its writers may go on, also if the save has made it another file
         written.renew(&self.state());
-        Ok(())
+        done
     }
 
     /// Makes these bytes those of a block.
@@ -198,10 +203,12 @@ impl Vfs {
     pub(super) fn save_edited(&self, written: &WrittenFile, block: &Arc<Overlay>) -> Result<()> {
         let mut saving = self.begin_saving(written)?;
         let through = Some(written.through());
-        self.save_overlay(&mut saving, written.block, block, through)?;
-        locked(&self.blocks.news).saved(written.block, written.file);
-        self.blocks.set(written, Content::Saved);
-        Ok(())
+        let done = self.save_overlay(&mut saving, written.block, block, through);
+        if is_saved(&done) {
+            locked(&self.blocks.news).saved(written.block, written.file);
+            self.blocks.set(written, Content::Saved);
+        }
+        done
     }
 
     /// Saves the decoded bytes of a block, with edits. Encodes or writes only what they touch, where the format lets it.
@@ -343,6 +350,11 @@ impl Vfs {
         }
         Ok(())
     }
+}
+
+/// Whether what was to be saved is, if not all that belongs to it.
+pub(super) fn is_saved(done: &Result<()>) -> bool {
+    matches!(done, Ok(()) | Err(Error::Unfinished(..)))
 }
 
 /// A raw block of another length. Bytes that were not written over are kept from FILE.
