@@ -371,7 +371,8 @@ impl Vfs {
         let inherited = opener != 0 && is_of_another(thread, opener);
         let saved = match &handle.open {
             Open::Scratch(file, true) if inherited => self.flush_inherited(file),
-            Open::Data(open) => self.save_data(open, true),
+            // each program that the opener starts closes a copy of the descriptor: the block is not summed up for these
+            Open::Data(open) => self.save_data(open, !inherited),
             _ => self.fsync(handle),
         };
         if let Open::Scratch(file, true) = &handle.open {

@@ -49,6 +49,30 @@ fn encode(mount: &Mount, block: &str, code: &[u8]) -> rustix::io::Result<()> {
     rustix::fs::setxattr(mount.path(block), "user.asdf.compression", code, flags)
 }
 
+/// Bytes of a raw block are written where FILE has them, and a crash before the close leaves no false checksum.
+#[test]
+fn bytes_of_a_raw_block_are_in_the_file_before_the_close() {
+    if !can_mount() {
+        return;
+    }
+    let data = noise(1000);
+    let sample = Sample::new(&array("x", 0, "uint8", "[1000]")).block(Block::raw(&data));
+    let (_dir, file, mount) = writable(&sample);
+    let before = fs::read(&file).unwrap();
+    let start = before.windows(1000).position(|it| it == data).unwrap();
+    let array = open(&mount.path("arrays/x.bin"));
+    array.write_all_at(b"xyz", 7).unwrap();
+    let state = || mount.attribute("blocks/0.bin", "user.asdf.checksum_state");
+    assert_eq!(&fs::read(&file).unwrap()[start + 7..][..3], b"xyz");
+    assert_eq!(&mount.read("blocks/0.bin").unwrap()[7..10], b"xyz");
+    assert_eq!((state().unwrap().as_str(), check(&file)), ("none", 0));
+    array.sync_all().unwrap();
+    assert_eq!(state().unwrap(), "none");
+    drop(array);
+    assert_eq!((state().unwrap().as_str(), check(&file)), ("ok", 0));
+    assert_eq!(fs::read(&file).unwrap().len(), before.len());
+}
+
 #[test]
 fn what_is_written_while_a_save_runs_is_in_the_next_save() {
     const LEN: usize = 200_000;
