@@ -21,8 +21,6 @@ pub mod external;
 mod find;
 pub mod fits;
 #[doc(hidden)]
-pub mod fits_file;
-#[doc(hidden)]
 pub mod gather;
 pub mod header;
 #[doc(hidden)]
@@ -30,26 +28,23 @@ pub mod heal;
 mod index_key;
 #[doc(hidden)]
 pub mod inline;
-#[cfg(feature = "cli")]
-pub(crate) mod json;
 pub mod layout;
 mod lines;
 #[doc(hidden)]
 pub mod names;
 #[doc(hidden)]
 pub mod npy;
-mod numbers;
+pub(crate) mod numbers;
 mod other_formats;
 #[doc(hidden)]
 pub mod outline;
 #[doc(hidden)]
 pub mod parts;
-mod paths;
-pub mod picture;
+pub(crate) mod paths;
 mod reading;
 mod redeclare;
 mod reference;
-mod rows;
+pub(crate) mod rows;
 pub mod rules;
 pub mod scalar;
 #[doc(hidden)]
@@ -58,7 +53,6 @@ pub mod scan;
 pub mod scatter;
 #[doc(hidden)]
 pub mod sources;
-pub mod stats;
 #[doc(hidden)]
 pub mod strided;
 #[doc(hidden)]

@@ -2,7 +2,7 @@
 //!
 //! ASDF (Advanced Scientific Data Format) keeps a human-readable YAML tree, binary blocks and a block index in one file. The
 //! command `asdf-mount` shows such a file as a directory through FUSE; this library is what it is made of. The modules `asdf`,
-//! `codec`, `source` and `error` are the promise, as far as these pages show them: they read files, and
+//! `view`, `codec`, `source` and `error` are the promise, as far as these pages show them: they read files, and
 //! `cargo add asdf-mount --no-default-features` compiles only them. The rest serves the command.
 //!
 //! # Example
@@ -41,7 +41,7 @@
 //! A module uses only what stands to its right; a test holds it to that, and each external crate to its place:
 //!
 //! ```text
-//! main → cli → fuse → collection → vfs → save → asdf → remote → codec → source → error
+//! main → cli → fuse → collection → vfs → view → save → asdf → remote → codec → source → error
 //! ```
 //!
 //! - **Every file of the mount is a [`Source`](source::Source)**: a length and positional reads, shared between threads; all but
@@ -101,3 +101,4 @@ pub mod source;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod vfs;
+pub mod view;

@@ -203,7 +203,7 @@ impl Array {
     }
 
     /// Its path in the tree, cut if it is too long for a message.
-    pub(super) fn brief_path(&self) -> String {
+    pub(crate) fn brief_path(&self) -> String {
         self.paths.brief(self.home)
     }
 
@@ -401,7 +401,7 @@ pub struct Link {
 
 impl Snapshot {
     /// Array `i`, if it has files.
-    pub(super) fn array(&self, i: usize) -> Result<&Array> {
+    pub(crate) fn array(&self, i: usize) -> Result<&Array> {
         let array = self
             .arrays()
             .get(i)

@@ -50,7 +50,7 @@ pub(super) const NAMELESS: &str =
 
 /// The arrays of a tree, and what leads to them.
 #[derive(Default)]
-pub(super) struct ArrayTable {
+pub(crate) struct ArrayTable {
     /// Where they stand; none without a tree.
     pub(super) paths: Option<Arc<Paths>>,
     /// In the order of the tree.
@@ -122,7 +122,7 @@ impl ArrayTable {
     }
 
     /// Whether a place is shown as a directory, with something in it.
-    pub(super) fn is_directory(&self, paths: &Paths, id: PlaceId) -> bool {
+    pub(crate) fn is_directory(&self, paths: &Paths, id: PlaceId) -> bool {
         let filled = self.filled.get(id.index()).copied();
         filled.unwrap_or(false) && paths.is_directory(id)
     }
@@ -328,7 +328,7 @@ fn fill_inline(
 
 impl Snapshot {
     /// What the tree declares, found on first use.
-    pub(super) fn found(&self) -> &Arc<ArrayTable> {
+    pub(crate) fn found(&self) -> &Arc<ArrayTable> {
         self.found.get_or_init(|| match self.shared_tree() {
             Some(Ok(tree)) => self.find_in(tree, None),
             Some(Err(_)) | None => Arc::new(ArrayTable {

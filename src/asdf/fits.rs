@@ -19,7 +19,7 @@ use crate::error::{Error, Place, Result, corrupt, unsupported};
 use crate::source::{Short, Source, Window};
 
 /// Bytes of a FITS block.
-pub(super) const BLOCK_LEN: u64 = 2880;
+pub(crate) const BLOCK_LEN: u64 = 2880;
 /// The most units of a file.
 const HDU_LIMIT: usize = 10_000;
 /// The first card of every FITS file.

@@ -8,7 +8,7 @@ use crate::source::{Source, each_piece};
 /// Bytes of elements that are read at a time.
 const CHUNK: usize = 256 << 10;
 /// The most bytes of an array that are read for a picture or for statistics: strides of 0 make a small block an array without end.
-pub(super) const MOST_READ: u64 = 1 << 40;
+pub(crate) const MOST_READ: u64 = 1 << 40;
 
 /// Bits of a float16 behind its sign, and of its fraction.
 const HALF_EXPONENT: u32 = 10;
@@ -19,7 +19,7 @@ const HALF_BIAS: u64 = 1023 - 15;
 ///
 /// # Errors
 /// Those of reading; [`Error::Io`](crate::error::Error::Io) if the mount has ended meanwhile.
-pub(super) fn each_chunk(
+pub(crate) fn each_chunk(
     cache: &Cache,
     elements: &dyn Source,
     len: u64,
@@ -33,7 +33,7 @@ pub(super) fn each_chunk(
 }
 
 /// Calls `each` with every number of `bytes`, in order; of complex ones, with their magnitudes. Integers of 64 bits are rounded.
-pub(super) fn each_number(
+pub(crate) fn each_number(
     scalar: Scalar,
     order: ByteOrder,
     bytes: &[u8],
@@ -69,7 +69,7 @@ pub(super) fn each_number(
 }
 
 /// Calls `each` with every number of `bytes`, of an array of integers of 64 bits, in order.
-pub(super) fn each_integer(
+pub(crate) fn each_integer(
     is_signed: bool,
     order: ByteOrder,
     bytes: &[u8],
@@ -138,7 +138,7 @@ fn half(bits: u16) -> f64 {
     clippy::cast_possible_truncation,
     reason = "rounding is what is wanted"
 )]
-pub(super) fn single(x: f64) -> f32 {
+pub(crate) fn single(x: f64) -> f32 {
     x as f32
 }
 
@@ -148,7 +148,7 @@ pub(super) fn single(x: f64) -> f32 {
     clippy::cast_precision_loss,
     reason = "that is what rounding is"
 )]
-pub(super) fn nearest(number: i128) -> f64 {
+pub(crate) fn nearest(number: i128) -> f64 {
     number as f64
 }
 
@@ -168,7 +168,7 @@ fn rounded(number: i64) -> f64 {
     clippy::cast_precision_loss,
     reason = "that is what rounding is"
 )]
-pub(super) fn unsigned(number: u64) -> f64 {
+pub(crate) fn unsigned(number: u64) -> f64 {
     number as f64
 }
 

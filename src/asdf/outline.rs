@@ -11,10 +11,10 @@ use crate::asdf::decl::{Allowance, Declared, is_ndarray};
 use crate::asdf::tree::{Component, Node, NodeId, NodeKind, Parts, Tree};
 use crate::error::Result;
 
-pub(super) mod column;
+pub(crate) mod column;
 mod limit;
 mod merge;
-pub(super) mod pointer;
+pub(crate) mod pointer;
 mod refer;
 
 pub use limit::Limit;
@@ -31,7 +31,7 @@ impl PlaceId {
     pub const ROOT: Self = Self(0);
 
     /// It as an index.
-    pub(super) fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
@@ -134,13 +134,13 @@ impl Outline {
     }
 
     /// The place of a node, if it has one that is no link.
-    pub(super) fn find(&self, node: NodeId) -> Option<PlaceId> {
+    pub(crate) fn find(&self, node: NodeId) -> Option<PlaceId> {
         let is_home = |place: &Place| matches!(place.what, What::Directory | What::Array(_));
         self.first(node, is_home)
     }
 
     /// The first place of a node, be it a link.
-    pub(super) fn at(&self, node: NodeId) -> Option<PlaceId> {
+    pub(crate) fn at(&self, node: NodeId) -> Option<PlaceId> {
         self.first(node, |_| true)
     }
 
@@ -403,7 +403,7 @@ mod tests {
     }
 
     /// Arrays as `path`, links as `path -> target`, links to the files alone as `path => target`.
-    pub(super) fn outline(body: &str) -> Vec<String> {
+    pub(crate) fn outline(body: &str) -> Vec<String> {
         let tree = parse(body);
         let outline = Outline::new(&tree);
         let describe = |(id, place): (PlaceId, &Place)| {

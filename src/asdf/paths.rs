@@ -40,7 +40,7 @@ pub struct Paths {
 
 impl Paths {
     /// Names the places of a tree.
-    pub(super) fn new(tree: &Arc<Tree>, outline: Outline) -> Self {
+    pub(crate) fn new(tree: &Arc<Tree>, outline: Outline) -> Self {
         let nameless = nameless(tree, &outline);
         let shown = |(id, place): &(PlaceId, &Place)| {
             *id != PlaceId::ROOT && place.what != What::Nothing && !nameless.contains(id)
@@ -92,7 +92,7 @@ impl Paths {
     }
 
     /// Whether a place appears as a directory, or as a link to one.
-    pub(super) fn is_directory(&self, id: PlaceId) -> bool {
+    pub(crate) fn is_directory(&self, id: PlaceId) -> bool {
         let is_parent = |id: PlaceId| self.is_parent.get(id.index()) == Some(&true);
         match self.what(id) {
             // what it leads to, may be one
@@ -122,26 +122,26 @@ impl Paths {
     }
 
     /// The tree.
-    pub(super) fn tree(&self) -> &Tree {
+    pub(crate) fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    pub(super) fn outline(&self) -> &Outline {
+    pub(crate) fn outline(&self) -> &Outline {
         &self.outline
     }
 
     /// Whether a place is at or below a key of which no name can be made, so that nothing there has files.
-    pub(super) fn is_nameless(&self, id: PlaceId) -> bool {
+    pub(crate) fn is_nameless(&self, id: PlaceId) -> bool {
         self.nameless.contains(&id)
     }
 
     /// The node that stands at a place in the text.
-    pub(super) fn node(&self, id: PlaceId) -> Option<Node<'_>> {
+    pub(crate) fn node(&self, id: PlaceId) -> Option<Node<'_>> {
         self.tree.node(self.outline.place(id)?.node)
     }
 
     /// What an alias, or a `$ref` that is shown as a link, leads to; else the node itself.
-    pub(super) fn referent<'t>(&'t self, node: Node<'t>) -> Node<'t> {
+    pub(crate) fn referent<'t>(&'t self, node: Node<'t>) -> Node<'t> {
         let node = node.follow();
         let link = reference(node).and_then(|_| self.outline.at(node.id()));
         let target = link.and_then(|link| match self.what(link)? {
@@ -152,12 +152,12 @@ impl Paths {
     }
 
     /// The URI of the reference at a place.
-    pub(super) fn uri(&self, id: PlaceId) -> Option<&str> {
+    pub(crate) fn uri(&self, id: PlaceId) -> Option<&str> {
         self.node(id).and_then(|node| reference(node.follow()))
     }
 
     /// The unit that the collection around the array at a place gives to it, if that is a quantity or a table's column.
-    pub(super) fn unit(&self, id: PlaceId) -> Option<&str> {
+    pub(crate) fn unit(&self, id: PlaceId) -> Option<&str> {
         let place = self.outline.place(id)?;
         let around = self.node(place.parent)?;
         let gives = match self.tree.key(place.component)? {
@@ -198,13 +198,13 @@ impl Paths {
     }
 
     /// The keys and indices that lead to a place.
-    pub(super) fn steps(&self, id: PlaceId) -> Vec<Cow<'_, str>> {
+    pub(crate) fn steps(&self, id: PlaceId) -> Vec<Cow<'_, str>> {
         self.way(id).into_iter().map(|id| self.step(id)).collect()
     }
 
     /// The keys and indices that lead to a place, joined by `/`; what could be taken for that, in a key, is percent-encoded as in
     /// the names of files. If all paths of the tree are too long together, a long one is cut.
-    pub(super) fn path(&self, id: PlaceId) -> String {
+    pub(crate) fn path(&self, id: PlaceId) -> String {
         if self.long {
             self.brief(id)
         } else {
@@ -215,7 +215,7 @@ impl Paths {
     }
 
     /// As [`Paths::path`], cut in the middle if it is too long for a message.
-    pub(super) fn brief(&self, id: PlaceId) -> String {
+    pub(crate) fn brief(&self, id: PlaceId) -> String {
         brief(&self.steps(id))
     }
 
@@ -253,7 +253,7 @@ impl Paths {
 
     /// The path of an array's files in a mount, without `.bin` or `.npy`. If all paths of the tree are too long together, a long one is
     /// left out.
-    pub(super) fn listed(&self, id: PlaceId) -> Option<String> {
+    pub(crate) fn listed(&self, id: PlaceId) -> Option<String> {
         let path = self.file_path(id);
         let short = !self.long || path.len() <= MAX_BRIEF;
         short.then(|| format!("arrays/{path}"))
@@ -309,7 +309,7 @@ fn nameless(tree: &Tree, outline: &Outline) -> HashSet<PlaceId> {
 
 /// Steps as a path, see [`Paths::path`], without their middle if they are too long for a message. Of a step that is not shown
 /// nothing is looked at.
-pub(super) fn brief(steps: &[Cow<'_, str>]) -> String {
+pub(crate) fn brief(steps: &[Cow<'_, str>]) -> String {
     let len = steps
         .iter()
         .fold(0_usize, |len, step| len.saturating_add(step.len()))

@@ -12,7 +12,7 @@ use super::tile::{in_memory, misplaced};
 use crate::error::Result;
 use crate::source::{PooledBuf, Source, checked_end, len_u64};
 
-pub(super) use self::conversion::Conversion;
+pub(crate) use self::conversion::Conversion;
 
 /// Bytes of rows, or of the records of a part, that are converted at a time: they stay in the processor's second cache.
 const BATCH: u64 = 256 << 10;
@@ -21,15 +21,15 @@ const TILE: usize = 16 << 10;
 
 /// Elements of one kind, one behind the other in a record and in a row.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RowField {
+pub(crate) struct RowField {
     /// Where they begin in the record.
-    pub(super) from: u64,
+    pub(crate) from: u64,
     /// Where they begin in the row.
-    pub(super) to: u64,
+    pub(crate) to: u64,
     /// Number of elements, at least 1.
-    pub(super) count: u64,
+    pub(crate) count: u64,
     /// What becomes of each.
-    pub(super) change: Conversion,
+    pub(crate) change: Conversion,
 }
 
 impl RowField {
@@ -67,17 +67,17 @@ impl RowField {
 
 /// An array, and what becomes of each of its records.
 #[derive(Debug)]
-pub(super) struct RowPart<R> {
+pub(crate) struct RowPart<R> {
     /// The records, one behind the other: a [`Source`] of them, or the number of the array that has them.
-    pub(super) records: R,
+    pub(crate) records: R,
     /// Bytes of a record.
-    pub(super) record: u64,
+    pub(crate) record: u64,
     /// What becomes of it, in the order of the row. Some of it may be left out.
-    pub(super) fields: Vec<RowField>,
+    pub(crate) fields: Vec<RowField>,
 }
 
 /// The rows of a table, or the elements of an image.
-pub(super) struct Rows {
+pub(crate) struct Rows {
     parts: Vec<RowPart<Arc<dyn Source>>>,
     /// Bytes of a row.
     width: u64,
@@ -89,7 +89,7 @@ impl Rows {
     ///
     /// # Errors
     /// [`Corrupt`](crate::error::Error::Corrupt) if a part has fewer records, or the rows together exceed 2^64 bytes.
-    pub(super) fn new(
+    pub(crate) fn new(
         parts: Vec<RowPart<Arc<dyn Source>>>,
         width: u64,
         count: u64,
@@ -106,7 +106,7 @@ impl Rows {
     }
 
     /// The rows as bytes: those of the one array that has them, if nothing becomes of them.
-    pub(super) fn into_source(self) -> Arc<dyn Source> {
+    pub(crate) fn into_source(self) -> Arc<dyn Source> {
         let same = |field: &RowField| field.from == field.to && field.change.is_nothing();
         match self.parts.as_slice() {
             [part]

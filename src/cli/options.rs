@@ -13,10 +13,10 @@ use super::completions::Shell;
 use super::exit::{Exit, Failure};
 use super::far::Urls;
 use crate::asdf::check::Validate;
-use crate::asdf::picture::{Curve, GreyLimits, SIZES};
 use crate::collection::Match;
 use crate::save::{Pad, SaveOptions};
 use crate::vfs::{Scratch, Show, VfsOptions};
+use crate::view::picture::{Curve, GreyLimits, SIZES};
 use table::{MountOption, OPTIONS};
 
 /// The most memory that decoded data take by default, in bytes.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use super::exit::{Exit, Failure};
 use super::options::Options;
 use super::{report, say_bytes};
-use crate::asdf::picture::Style;
 use crate::asdf::{Array, Origin, Snapshot};
 use crate::error::{Error, Place};
+use crate::view::picture::Style;
 
 /// What a PNG file begins with.
 const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";

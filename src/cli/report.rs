@@ -15,11 +15,11 @@ use super::{Args, resolve, say_bytes};
 use crate::asdf::external::Sandbox;
 use crate::asdf::fits::Fits;
 use crate::asdf::names::{SUFFIXES, encode};
-use crate::asdf::stats::Stats;
 use crate::asdf::{self, OpenOptions, Snapshot};
 use crate::codec::{Cache, code_text};
 use crate::error::{Error, printable};
 use crate::save::{self, FilePath, ReadOnly, Recovery};
+use crate::view::stats::Stats;
 
 /// Bytes of a list that are put together before they are printed.
 const MAX_UNSAID: usize = 1 << 20;
@@ -134,8 +134,8 @@ pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, F
     }
     let fail = |error: &Error| Failure::of(Exit::Damaged, path, error_of(path, error));
     let tree = snapshot.tree().transpose().map_err(fail)?;
-    let file_of = |node: asdf::tree::Node<'_>| asdf::json::file_of(&snapshot, node);
-    let line = asdf::json::line(tree, &file_of);
+    let file_of = |node: asdf::tree::Node<'_>| crate::view::json::file_of(&snapshot, node);
+    let line = crate::view::json::line(tree, &file_of);
     say_bytes(&line.map_err(|error| fail(&error))?)?;
     Ok(Exit::Ok)
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::StatVfs;
 
 use crate::asdf::check::Validate;
-use crate::asdf::picture::Style;
 use crate::error::Error as Library;
 use crate::source::{Loan, PooledBuf, Stat, len_u64};
+use crate::view::picture::Style;
 
 use super::{Handle, Node, Reading, Result, Scratch, View, kind, owner};
 

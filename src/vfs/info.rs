@@ -8,10 +8,11 @@ use std::fmt::Display;
 use super::node::Node;
 use super::state::State;
 use super::{Vfs, locked};
-use crate::asdf::{self, Array, Snapshot, json};
+use crate::asdf::{self, Array, Snapshot};
 use crate::codec::code_text;
 use crate::error::printable;
 use crate::source::len_u64;
+use crate::view::json;
 
 /// The most problems of a kind that are shown.
 const MAX_PROBLEMS: usize = 100;

@@ -14,11 +14,11 @@ use super::format::Format;
 use super::node::Node;
 use super::state::State;
 use super::{Error, NAME_MAX, Result, VfsOptions, locked};
-use crate::asdf::fits_file::Subject;
-use crate::asdf::picture::Style;
 use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, Place};
 use crate::source::{Made, Memory, Source};
+use crate::view::fits::Subject;
+use crate::view::picture::Style;
 
 /// A further way to show arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

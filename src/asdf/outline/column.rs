@@ -5,15 +5,15 @@ use super::{Level, Limit, Outline, TreeWalk, What};
 use crate::asdf::tree::{Component, Node, NodeKind};
 
 /// Most entries of a quantity, table or column that is searched; they have five at most.
-pub(in crate::asdf) const MAX_QUANTITY: usize = 64;
+pub(crate) const MAX_QUANTITY: usize = 64;
 /// Longest name of a column in a FITS file, and longest unit: by aliases, a long text can be that of many arrays.
-pub(in crate::asdf) const MAX_LABEL: usize = 1 << 10;
+pub(crate) const MAX_LABEL: usize = 1 << 10;
 
 impl<'t> TreeWalk<'t> {
     /// Links from a table to the arrays of its columns, by the names of the columns. To be called when `node`, a part of the collection
     /// at the top of the stack, has got a place: it may be the data of a column, a column that is an alias or a `$ref`, or a list of
     /// columns that is one.
-    pub(super) fn name_columns(&mut self, component: Component, node: Node<'t>) {
+    pub(crate) fn name_columns(&mut self, component: Component, node: Node<'t>) {
         match (self.stack.as_slice(), component) {
             ([.., table, columns, column], Component::Key(_)) if self.is_key(component, "data") => {
                 let (table, column) = (table.node, column.node);
@@ -106,12 +106,12 @@ impl Outline {
 }
 
 /// The last part of the node's tag begins with one of these.
-pub(in crate::asdf) fn is_tagged(node: Node<'_>, starts: &[&str]) -> bool {
+pub(crate) fn is_tagged(node: Node<'_>, starts: &[&str]) -> bool {
     let last = node.tag().and_then(|tag| tag.rsplit('/').next());
     last.is_some_and(|last| starts.iter().any(|start| last.starts_with(start)))
 }
 
-pub(in crate::asdf) fn is_table(node: Node<'_>) -> bool {
+pub(crate) fn is_table(node: Node<'_>) -> bool {
     is_tagged(node, &["table-"]) && node.len() <= MAX_QUANTITY
 }
 

@@ -7,12 +7,12 @@ use crate::asdf::tree::{Children, Node, NodeId, NodeKind, Tree};
 use crate::error::percent_decoded;
 
 /// Most references that may lead from one to the next.
-pub(super) const MAX_HOPS: usize = 16;
+pub(crate) const MAX_HOPS: usize = 16;
 /// Most steps and bytes of all references of a tree together.
 const MAX_SEARCHED: usize = 1 << 26;
 
 /// The URI of a reference: a mapping whose one key is `$ref`.
-pub(in crate::asdf) fn reference(node: Node<'_>) -> Option<&str> {
+pub(crate) fn reference(node: Node<'_>) -> Option<&str> {
     if node.kind() != NodeKind::Mapping || node.len() != 1 {
         return None;
     }
@@ -21,7 +21,7 @@ pub(in crate::asdf) fn reference(node: Node<'_>) -> Option<&str> {
 }
 
 /// Resolves references, each text once.
-pub(in crate::asdf) struct Pointers<'t> {
+pub(crate) struct Pointers<'t> {
     tree: &'t Tree,
     known: HashMap<String, Result<Option<NodeId>, Limit>>,
     children: Children<'t>,
@@ -29,7 +29,7 @@ pub(in crate::asdf) struct Pointers<'t> {
 }
 
 impl<'t> Pointers<'t> {
-    pub(in crate::asdf) fn new(tree: &'t Tree) -> Self {
+    pub(crate) fn new(tree: &'t Tree) -> Self {
         Self {
             tree,
             known: HashMap::new(),
@@ -42,7 +42,7 @@ impl<'t> Pointers<'t> {
     ///
     /// # Errors
     /// The limit that is in the way.
-    pub(in crate::asdf) fn resolve(&mut self, uri: &str) -> Result<Option<Node<'t>>, Limit> {
+    pub(crate) fn resolve(&mut self, uri: &str) -> Result<Option<Node<'t>>, Limit> {
         let known = self.known.get(uri).copied();
         let found = known.unwrap_or_else(|| {
             let found = self.follow(uri);

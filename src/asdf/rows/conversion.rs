@@ -7,7 +7,7 @@ use crate::asdf::tile::{in_memory, misplaced};
 use crate::error::{Error, Result, unsupported};
 
 /// The sign bit of a number, in its first byte when that is the most significant one.
-pub(super) const SIGN: u8 = 0x80;
+pub(crate) const SIGN: u8 = 0x80;
 /// Bytes of a UCS-4 character.
 const CHARACTER: usize = 4;
 /// Bits of the fraction of a float16 and of a float32.
@@ -23,7 +23,7 @@ const HALF_SMALLEST: f32 = 1.0 / 16_777_216.0;
 
 /// What an element becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::asdf) enum Conversion {
+pub(crate) enum Conversion {
     /// A number of that many bytes: big-endian, with its sign bit turned over if it was unsigned (or, of one byte, signed).
     Number {
         /// Bytes.
@@ -45,7 +45,7 @@ pub(in crate::asdf) enum Conversion {
 
 impl Conversion {
     /// Bytes of the element before and after.
-    pub(in crate::asdf) fn sizes(self) -> (u64, u64) {
+    pub(crate) fn sizes(self) -> (u64, u64) {
         match self {
             Self::Number { size, .. } => (size.into(), size.into()),
             Self::Truth | Self::Letter => (1, 1),
@@ -55,7 +55,7 @@ impl Conversion {
     }
 
     /// Whether the bytes stay as they are.
-    pub(super) fn is_nothing(self) -> bool {
+    pub(crate) fn is_nothing(self) -> bool {
         matches!(
             self,
             Self::Number {
@@ -67,7 +67,7 @@ impl Conversion {
     }
 
     /// Converts elements that keep their size where they are.
-    pub(super) fn in_place(self, bytes: &mut [u8]) {
+    pub(crate) fn in_place(self, bytes: &mut [u8]) {
         match self {
             Self::Number { size, swap, flip } => match (size, swap) {
                 (2, true) => each_in_place::<2>(bytes, turned(flip)),
@@ -85,7 +85,7 @@ impl Conversion {
     }
 
     /// Converts the elements of cells on their way from one buffer to the other.
-    pub(super) fn convert(self, cells: Cells<'_>) -> Result<()> {
+    pub(crate) fn convert(self, cells: Cells<'_>) -> Result<()> {
         match self {
             _ if self.is_nothing() && cells.count > 1 => cells.copy(self.sizes().0)?,
             // a loop of its own for each size and change: a call for each element would take longer than the element
@@ -166,17 +166,17 @@ fn each_in_place<const N: usize>(bytes: &mut [u8], change: impl Fn([u8; N]) -> [
 }
 
 /// The cells of a field in consecutive records and rows.
-pub(super) struct Cells<'a> {
+pub(crate) struct Cells<'a> {
     /// Records, from the first element of the first cell on.
-    pub(super) from: &'a [u8],
+    pub(crate) from: &'a [u8],
     /// Bytes from one cell to the next there.
-    pub(super) record: usize,
+    pub(crate) record: usize,
     /// Rows, from the place of the first cell on.
-    pub(super) to: &'a mut [u8],
+    pub(crate) to: &'a mut [u8],
     /// Bytes from one cell to the next there.
-    pub(super) row: usize,
+    pub(crate) row: usize,
     /// Elements of a cell.
-    pub(super) count: usize,
+    pub(crate) count: usize,
 }
 
 impl<'a> Cells<'a> {

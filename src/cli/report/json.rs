@@ -6,14 +6,15 @@ use std::path::Path;
 use serde::ser::{Serialize, Serializer};
 
 use crate::asdf::header::BlockHeader;
-use crate::asdf::stats::{Number, Stats};
 use crate::asdf::text_frame::standard;
-use crate::asdf::{self, Origin, Reference};
 use crate::asdf::{Array, Snapshot};
+use crate::asdf::{Origin, Reference};
 use crate::cli::exit::Failure;
 use crate::cli::print_line;
 use crate::codec::code_text;
 use crate::error::Error;
+use crate::view::json;
+use crate::view::stats::{Number, Stats};
 
 #[derive(Default, serde::Serialize)]
 struct FileObject<B: Serialize, A: Serialize, R: Serialize> {
@@ -94,7 +95,7 @@ fn number<S: Serializer>(number: &Option<Number>, to: S) -> Result<S::Ok, S::Err
         Some(Number::Single(number)) => (f64::from(number), Some(number)),
         Some(Number::Double(number)) => (number, None),
     };
-    match (asdf::json::not_finite(value), single) {
+    match (json::not_finite(value), single) {
         (Some(text), _) => to.serialize_str(text),
         (None, Some(number)) => to.serialize_f32(number),
         (None, None) => to.serialize_f64(value),

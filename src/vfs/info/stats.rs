@@ -8,12 +8,12 @@ use log::warn;
 
 use super::Text;
 use crate::asdf::Snapshot;
-use crate::asdf::stats::Stats;
 use crate::error::Error;
 use crate::source::{Made, Memory, Source};
 use crate::vfs::locked;
 use crate::vfs::node::Node;
 use crate::vfs::state::State;
+use crate::view::stats::Stats;
 
 /// Characters of a number: those of the longest float64.
 const NUMBER: usize = 24;
@@ -87,10 +87,10 @@ fn columns(stats: Option<Stats>) -> [String; 4] {
 mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
-    use crate::asdf::stats::Number;
     use crate::source::read_all;
     use crate::vfs::testing::writable;
     use crate::vfs::{Access, Open, Opened, Result as Outcome};
+    use crate::view::stats::Number;
 
     /// A program that reads in pieces got the beginning of one table and the end of another.
     #[test]

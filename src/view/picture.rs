@@ -11,9 +11,9 @@ mod png;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::Snapshot;
-use super::datatype::{ByteOrder, Datatype, Scalar};
-use super::numbers::{MOST_READ, each_chunk, each_number};
+use crate::asdf::Snapshot;
+use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
+use crate::asdf::numbers::{MOST_READ, each_chunk, each_number};
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result, percent_encoded};
 use crate::source::Source;
@@ -96,7 +96,7 @@ impl Snapshot {
     /// The picture of array `i`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it has no axis, no elements, or such that are no numbers; [`Array::problem`](super::Array::problem).
+    /// [`Error::Unsupported`] if it has no axis, no elements, or such that are no numbers; [`Array::problem`](crate::asdf::Array::problem).
     pub fn picture(&self, i: usize, style: Style) -> Result<Picture> {
         let array = self.array(i)?;
         let refuse = |why: &str| {
@@ -576,5 +576,4 @@ fn short(number: f64) -> String {
 }
 
 #[cfg(test)]
-#[path = "tests/picture.rs"]
 mod tests;

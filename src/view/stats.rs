@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use super::Snapshot;
-use super::datatype::{ByteOrder, Datatype, Scalar};
-use super::numbers::{MOST_READ, each_chunk, each_integer, each_number, nearest, single, unsigned};
+use crate::asdf::Snapshot;
+use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
+use crate::asdf::numbers::{
+    MOST_READ, each_chunk, each_integer, each_number, nearest, single, unsigned,
+};
 use crate::codec::{Cache, cores};
 use crate::error::Result;
 use crate::source::Source;

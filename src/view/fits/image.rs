@@ -4,8 +4,8 @@
 use super::column::{WIDENED, can_be, pixel};
 use super::header::{HeaderText, printable_ascii};
 use super::{FitsFile, Unit, empty_primary, unsupported};
+use crate::asdf::Array;
 use crate::asdf::Snapshot;
-use crate::asdf::array::Array;
 use crate::asdf::datatype::Datatype;
 use crate::asdf::rows::{Conversion, RowField, RowPart};
 use crate::error::Result;

@@ -12,13 +12,13 @@ mod table;
 
 use std::sync::Arc;
 
-use super::Snapshot;
-use super::array::Array;
-use super::datatype::Datatype;
-use super::fits::BLOCK_LEN;
-use super::outline::PlaceId;
-use super::paths::Paths;
-use super::rows::{RowField, RowPart, Rows};
+use crate::asdf::Array;
+use crate::asdf::Snapshot;
+use crate::asdf::datatype::Datatype;
+use crate::asdf::fits::BLOCK_LEN;
+use crate::asdf::outline::PlaceId;
+use crate::asdf::paths::Paths;
+use crate::asdf::rows::{RowField, RowPart, Rows};
 use crate::error::{Error, Place, Result, corrupt, unsupported};
 use crate::source::{Joined, Memory, Source, len_u64};
 

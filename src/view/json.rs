@@ -9,9 +9,9 @@ use std::io;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::Snapshot;
-use super::scalar::Value;
-use super::tree::{Node, NodeKind, Tree};
+use crate::asdf::Snapshot;
+use crate::asdf::scalar::Value;
+use crate::asdf::tree::{Node, NodeKind, Tree};
 use crate::error::{Error, Result, unsupported};
 
 /// What tags of YAML's own types begin with.
@@ -96,7 +96,7 @@ impl<'t> JsonNode<'t> {
     }
 
     /// Writes the entries of a mapping, its own first, then those that it merges and does not have. Of equal keys, the last one counts.
-    /// What is merged has an end: it counts in the [weight](super::tree::MAX_WEIGHT) of the tree.
+    /// What is merged has an end: it counts in the [weight](crate::asdf::tree::MAX_WEIGHT) of the tree.
     fn entries<M: SerializeMap>(self, map: &mut M) -> Result<(), M::Error> {
         let (mut parts, mut seen) = (HashSet::new(), HashSet::new());
         for part in self.node.merged() {
