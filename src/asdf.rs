@@ -78,7 +78,7 @@ use crate::source::{FileSource, Source, Stat};
 pub use array::{Array, ArrayData, Link, Origin};
 #[doc(hidden)]
 pub use paths::Paths;
-pub use reference::{Other, Reference, Referent};
+pub use reference::Reference;
 #[cfg(test)]
 pub(crate) use tests::sample;
 

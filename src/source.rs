@@ -7,6 +7,7 @@ mod fields;
 mod file;
 mod filesystem;
 mod made;
+mod mounts;
 mod overlay;
 mod peek;
 mod pooled_buf;
@@ -28,6 +29,8 @@ pub use file::{FileSource, MapSlice};
 #[doc(hidden)]
 pub use filesystem::{FileSystem, settles_in};
 pub use made::Made;
+#[doc(hidden)]
+pub use mounts::{Mounted, in_utf8};
 #[doc(hidden)]
 pub use overlay::Overlay;
 #[doc(hidden)]

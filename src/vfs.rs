@@ -72,7 +72,7 @@
 //! | `Vfs::state` | which state is shown; readers clone the `Arc`. A state is made of the one before, so who shows one has `Saver::writer`, if there is one |
 //! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
 //! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
-//! | `WrittenFile::inner`, `State::left`, `State::info_lens`, `Overlay`, `Earlier`, `OtherFiles`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text) and `Snapshot::external_blocks` (in `asdf`), `Blocks::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `WrittenFile::inner`, `State::left`, `State::info_lens`, `Overlay`, `Earlier`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text) and `Snapshot::external_blocks` (in `asdf`), `Blocks::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //!
 //! Threads of a mount:
 //!
@@ -99,7 +99,6 @@ mod catalogue;
 mod closed;
 mod commit;
 mod data;
-mod elsewhere;
 mod error;
 mod facts;
 mod format;
@@ -108,7 +107,6 @@ mod import;
 mod info;
 mod listing;
 mod member;
-mod mounts;
 mod naming;
 mod news;
 mod node;
@@ -148,7 +146,6 @@ pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use info::Text;
 pub use member::Remains;
-pub use mounts::{Mounted, in_utf8};
 pub use node::Node;
 pub use process::{ignores, is_being_killed, pid_namespace};
 pub use saver::Reading;

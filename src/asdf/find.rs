@@ -74,7 +74,7 @@ impl ArrayTable {
         self.filled = vec![false; paths.outline().places().len()];
         for (id, place) in paths.outline().ids() {
             let shown = match place.what {
-                What::Elsewhere if paths.is_nameless(id) => {
+                What::Elsewhere => {
                     self.references.push(Reference::new(paths, id));
                     false
                 }
@@ -91,10 +91,6 @@ impl ArrayTable {
                         is_array,
                     }));
                     array || directory
-                }
-                What::Elsewhere => {
-                    self.references.push(Reference::new(paths, id));
-                    true
                 }
                 What::Directory | What::Nothing => false,
             };
@@ -451,8 +447,8 @@ mod tests {
         assert!(why.ends_with("array [6, 5]: it stands below a key that is a sequence or a mapping, of which no name of a file can be made"), "{why}");
         assert_eq!(snapshot.block_users(), [[0, 1, 2, 4, 5]]);
         let references = snapshot.references().iter();
-        let references: Vec<_> = references.map(|it| (it.path(), it.is_nameless())).collect();
-        assert_eq!(references, [("[7]/far".to_owned(), true)]);
+        let references: Vec<_> = references.map(Reference::path).collect();
+        assert_eq!(references, ["[7]/far"]);
         assert_eq!(snapshot.arrays()[3].file_path(), "[6, 5]");
     }
 

@@ -82,9 +82,9 @@ impl Paths {
         }
     }
 
-    /// Whether a place appears as the files of an array, as that which a reference to another file leads to may.
+    /// Whether a place appears as the files of an array.
     fn has_files(&self, id: PlaceId) -> bool {
-        self.what(id) == Some(What::Elsewhere) || self.outline.array(id).is_some()
+        self.outline.array(id).is_some()
     }
 
     fn what(&self, id: PlaceId) -> Option<What> {
@@ -95,13 +95,12 @@ impl Paths {
     pub(crate) fn is_directory(&self, id: PlaceId) -> bool {
         let is_parent = |id: PlaceId| self.is_parent.get(id.index()) == Some(&true);
         match self.what(id) {
-            // what it leads to, may be one
-            Some(What::Directory | What::Elsewhere) => true,
+            Some(What::Directory) => true,
             Some(What::Array(_)) => is_parent(id),
             Some(What::Link { to, whole }) => {
                 whole && (self.what(to) == Some(What::Directory) || is_parent(to))
             }
-            Some(What::Nothing) | None => false,
+            Some(What::Nothing | What::Elsewhere) | None => false,
         }
     }
 

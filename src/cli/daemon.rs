@@ -36,7 +36,8 @@ use super::{complain, idle, interrupt, limits, on_terminal, sources, unmount};
 use crate::codec::Cache;
 use crate::collection::Collection;
 use crate::fuse::{Mount, MountOptions};
-use crate::vfs::{Mounted, Vfs};
+use crate::source::Mounted;
+use crate::vfs::Vfs;
 
 /// Set in the environment of the daemon.
 const DAEMON: &str = "ASDF_MOUNT_DAEMON";

@@ -10,7 +10,7 @@ use rustix::mount::UnmountFlags;
 use super::exit::{Exit, Failure};
 use super::unmount;
 use crate::collection::Collection;
-use crate::vfs::Mounted;
+use crate::source::Mounted;
 
 /// The longest that a mount with `-o idle` is not looked at.
 const IDLE_STEP: Duration = Duration::from_secs(10);

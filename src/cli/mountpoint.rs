@@ -13,7 +13,7 @@ use super::far::Sources;
 use super::options::Options;
 use super::turn::lock_for_a_moment;
 use super::unmount::{self, Daemon, find};
-use crate::vfs::Mounted;
+use crate::source::Mounted;
 
 /// The directory to mount on; removed at the end if it was made for this mount.
 pub(super) struct Mountpoint {

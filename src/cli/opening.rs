@@ -18,8 +18,9 @@ use crate::codec::Cache;
 use crate::collection::{Opener, Unopened, is_lack};
 use crate::error::{Error, Place, lock};
 use crate::save::{self, FilePath, NotOpened, ReadOnly, Recovery, SaveOptions, Writer};
+use crate::source::Mounted;
 use crate::source::{FileSource, Source, Stat};
-use crate::vfs::{self, Mounted, Scratch, Vfs};
+use crate::vfs::{self, Scratch, Vfs};
 
 /// A FILE that is to be opened, and how.
 struct Opening<'a> {

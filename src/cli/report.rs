@@ -212,8 +212,11 @@ fn list_file(snapshot: &Snapshot, stats: &[Result<Option<Stats>, Error>]) -> Res
         }
     }
     for reference in snapshot.references() {
-        let name = format!("arrays/{}", reference.file_path());
-        line(0, &name, &format!("(refers to {})", reference.uri()));
+        line(
+            0,
+            &reference.path(),
+            &format!("(refers to {})", reference.uri()),
+        );
     }
     said?;
     say_bytes(out.as_bytes())

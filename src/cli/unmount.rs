@@ -21,7 +21,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::complain;
 use super::exit::{Exit, Failure};
 use crate::collection::REPORT;
-use crate::vfs::Mounted;
+use crate::source::Mounted;
 use wait::Wait;
 
 /// The longest value that Linux has (`XATTR_SIZE_MAX`).
@@ -294,12 +294,9 @@ fn still_serves(daemon: Pid, mounted: &Mounted) -> String {
     if is_stopped(daemon.get().unsigned_abs()) {
         return format!("{serves}: it is stopped, kill -CONT {daemon} lets it go on");
     }
-    match mounted.elsewhere() {
-        Some((process, name)) => {
-            format!("{serves}: process {process} ({name}) has it in another mount namespace")
-        }
-        None => format!("{serves}: a file of it is still open, or it has something to finish"),
-    }
+    format!(
+        "{serves}: a file of it is still open, another mount namespace has it, or it has something to finish"
+    )
 }
 
 /// Whether a signal has stopped the process.

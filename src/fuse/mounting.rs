@@ -17,7 +17,7 @@ use rustix::process::{getgid, getuid};
 
 use super::Shim;
 use crate::collection::Collection;
-use crate::vfs::{Mounted, in_utf8};
+use crate::source::{Mounted, in_utf8};
 
 /// What the mount is to be like; the manual says what each option means.
 #[derive(Debug, Clone, Default)]

@@ -46,8 +46,6 @@ pub(super) enum EntryKind {
         /// The format of the file; none of a directory.
         format: Option<Format>,
     },
-    /// A link to what the reference of that index stands for in another mount: a directory, or a file in this format.
-    LinkElsewhere(u32, Option<Format>),
 }
 
 impl CatalogueEntry {
@@ -61,7 +59,7 @@ impl CatalogueEntry {
         match self.kind {
             EntryKind::Directory => Node::ArrayDir(self.number),
             EntryKind::Array(..) => Node::Array(self.number, format),
-            EntryKind::Link { .. } | EntryKind::LinkElsewhere(..) => Node::ArrayLink(self.number),
+            EntryKind::Link { .. } => Node::ArrayLink(self.number),
         }
     }
 
@@ -102,11 +100,10 @@ impl Catalogue {
         &self.numbers
     }
 
-    /// Whether all of it depends on FILE alone: no array lies in another file, and no link leads to one.
+    /// Whether all of it depends on FILE alone: no array lies in another file.
     pub(super) fn is_of_one_file(&self) -> bool {
         self.entries.iter().all(|entry| match &entry.kind {
             EntryKind::Directory | EntryKind::Link { .. } => true,
-            EntryKind::LinkElsewhere(..) => false,
             EntryKind::Array(_, data) => !matches!(data.origin(), Origin::External(_)),
         })
     }
@@ -236,7 +233,7 @@ impl Catalogue {
         locked(&self.numbers).directory(number)
     }
 
-    /// The link with that number: [`EntryKind::Link`] or [`EntryKind::LinkElsewhere`].
+    /// The link with that number, an [`EntryKind::Link`].
     #[must_use]
     pub(super) fn link(&self, number: u32) -> Option<&EntryKind> {
         self.find(Node::ArrayLink(number))
@@ -338,7 +335,7 @@ impl Maker<'_> {
             EntryKind::Array(..) => {
                 return self.enter(parent, &self.paths.stem(place), kind).map(drop);
             }
-            EntryKind::Link { format, .. } | EntryKind::LinkElsewhere(_, format) => *format,
+            EntryKind::Link { format, .. } => *format,
             EntryKind::Directory => None,
         };
         let name = match format {
@@ -391,13 +388,7 @@ fn shown(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, EntryKind)> {
         let formats = formats.filter(|format| format.is_some() == link.is_array);
         formats.map(move |format| (from, EntryKind::Link { from, to, format }))
     });
-    let references = (0..).zip(snapshot.references());
-    let references = references.filter(|(_, reference)| !reference.is_nameless());
-    let references = references.flat_map(move |(i, reference)| {
-        let formats = files().chain([None]);
-        formats.map(move |format| (reference.place(), EntryKind::LinkElsewhere(i, format)))
-    });
-    arrays.chain(links).chain(references)
+    arrays.chain(links)
 }
 
 #[cfg(test)]

@@ -39,7 +39,6 @@ impl Vfs {
         let short = snapshot.layout().blocks.len() <= MAX_COUNTED
             && snapshot.text().len() <= MAX_TEXT_COUNTED
             && snapshot.arrays().len() <= MAX_COUNTED;
-        let short = short && (node != Node::ArraysTsv || snapshot.references().is_empty());
         // it depends on the tree alone, which stays the same in a state
         let short = short && node != Node::TreeJson;
         let last = locked(&state.info_lens).get(&node).copied();
@@ -196,10 +195,7 @@ fn arrays_tsv(state: &State, shown: bool) -> Text {
     for array in state.snapshot.arrays() {
         text.row(array_row(array, shown));
     }
-    for (i, reference) in state.snapshot.references().iter().enumerate() {
-        let problem = state.shown_elsewhere(i).err();
-        let file = reference.listed_file();
-        let file = file.filter(|_| shown && problem.is_none());
+    for reference in state.snapshot.references() {
         text.row([
             &*reference.path(),
             "-",
@@ -209,8 +205,8 @@ fn arrays_tsv(state: &State, shown: bool) -> Text {
             "-",
             reference.uri(),
             "-",
-            &problem.map_or_else(String::new, |error| error.to_string()),
-            file.as_deref().unwrap_or("-"),
+            "in another file; mount that",
+            "-",
             "-",
         ]);
     }

@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::catalogue::{Catalogue, EntryKind, Numbers};
-use super::elsewhere::OtherFiles;
 use super::format::Format;
 use super::node::Node;
 use super::version::Versions;
 use super::views::{View, Views};
-use super::{Error, Result, block_name, index, locked};
+use super::{Error, Result, block_name, locked};
 use crate::asdf::{Array, ArrayData, Origin, Snapshot};
 use crate::save::limited_by_acl;
 use crate::source::{Stat, settles_in};
@@ -36,7 +35,6 @@ pub(super) struct State {
     catalogue: OnceLock<Arc<Catalogue>>,
     pub(super) views: Views,
     pub(super) numbers: Arc<Mutex<Numbers>>,
-    pub(super) elsewhere: Mutex<OtherFiles>,
     /// How long the texts under `info/` were when they were made last.
     pub(super) info_lens: Mutex<HashMap<Node, u64>>,
 }
@@ -74,7 +72,6 @@ impl State {
             catalogue: OnceLock::new(),
             views: Views::default(),
             numbers: Arc::default(),
-            elsewhere: Mutex::default(),
             info_lens: Mutex::default(),
         }
     }
@@ -222,9 +219,6 @@ impl State {
                 let way = paths.relative(*from, *to, format.is_none());
                 Ok((way + format.map_or("", Format::suffix)).into_bytes())
             }
-            EntryKind::LinkElsewhere(reference, format) => self
-                .target_elsewhere(index(*reference), *format)
-                .ok_or(Error::NotFound),
             EntryKind::Directory | EntryKind::Array(..) => Err(Error::NotFound),
         }
     }

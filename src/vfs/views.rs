@@ -272,7 +272,7 @@ impl State {
                     !at_file || files.get(&number).is_some_and(is_table)
                 }
                 EntryKind::Array(..) => at_file && files.contains_key(&number),
-                EntryKind::Link { .. } | EntryKind::LinkElsewhere(..) => false,
+                EntryKind::Link { .. } => false,
             };
             if !is_shown {
                 continue;

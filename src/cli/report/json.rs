@@ -119,7 +119,6 @@ fn stats(found: &Result<Option<Stats>, Error>) -> StatsObject {
 #[derive(serde::Serialize)]
 struct ReferenceObject {
     path: String,
-    file: Option<String>,
     uri: String,
 }
 
@@ -174,7 +173,6 @@ fn array<'a>(array: &'a Array, found: Option<&Result<Option<Stats>, Error>>) -> 
 fn reference(reference: &Reference) -> ReferenceObject {
     ReferenceObject {
         path: reference.path(),
-        file: reference.listed_file(),
         uri: reference.uri().to_owned(),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::io::Errno;
 
 use super::daemon_is_gone;
-use crate::vfs::Mounted;
+use crate::source::Mounted;
 
 /// The message for a path that names none of our mounts.
 pub(super) const NOT_OURS: &str =

@@ -7,7 +7,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::was_killed;
 use crate::save::lock_holder;
-use crate::vfs::Mounted;
+use crate::source::Mounted;
 
 /// The process that serves a mount: one of this program's name that has the mount's connection to the kernel. If the kernel does not
 /// show connections, it is the process that has the file locked; there is none for a directory or a far file.

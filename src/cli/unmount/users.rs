@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use crate::save::processes::named;
-use crate::vfs::Mounted;
+use crate::source::Mounted;
 
 /// The message that the mount at `mountpoint` is in use: by what, and what to do. It names a mount inside, a loop device, or the
 /// processes that this user may look at; `None` if nothing of that is found.

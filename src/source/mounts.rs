@@ -1,6 +1,5 @@
 //! The kernel's table of mounts, as this process sees it: proc_pid_mountinfo(5).
 
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -73,33 +72,6 @@ impl Mounted {
         self.device == other.device && self.source == other.source
     }
 
-    /// A process, with its name, in another mount namespace where the same file system is mounted, as far as we may look.
-    #[must_use]
-    pub fn elsewhere(&self) -> Option<(u32, String)> {
-        let mut seen: HashSet<PathBuf> = std::fs::read_link("/proc/self/ns/mnt")
-            .into_iter()
-            .collect();
-        for entry in std::fs::read_dir("/proc").ok()?.flatten() {
-            let pid = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok());
-            let namespace = std::fs::read_link(entry.path().join("ns/mnt"));
-            let (Some(pid), Ok(namespace)) = (pid, namespace) else {
-                continue;
-            };
-            if !seen.insert(namespace) {
-                continue;
-            }
-            let table = std::fs::read(entry.path().join("mountinfo")).unwrap_or_default();
-            if mounts(&table).iter().any(|mount| self.is_same(mount)) {
-                let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-                return Some((pid, name.trim_end().to_owned()));
-            }
-        }
-        None
-    }
-
     /// Has the kernel fail all that waits for the daemon, as it does when the last descriptor of `/dev/fuse` is closed.
     ///
     /// # Errors
@@ -144,9 +116,8 @@ impl Mounted {
         self.kind == b"fuse" || self.kind.starts_with(b"fuse.")
     }
 
-    /// Whether it has the type of our mounts. Those of other programs may have it too, so the user that made it counts as well.
-    #[must_use]
-    pub fn may_be_ours(&self) -> bool {
+    /// Whether it has the type of our mounts; those of other programs may have it too.
+    fn may_be_ours(&self) -> bool {
         self.whole && TYPES.contains(&&*self.kind)
     }
 
@@ -171,12 +142,6 @@ impl Mounted {
     #[must_use]
     pub fn owner(&self) -> Option<u32> {
         Some(self.ids()?.0)
-    }
-
-    /// Whether that user made it.
-    #[must_use]
-    pub fn is_by(&self, user: u32) -> bool {
-        self.owner() == Some(user)
     }
 }
 
@@ -271,7 +236,7 @@ mod tests {
             74 28 0:50 /arrays /mnt/bound rw - fuse.asdf-mount /data/b.asdf rw,user_id=1000,group_id=0\n\
             broken - line\n";
         let all = mounts(table);
-        let trusted = |mount: &&Mounted| mount.is_by(0) || mount.is_by(1000);
+        let trusted = |mount: &&Mounted| matches!(mount.owner(), Some(0 | 1000));
         let ours = all.iter().filter(|mount| mount.may_be_ours());
         let found: Vec<_> = ours
             .filter(trusted)
