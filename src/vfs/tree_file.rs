@@ -275,13 +275,18 @@ impl TreeFile {
         if !is_current || !file.is_dirty() {
             return;
         }
-        let refused = inner.refused.as_ref().map(Refused::text);
+        let refused = inner.refused.as_ref();
+        let refused = refused.filter(|refused| refused.file == file.node);
+        let refused = refused.map(Refused::text);
         let refused = refused.filter(|(_, made_of)| *made_of == inner.epoch);
         match (file.refusal(), refused) {
             (Some(why), Some((text, made_of))) => {
                 let text = Arc::clone(text);
                 let shown = inner.show(text, made_of, Role::Plain);
                 shown.note_refused(shown.touch(), &why);
+                if let Some(refused) = &mut inner.refused {
+                    refused.file = shown.node;
+                }
             }
             _ => drop(inner.show_current(Role::Plain)),
         }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use super::{Name, Role, TreeFile};
 use crate::vfs::scratch::{Unsaved, is_blank};
-use crate::vfs::{Error, locked};
+use crate::vfs::{Error, Node, locked};
 
 /// What is known of the text that was refused last, until one is saved.
 #[derive(Debug)]
 pub(in crate::vfs) struct Refused {
+    /// The file that it was written to.
+    pub(super) file: Node,
     text: Arc<Vec<u8>>,
     why: String,
     /// Where it is kept on disk, or why it is in memory only.
@@ -92,6 +94,7 @@ impl TreeFile {
         let mut inner = locked(&self.inner);
         let in_memory = kept.is_err();
         inner.refused = Some(Refused {
+            file: unsaved.file.node,
             text: Arc::clone(&unsaved.text),
             why: error.to_string(),
             kept,

@@ -270,6 +270,24 @@ fn a_scratch_file_that_is_written_anew_is_of_the_text_of_now() {
     assert!(!is_outdated(&tree, &file));
 }
 
+/// It showed the text that had been refused of the other file.
+#[test]
+fn a_refused_tree_that_is_emptied_while_another_text_is_refused_shows_files_tree() {
+    let tree = tree();
+    let file = written(&tree, OTHER);
+    refuse(&tree, &file.to_save().unwrap().unwrap(), true);
+    close(&tree, &file);
+    file.open(WRITE, 0).unwrap();
+    file.resize(0, 0).unwrap();
+    let room = Arc::clone(VfsOptions::default().scratch.room());
+    let text = Arc::new(Vec::new());
+    let other = ScratchFile::new(Node::Scratch(1), FileKind::File, &room, text, facts(), 0);
+    other.write(0, THEIRS).unwrap();
+    refuse(&tree, &Arc::new(other).becoming().unwrap(), true);
+    close(&tree, &file);
+    assert_eq!(shown(&tree), TEXT);
+}
+
 /// The log told to copy it from there.
 #[test]
 fn the_only_copy_of_a_text_whose_file_is_tree_yaml_no_more_is_shown() {
