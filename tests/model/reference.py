@@ -135,6 +135,10 @@ class Reference:
                 time.sleep(max(0, when + GONE + 0.2 - time.monotonic()))
                 self.back(name)
 
+    def is_overdue(self):
+        """Whether a name has come back in the middle of a step, as the machine stood still for a second: a call may be on either side of it."""
+        return any(time.monotonic() - when > GONE for when in self.gone.values())
+
     def back(self, name):
         if self.gone.pop(name, None) and name == TREE:
             self.give(TREE, File(self.committed, self.epoch))

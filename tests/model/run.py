@@ -74,6 +74,9 @@ def case(args, seed, kind, folder, base, until):
             work(session, args.steps, until)
             return None, session
         except Divergence as divergence:
+            if session.reference and session.reference.is_overdue():
+                print(f"NOTE {session.name}: a name came back in step {session.step}, which took too long; nothing can be said from there on")
+                return None, session
             if args.hold:
                 input(f"{divergence}; the mount is {session.dir}, go on with Enter")
             return str(divergence), session
