@@ -7,14 +7,12 @@ use crate::asdf::names::SUFFIXES;
 use crate::vfs::TREE_NAME;
 
 /// What such a name begins and ends with.
-const PATTERNS: [(&str, &str); 14] = [
+const PATTERNS: [(&str, &str); 11] = [
     // hidden: swap files (.tree.yaml.swp), locks (.#tree.yaml, .~lock.tree.yaml#), temporary files (.goutputstream-XXXXXX)
     (".", ""),
     // backups
     ("", "~"),
-    ("", ".bak"),
     ("", ".bck"),
-    ("", ".orig"),
     ("", ".rej"),
     ("", "___jb_old___"),
     // what emacs and jed save by themselves
@@ -23,7 +21,6 @@ const PATTERNS: [(&str, &str); 14] = [
     ("", ".save"),
     ("DEADJOE", ""),
     // temporary files
-    ("", ".tmp"),
     ("", ".swp"),
     ("", "___jb_tmp___"),
     ("tmp.", ""),
@@ -53,15 +50,14 @@ pub(in crate::vfs) fn is_made_by_editor(name: &OsStr) -> bool {
         || name.strip_prefix(b"tmp").is_some_and(is_of_tempfile)
 }
 
-/// Whether tools make files of that name beside files of data: `x.tmp.npy`, as programs that write NPY files put the ending behind all
+/// Whether tools make files of that name beside files of data: `x.tmp`, `x.tmp.npy`, as programs that write NPY files put the ending behind all
 /// else, and the names that Python's `tempfile` chooses, with an ending.
 pub(in crate::vfs) fn is_temporary_data(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let mut endings = SUFFIXES.into_iter();
     let stem = endings.find_map(|ending| name.strip_suffix(ending.as_bytes()));
-    stem.is_some_and(|stem| {
-        stem.ends_with(b".tmp") || stem.strip_prefix(b"tmp").is_some_and(is_of_tempfile)
-    })
+    stem.unwrap_or(name).ends_with(b".tmp")
+        || stem.is_some_and(|stem| stem.strip_prefix(b"tmp").is_some_and(is_of_tempfile))
 }
 
 /// Whether characters were chosen at random, rather than a word by people.
@@ -103,8 +99,6 @@ mod tests {
             "sedA8xYkQ",
             "tmp_k3x9q1a",
             "tmpqwertyui",
-            "tree.yaml.bak",
-            "tree.yaml.orig",
             "tree.yaml.rej",
             "tree.yaml.save",
             ".tree.yaml.kate-swp",
@@ -113,7 +107,6 @@ mod tests {
             "tree.yaml___jb_old___",
             ".~lock.tree.yaml#",
             "tmp.8XkQ1aZ0bC",
-            "tree.yaml.tmp",
             ".t",
         ];
         for name in editors {
@@ -122,6 +115,9 @@ mod tests {
         let users = [
             "results.csv",
             "tree.yaml.backup",
+            "tree.yaml.bak",
+            "tree.yaml.orig",
+            "tree.yaml.tmp",
             "tree2.yaml",
             "notes",
             "sediment.csv",
