@@ -200,6 +200,16 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") {
         return refuse(top, "the text is UTF-16", "save it as UTF-8");
     }
+    if !text
+        .split(|&byte| byte == b'\n')
+        .any(|line| line.starts_with(b"---"))
+    {
+        return refuse(
+            top,
+            "no line begins with ---, as in a YAML dump that has lost its tags",
+            "put back the lines in front of the tree and the tags, such as !core/ndarray-1.0.0",
+        );
+    }
     if first(old) != first(text) {
         let was = String::from_utf8_lossy(&first(old)).into_owned();
         return refuse(

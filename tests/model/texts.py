@@ -127,7 +127,9 @@ def is_blank(text):
 
 def is_beginning(text):
     """Whether it may be the beginning of a text, which a close does not save."""
-    return is_blank(text) or text.startswith(b"#") and not any(line.startswith(b"---") for line in text.split(b"\n"))
+    *lines, last = text.split(b"\n")
+    before = lambda line: is_blank(line) or line[:1] in (b"#", b"%")
+    return is_blank(text) or text.startswith(b"#") and all(map(before, lines)) and (before(last) or last in (b"-", b"--"))
 
 
 def may_be_saved(text, committed, blocks):

@@ -109,12 +109,15 @@ pub(in crate::vfs) fn is_blank(text: &[u8]) -> bool {
     text.iter().all(blank)
 }
 
-/// Whether it may be the beginning of a text, which is not saved yet: blank, or comments without a document. A shell closes a file between
-/// writes to it.
+/// Whether it may be the beginning of a text, which is not saved yet: blank, or the lines in front of the document, of which the last may
+/// be cut. A shell closes a file between writes to it. Behind any other line no document can begin.
 pub(in crate::vfs) fn is_beginning(text: &[u8]) -> bool {
-    let begins = |line: &[u8]| line.starts_with(b"---");
-    let has_document = || text.split(|&byte| byte == b'\n').any(begins);
-    is_blank(text) || (text.starts_with(b"#") && !has_document())
+    let stands_before =
+        |line: &[u8]| is_blank(line) || line.starts_with(b"#") || line.starts_with(b"%");
+    let mut lines = text.rsplit(|&byte| byte == b'\n');
+    let last = lines.next().unwrap_or_default();
+    let last_is = stands_before(last) || (last.len() < 3 && b"---".starts_with(last));
+    is_blank(text) || (text.starts_with(b"#") && last_is && lines.all(stands_before))
 }
 
 impl Source for ScratchFile {

@@ -113,6 +113,9 @@ fn a_text_that_no_document_has_begun_in_is_not_forgotten() {
         close(&tree, &file);
         assert_eq!(shown(&tree), TEXT);
     }
+    for cut in ["#ASDF 1.0.0\n%YAML 1.1\n", "#ASDF 1.0.0\n\n--", "#"] {
+        assert!(is_beginning(cut.as_bytes()), "{cut}");
+    }
     let file = written(&tree, b"# a: 1\n");
     assert!(text_to_save(&file).is_none());
     let unfinished = file.unsaved().unwrap().unwrap();
@@ -126,7 +129,16 @@ fn a_text_that_no_document_has_begun_in_is_not_forgotten() {
 #[test]
 fn a_text_that_is_no_beginning_of_one_is_to_be_saved() {
     let tree = tree();
-    for text in ["a: 1\n", "%YAML 1.1\n", "---\n", "\n#ASDF 1.0.0\n"] {
+    let texts = [
+        "a: 1\n",
+        "%YAML 1.1\n",
+        "---\n",
+        "\n#ASDF 1.0.0\n",
+        "#ASDF 1.0.0\na: 1\n",
+        "#ASDF 1.0.0\n--\n",
+        "#ASDF 1.0.0\na",
+    ];
+    for text in texts {
         let file = written(&tree, text.as_bytes());
         assert_eq!(text_to_save(&file).unwrap(), text.as_bytes());
         assert!(!is_beginning(text.as_bytes()), "that is told by close");
