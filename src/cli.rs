@@ -166,7 +166,8 @@ struct Args {
     /// Show recipes for ASDF files with ordinary tools, likewise
     #[arg(long, group = "action")]
     cookbook: bool,
-    /// The ASDF file, or many, or their directory, and the directory to mount on; without that, one named after FILE is made here
+    /// The ASDF file, many, or their directory, or a URL of https://, s3://, gs:// or az://; then the directory to mount on, or else one
+    /// named after FILE is made here
     #[arg(value_name = "FILE|DIR]... [MOUNTPOINT")]
     paths: Vec<PathBuf>,
 }
@@ -243,6 +244,17 @@ impl Args {
     }
 }
 
+/// So many of a thing, in words.
+fn counted(count: usize, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
+}
+
+/// So many blocks and arrays, in words.
+fn counts(blocks: usize, arrays: usize) -> String {
+    format!("{}, {}", counted(blocks, "block"), counted(arrays, "array"))
+}
+
 /// Runs the program. Its exit status.
 #[must_use]
 pub fn run() -> ExitCode {
@@ -257,6 +269,10 @@ fn run_with(arguments: &[OsString]) -> ExitCode {
         Err(mut error) => {
             if error.use_stderr() {
                 error.remove(ContextKind::Usage);
+                if arguments.iter().any(|argument| argument.is_empty()) {
+                    complain("an argument is empty; is a variable of the shell not set?");
+                    return Exit::Usage.into();
+                }
                 complain(&usage::complaint(&error.render().to_string()));
                 for advice in advice::for_arguments(arguments) {
                     complain(&advice);

@@ -274,7 +274,11 @@ pub fn block_index(source: i64, count: usize) -> Result<usize> {
             .and_then(|back| count.checked_sub(back)),
     };
     n.filter(|&n| n < count).ok_or_else(|| {
-        let why = format!("block {source} wanted, but there are {count} blocks");
+        let there = match count {
+            1 => "is 1 block".to_owned(),
+            count => format!("are {count} blocks"),
+        };
+        let why = format!("block {source} wanted, but there {there}");
         corrupt(why)
     })
 }

@@ -287,8 +287,7 @@ impl Check<'_> {
             let line = super::json_line(&findings)?;
             return Ok((verdict, line));
         }
-        let counts =
-            (verdict == Verdict::Clean).then(|| format!("{blocks} blocks, {arrays} arrays"));
+        let counts = (verdict == Verdict::Clean).then(|| super::counts(blocks, arrays));
         let rest: Vec<String> = counts.into_iter().chain(unused).collect();
         if !rest.is_empty() {
             findings.note(Verdict::Clean, &rest.join("; "));

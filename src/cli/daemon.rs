@@ -32,7 +32,7 @@ use super::mountpoint::{Mountpoint, unusable};
 use super::opening;
 use super::options::{Action, Options};
 use super::pid_file::PidFile;
-use super::{complain, idle, interrupt, limits, on_terminal, sources, unmount};
+use super::{complain, counted, idle, interrupt, limits, on_terminal, sources, unmount};
 use crate::codec::Cache;
 use crate::collection::Collection;
 use crate::fuse::{Mount, MountOptions};
@@ -188,7 +188,7 @@ pub(super) fn serve(
     {
         warn!("{}: mounted read-only: {why}", name.display());
     }
-    sink.name_mount(&place);
+    sink.name_mount(&name, &mountpoint.path);
     wait_for_an_answer(&mountpoint.path)?;
     set_read_ahead(&mountpoint.path);
     if let Some(limit) = options.idle {
@@ -216,7 +216,7 @@ fn summary(files: &Collection) -> String {
     let access = if files.is_read_only() { "ro" } else { "rw" };
     match files {
         Collection::One(vfs) => match vfs.snapshot().block_count() {
-            Some(blocks) => format!("({access}, {blocks} blocks)"),
+            Some(blocks) => format!("({access}, {})", counted(blocks, "block")),
             None => format!("({access}, the tree alone)"),
         },
         Collection::Many(_) => format!("({access}, many files)"),

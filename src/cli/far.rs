@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 #[cfg(feature = "fuse")]
 use std::fmt::Write;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use super::exit::{Exit, Failure};
 use super::options::Options;
 use crate::codec::Cache;
 use crate::collection::{Contents, Listing};
-use crate::error::Error;
+use crate::error::{Error, percent_decoded};
 use crate::save::FilePath;
 use servers::{Location, Remote};
 
@@ -53,6 +54,9 @@ impl Urls {
 
     /// What `path` is called from now on. A URL is remembered, and called by what is shown of it; any other path stays as it is.
     pub(super) fn take(&mut self, path: &Path) -> Result<PathBuf, Failure> {
+        if let Some(path) = path.to_str().and_then(local) {
+            return path;
+        }
         let text = path.to_str().filter(|_| !self.0.contains_key(path));
         let Some((text, location)) = text.and_then(|text| Some((text, Location::parse(text)?)))
         else {
@@ -83,6 +87,25 @@ impl Urls {
     pub(super) fn has(&self, path: &Path) -> bool {
         self.0.contains_key(path)
     }
+}
+
+/// The path that a `file:` URL of this machine names (RFC 8089); `None` if it is no such URL.
+fn local(url: &str) -> Option<Result<PathBuf, Failure>> {
+    let (scheme, rest) = url.split_once("://")?;
+    if !scheme.eq_ignore_ascii_case("file") {
+        return None;
+    }
+    let path = rest.strip_prefix("localhost").unwrap_or(rest);
+    let path = Some(path).filter(|path| path.starts_with('/'));
+    let path = path.and_then(|path| percent_decoded(path).ok());
+    Some(
+        path.map(|path| PathBuf::from(OsString::from_vec(path)))
+            .ok_or_else(|| {
+                let why =
+                    format!("{url}: a file: URL names a file of this machine as file:///path");
+                Failure::new(Exit::Usage, why)
+            }),
+    )
 }
 
 /// The arguments of the daemon, with each URL replaced by what is shown of it, and the environment variable that holds the URLs.

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -49,8 +49,8 @@ impl Syslog {
 /// Where messages go now, and what they are about.
 struct SinkState {
     output: Output,
-    /// `FILE on MOUNTPOINT` once that is mounted. It tells the lines of mounts apart that log to the same place.
-    mount: Option<String>,
+    /// FILE and its mountpoint once that is mounted: they tell the lines of mounts apart that log to the same place.
+    mount: Option<(String, String)>,
 }
 
 /// What messages are written to.
@@ -98,10 +98,11 @@ pub(super) fn start(args: &Args) -> Result<Sink, Failure> {
 }
 
 impl Sink {
-    /// Puts `mount`, as in `FILE on MOUNTPOINT`, in front of each message that goes to syslog or a file.
-    pub(super) fn name_mount(&self, mount: &str) {
+    /// Puts `FILE on MOUNTPOINT` in front of each message that goes to syslog or a file, once if the message begins with FILE.
+    pub(super) fn name_mount(&self, file: &Path, mountpoint: &Path) {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        place.mount = Some(printable(mount));
+        let shown = |path: &Path| printable(&path.display().to_string());
+        place.mount = Some((shown(file), shown(mountpoint)));
     }
 
     /// Goes on to syslog, if messages go to standard error now. Without a syslog they are dropped: a daemon's standard error
@@ -136,9 +137,16 @@ impl Write for Sink {
         };
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let SinkState { output, mount } = &mut *place;
-        let about = mount
-            .as_deref()
-            .map_or_else(String::new, |mount| format!("{mount}: "));
+        let mount = &*mount;
+        let placed = || match mount {
+            None => text.to_owned(),
+            Some((file, mountpoint)) => {
+                let rest = text.strip_prefix(file.as_str());
+                let rest = rest.filter(|rest| rest.starts_with([':', ' ']));
+                let rest = rest.map(|rest| rest.trim_start_matches([':', ' ']));
+                format!("{file} on {mountpoint}: {}", rest.unwrap_or(text))
+            }
+        };
         let process = std::process::id();
         let now = humantime::format_rfc3339_millis(SystemTime::now());
         match output {
@@ -151,12 +159,12 @@ impl Write for Sink {
                 write_line(&mut io::stderr().lock(), &format!("{IDENT}: {text}"))?;
             }
             Output::File(file) => {
-                let line = format!("{now} {IDENT}[{process}]: {about}{text}");
+                let line = format!("{now} {IDENT}[{process}]: {}", placed());
                 write_line(file, &line)?;
             }
             Output::Syslog(syslog) => {
                 let header = FACILITY_DAEMON | severity;
-                syslog.send(&format!("<{header}>{IDENT}[{process}]: {about}{text}"));
+                syslog.send(&format!("<{header}>{IDENT}[{process}]: {}", placed()));
             }
         }
         Ok(record.len())
@@ -184,11 +192,11 @@ mod tests {
             for _ in 0..4 {
                 let mut sink = Sink(Arc::new(Mutex::new(SinkState {
                     output: Output::File(open().unwrap()),
-                    mount: Some("f.asdf on mnt".to_owned()),
+                    mount: Some(("f.asdf".to_owned(), "mnt".to_owned())),
                 })));
                 scope.spawn(move || {
                     for _ in 0..500 {
-                        sink.write_all(b"<4>a message").unwrap();
+                        sink.write_all(b"<4>f.asdf: a message").unwrap();
                     }
                 });
             }

@@ -118,8 +118,8 @@ pub(super) fn list(paths: &[PathBuf], options: &Options, how: &Args) -> Result<E
     }
     if files.len() > 1 && !how.json && !how.quiet {
         let count = files.len();
-        let line =
-            format!("\n{count} files: {blocks} blocks, {arrays} arrays, {unread} not read\n");
+        let counts = super::counts(blocks, arrays);
+        let line = format!("\n{count} files: {counts}, {unread} not read\n");
         say_bytes(line.as_bytes())?;
     }
     Ok(status)

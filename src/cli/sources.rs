@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::DirEntry;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use log::warn;
 
 use super::exit::{Exit, Failure};
 use super::far::{Sources, UrlOpener, Urls};
@@ -148,6 +151,18 @@ fn mirror(directory: &Path, options: &Options) -> Result<Sources, Failure> {
     };
     let path = directory.canonicalize().map_err(failed)?;
     let root = Beneath::new(&path, options.other_mounts).map_err(failed)?;
+    let mut there = std::fs::read_dir(&path).map_err(failed)?.flatten();
+    let may_lead = |entry: &DirEntry| {
+        let kind = entry.file_type();
+        kind.is_ok_and(|kind| !kind.is_file()) || options.matching.has(&entry.file_name())
+    };
+    if !there.any(|entry| may_lead(&entry)) {
+        let names = &options.matching;
+        warn!(
+            "{}: no file in it is named {names}; -o match=GLOB shows others",
+            directory.display()
+        );
+    }
     let contents = Contents::Mirror(Arc::new(root), options.matching.clone());
     Ok(Sources::Many(contents, path))
 }

@@ -64,6 +64,8 @@ fn in_columns(columns: usize) -> String {
 pub(super) fn complaint(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let said = lines.take_while(|line| !line.starts_with("For more information"));
+    // a file whose name begins with a dash is advised on with its name
+    let said = said.filter(|line| !line.starts_with("tip: to pass "));
     let said = said.map(|line| {
         let line = line.strip_prefix("error: ").unwrap_or(line);
         line.strip_prefix("tip: ").unwrap_or(line)

@@ -299,7 +299,7 @@ fn a_check_of_a_directory_tells_of_its_files_in_order() {
     for n in (0..30).filter(|n| *n != 7) {
         let line = lines.next().unwrap();
         assert!(
-            line.contains(&format!("{n:02}.asdf: ok: 1 blocks")),
+            line.contains(&format!("{n:02}.asdf: ok: 1 block,")),
             "{line}"
         );
     }
@@ -328,8 +328,8 @@ fn external(source: &str, shape: &str) -> Place {
 #[test]
 fn a_check_looks_for_arrays_in_other_files() {
     for (source, shape, code, words) in [
-        ("x.asdf", "[12]", 0, "1 arrays"),
-        ("x.asdf", "['*', 4]", 0, "1 arrays"),
+        ("x.asdf", "[12]", 0, "1 array"),
+        ("x.asdf", "['*', 4]", 0, "1 array"),
         ("x.asdf", "[400]", 23, "array far: x.asdf: "),
         (
             "y.asdf",
