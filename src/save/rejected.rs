@@ -190,10 +190,22 @@ impl Elsewhere {
 
 const ENDING: &str = "rejected.yaml";
 
-/// The file beside FILE that holds a text from an earlier mount, if there is one. In other directories it may be of another FILE.
-pub(super) fn older<S: Store>(store: &S, file: &OsStr) -> Option<OsString> {
-    let name = name::beside(file, ENDING);
-    store.stat_name(&name).is_ok().then_some(name)
+/// The files beside FILE that hold texts from earlier mounts, as far as their numbers go on. In other directories they may be of another
+/// FILE.
+pub(super) fn older<S: Store>(store: &S, file: &OsStr) -> Vec<OsString> {
+    let mut names = candidates(file);
+    // the first may have been mended, and removed
+    let first = names.next().filter(|name| store.stat_name(name).is_ok());
+    let others = names.take_while(|name| store.stat_name(name).is_ok());
+    first.into_iter().chain(others).collect()
+}
+
+/// The names for a refused text, in the order in which they are tried.
+fn candidates(file: &OsStr) -> impl Iterator<Item = OsString> + use<> {
+    let first = name::beside(file, ENDING);
+    let file = file.to_owned();
+    let others = (2..=NAMES).map(move |n| name::beside(&file, &format!("{n}.{ENDING}")));
+    std::iter::once(first).chain(others)
 }
 
 /// Writes a file that is there whole or not at all: `held` again, or under the first name that is free. It gets the owner and the
@@ -244,11 +256,7 @@ fn is_of_other_user<S: Store>(store: &S, file: &S::File) -> bool {
 
 /// Renames the file to the first name that is free, and stays free until then: another mount may be looking for one, too.
 fn take_free_name<S: Store>(store: &S, temporary: &OsStr, file: &OsStr) -> io::Result<OsString> {
-    let candidates = (1..=NAMES).map(|n| match n {
-        1 => name::beside(file, ENDING),
-        n => name::beside(file, &format!("{n}.{ENDING}")),
-    });
-    for name in candidates {
+    for name in candidates(file) {
         match store.rename_to_new(temporary, &name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             renamed => return renamed.map(|()| name),
@@ -318,6 +326,22 @@ mod tests {
                 .keep(&sim, (FILE.as_ref(), None), b"four")
                 .is_err()
         );
+    }
+
+    #[test]
+    fn all_texts_of_earlier_mounts_are_found() {
+        let sim = sim(false);
+        let keep = |text: &[u8]| {
+            let mut rejected = RejectedText::new(&[]);
+            rejected.keep(&sim, (FILE.as_ref(), None), text).unwrap();
+        };
+        assert!(older(&*sim, FILE.as_ref()).is_empty());
+        keep(b"one");
+        keep(b"two");
+        let names = [NAME, "f.asdf.2.rejected.yaml"];
+        assert_eq!(older(&*sim, FILE.as_ref()), names);
+        sim.unlink(NAME.as_ref()).unwrap();
+        assert_eq!(older(&*sim, FILE.as_ref()), names[1..]);
     }
 
     #[test]

@@ -503,9 +503,9 @@ impl<S: Store> Writer<S> {
         Ok(save)
     }
 
-    /// The name of the file beside FILE that holds a text which an earlier mount refused, if there is one and this one has refused none.
+    /// The names of the files beside FILE that hold texts which earlier mounts refused. Call it before this one refuses any.
     #[must_use]
-    pub fn older_rejected(&self) -> Option<OsString> {
+    pub fn older_rejected(&self) -> Vec<OsString> {
         rejected::older(&*self.store, &self.name)
     }
 

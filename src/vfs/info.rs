@@ -109,15 +109,15 @@ impl Text {
     }
 }
 
-/// `info/tree.json`: the tree on one line, or the object `{"!error": WHY}` if it is not valid or too long; with the files of arrays if
+/// `info/tree.json`: the tree, or the object `{"!error": WHY}` if it is not valid or too long; with the files of arrays if
 /// they are `shown`.
 fn tree_json(snapshot: &Snapshot, shown: bool) -> Text {
     let file_of = |node: asdf::tree::Node<'_>| json::file_of(snapshot, node).filter(|_| shown);
     let tree = snapshot.tree().transpose().map_err(Clone::clone);
-    let line = tree.and_then(|tree| json::line(tree, &file_of));
-    let line = line.unwrap_or_else(|error| json::error_line(&error));
+    let lines = tree.and_then(|tree| json::lines(tree, &file_of));
+    let lines = lines.unwrap_or_else(|error| json::error_line(&error));
     // JSON is UTF-8
-    Text(String::from_utf8(line).unwrap_or_default())
+    Text(String::from_utf8(lines).unwrap_or_default())
 }
 
 /// `info/blocks.tsv`: one line a block.

@@ -18,7 +18,7 @@ pub struct Remains {
     files: Option<(Arc<Scratch>, u32)>,
     news: News,
     last_save: Option<(SystemTime, String)>,
-    older_text: Option<PathBuf>,
+    older_texts: Vec<PathBuf>,
     losses: Losses,
 }
 
@@ -61,13 +61,13 @@ impl Vfs {
             files: has_files.then(|| (Arc::clone(scratch), self.member)),
             news: std::mem::take(&mut locked(&self.blocks.news)),
             last_save: locked(&self.saver.last).take(),
-            older_text: self.saver.noted_text().map(Into::into),
+            older_texts: self.saver.noted_texts().to_vec(),
             losses,
         };
         let anything = remains.files.is_some()
             || !remains.news.is_empty()
             || remains.last_save.is_some()
-            || remains.older_text.is_some();
+            || !remains.older_texts.is_empty();
         anything.then_some(remains)
     }
 
@@ -75,8 +75,8 @@ impl Vfs {
     pub fn take_up(&mut self, remains: Remains) {
         *locked(&self.blocks.news) = remains.news;
         *locked(&self.saver.last) = remains.last_save;
-        if let Some(path) = remains.older_text {
-            self.saver.note_older_text(path);
+        if !remains.older_texts.is_empty() {
+            self.saver.note_older_texts(remains.older_texts);
         }
     }
 

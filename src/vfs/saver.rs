@@ -47,8 +47,8 @@ pub(super) struct Saver {
     progress: OnceLock<Arc<Progress>>,
     /// When the last save was, and what it did.
     pub(super) last: Mutex<Option<(SystemTime, String)>>,
-    /// The text beside FILE that an earlier mount refused, if there was one when FILE was opened for writing.
-    older_text: OnceLock<PathBuf>,
+    /// The texts beside FILE that earlier mounts refused and that were there when FILE was opened for writing.
+    older_texts: OnceLock<Vec<PathBuf>>,
 }
 
 impl Saver {
@@ -66,7 +66,7 @@ impl Saver {
             writes: AtomicU64::new(0),
             progress: OnceLock::new(),
             last: Mutex::default(),
-            older_text: OnceLock::new(),
+            older_texts: OnceLock::new(),
         }
     }
 
@@ -83,9 +83,8 @@ impl Saver {
 
     /// Takes FILE as it has been opened for writing.
     pub(super) fn opened(&self, writer: Writer) {
-        if let Some(name) = writer.older_rejected() {
-            self.note_older_text(self.path.with_file_name(name));
-        }
+        let older = writer.older_rejected().into_iter();
+        self.note_older_texts(older.map(|name| self.path.with_file_name(name)).collect());
         let _ = self.progress.set(Arc::clone(writer.progress()));
         // there is no other: the thread that opens FILE later holds `compared`
         let _ = self.writer.set(Mutex::new(writer));
@@ -214,20 +213,20 @@ impl Saver {
         })
     }
 
-    /// Notes the text beside FILE that an earlier mount refused; the first call counts.
-    pub(super) fn note_older_text(&self, path: PathBuf) {
-        let _ = self.older_text.set(path);
+    /// Notes the texts beside FILE that earlier mounts refused; the first call counts.
+    pub(super) fn note_older_texts(&self, paths: Vec<PathBuf>) {
+        let _ = self.older_texts.set(paths);
     }
 
-    /// The text that was noted, whether it is still there or not.
-    pub(super) fn noted_text(&self) -> Option<&Path> {
-        self.older_text.get().map(PathBuf::as_path)
+    /// The texts that were noted, whether they are still there or not.
+    pub(super) fn noted_texts(&self) -> &[PathBuf] {
+        self.older_texts.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The text beside FILE that an earlier mount refused, while it is there.
-    pub(super) fn older_text(&self) -> Option<&Path> {
-        let text = self.noted_text();
-        text.filter(|path| path.symlink_metadata().is_ok())
+    /// The texts beside FILE that earlier mounts refused and that are still there.
+    pub(super) fn older_texts(&self) -> impl Iterator<Item = &Path> {
+        let texts = self.noted_texts().iter().map(PathBuf::as_path);
+        texts.filter(|path| path.symlink_metadata().is_ok())
     }
 
     /// Keeps a refused text on disk, and gives the path of its file.

@@ -13,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-pub(super) use self::refused::{Refused, not_saved};
+pub(super) use self::refused::Refused;
 use super::attr::{Attr, FileFacts, FileKind};
 use super::error::Error;
 use super::node::{NUMBERS, Node};

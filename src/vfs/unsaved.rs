@@ -8,7 +8,7 @@ use log::{info, warn};
 use super::data::block_of;
 use super::node::Node;
 use super::scratch::Unsaved;
-use super::tree_file::{Refused, not_saved};
+use super::tree_file::Refused;
 use super::{Error, Result, Vfs, locked};
 use crate::error::Error as Library;
 
@@ -58,16 +58,14 @@ impl Vfs {
             Err(error) => Err(error.clone()),
         };
         let kept = kept.map_err(|error| error.to_string());
-        if let Err(why) = &kept {
-            let what = not_saved(&error.to_string());
-            let file = self.saver.path.display();
-            warn!("{file}: {what}; the text is in memory only, and gone at unmount: {why}");
-        }
         if matches!(error, Error::Library(Library::Stale { .. })) {
             self.refresh_soon();
         }
         self.tree.refuse(unsaved, error, kept);
         drop(writer);
+        if let Some(what) = self.tree.refusal(Refused::describe).filter(|_| !is_known) {
+            warn!("{}: refused: {what}", self.saver.path.display());
+        }
         if let Some(tell) = self.on_refusal.get().filter(|_| !is_known) {
             tell(error.clone());
         }

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::io;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 
 use crate::asdf::Snapshot;
 use crate::asdf::scalar::Value;
@@ -20,14 +21,37 @@ const YAML: &str = "tag:yaml.org,2002:";
 const MOST_TIMES: usize = 4;
 const SPARE: usize = 64 << 20;
 
-/// A tree as one line of JSON; `null` where there is none. `file_of` gives the path in a mount of the file of the array that a node
+/// A tree as one line of JSON; see [`text`].
+///
+/// # Errors
+/// As there.
+pub(crate) fn line(
+    tree: Option<&Tree>,
+    file_of: &dyn Fn(Node<'_>) -> Option<String>,
+) -> Result<Vec<u8>> {
+    text(tree, file_of, CompactFormatter)
+}
+
+/// A tree as JSON with a line for each value, for people and line-based tools; see [`text`].
+///
+/// # Errors
+/// As there.
+pub(crate) fn lines(
+    tree: Option<&Tree>,
+    file_of: &dyn Fn(Node<'_>) -> Option<String>,
+) -> Result<Vec<u8>> {
+    text(tree, file_of, PrettyFormatter::with_indent(b" "))
+}
+
+/// A tree as JSON; `null` where there is none. `file_of` gives the path in a mount of the file of the array that a node
 /// declares, if there is one.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if it is far longer than the text, [`MOST_TIMES`]: by aliases and tags, a short one can stand for endlessly much.
-pub(crate) fn line(
+fn text(
     tree: Option<&Tree>,
     file_of: &dyn Fn(Node<'_>) -> Option<String>,
+    form: impl Formatter,
 ) -> Result<Vec<u8>> {
     let text = tree.map_or(0, |tree| tree.bytes().len());
     let most = text.saturating_mul(MOST_TIMES).saturating_add(SPARE);
@@ -37,7 +61,8 @@ pub(crate) fn line(
     };
     let root = tree.and_then(Tree::root);
     let root = root.map(|root| JsonNode::new(root, file_of));
-    serde_json::to_writer(&mut line, &root).map_err(|_| {
+    let mut out = serde_json::Serializer::with_formatter(&mut line, form);
+    root.serialize(&mut out).map_err(|_| {
         let why = format!("the tree is more than {most} bytes of JSON");
         unsupported(why)
     })?;

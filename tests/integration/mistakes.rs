@@ -35,6 +35,11 @@ const FILES: &[Mistake] = &[
     ("a pipe", "mkfifo x; asdf-mount x m", 11, "x: not a file; name the ASDF file itself"),
     ("a device", "asdf-mount /dev/zero m", 11, "/dev/zero: not a file; name the ASDF file itself"),
     ("a URL of another kind", "asdf-mount ftp://x.org/a.asdf m", 11, "a URL of a kind that is not read: download it first"),
+    ("a URL of this machine", "asdf-mount file://$PWD/g.asdf m; ls m", 0, "tree.yaml"),
+    ("the same of another one", "asdf-mount file://x.org/a.asdf m", 2, "names a file of this machine as file:///path"),
+    ("an unset variable", "unset F; asdf-mount \"$F\" m", 2, "an argument is empty; is a variable of the shell not set?"),
+    ("an option of mount(8)", "asdf-mount -t asdf g.asdf m", 2, "unexpected argument '-t' found; asdf-mount --help"),
+    ("a directory without ASDF files", "mkdir d; touch d/x.txt; asdf-mount d m", 0, "d: no file in it is named *.asdf; -o match=GLOB shows others"),
     ("a file that was cut in its tree", "head -c 150 g.asdf >x; asdf-mount x m", 0, "the tree has no `...` line: the file may have been cut short"),
     ("a file that was cut in a block", "head -c 99999 g.asdf >x; asdf-mount x m", 0, "block 0: 240000 bytes allocated, but the file ends after"),
     ("a command of another program", "asdf-mount list", 11, "no command `list`; --list does that"),
@@ -386,12 +391,22 @@ const EDITS: &[(&str, &str, &str)] = &[
     (
         "invalid YAML by sed",
         "sed -i 's/F184/[/' m/tree.yaml",
-        "correct the YAML; not saved; the text is kept in ",
+        "correct the YAML; your text is in ",
     ),
     (
         "invalid YAML by echo",
         "echo '--- [' >m/tree.yaml",
-        "correct the YAML; not saved; the text is kept in ",
+        "correct the YAML; your text is in ",
+    ),
+    (
+        "a dump without its tags",
+        "sed '1,/^---/d; /^[.]/d; s/!core[^ ]* *//' m/tree.yaml >t; cat t >m/tree.yaml",
+        "no line begins with ---, as in a YAML dump that has lost its tags; put back",
+    ),
+    (
+        "the same behind the first line",
+        "(echo '#ASDF 1.0.0'; echo 'a: 1') >m/tree.yaml",
+        "no line begins with ---",
     ),
     (
         "a tab",
@@ -416,7 +431,7 @@ const EDITS: &[(&str, &str, &str)] = &[
     (
         "a type that is none",
         "sed -i 's/float32/float33/' m/tree.yaml",
-        "unknown datatype 'float33': there are int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, complex64, complex128, bool8, [ascii, N] and [ucs4, N]; correct it; not saved",
+        "unknown datatype 'float33': there are int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, complex64, complex128, bool8, [ascii, N] and [ucs4, N]; correct it; your text is in ",
     ),
     (
         "no first line",

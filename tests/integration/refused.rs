@@ -525,12 +525,12 @@ fn a_refusal_says_what_is_to_be_corrected() {
         (
             "uint8",
             "float33",
-            "unknown datatype 'float33': there are int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, complex64, complex128, bool8, [ascii, N] and [ucs4, N]; correct it; not saved",
+            "unknown datatype 'float33': there are int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, complex64, complex128, bool8, [ascii, N] and [ucs4, N]; correct it; your text is in ",
         ),
         (
             "[100]",
             "[101]",
-            "correct it, or the number of the block; not saved",
+            "correct it, or the number of the block; your text is in ",
         ),
     ] {
         let text = good.replace(old, new);

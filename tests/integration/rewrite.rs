@@ -389,8 +389,11 @@ fn files_that_users_have_made_beside_data_are_named_as_they_go_with_the_mount() 
         let lines = status.lines().filter(|line| line.starts_with("memory "));
         lines.map(str::to_owned).collect::<BTreeSet<_>>()
     };
-    let want =
-        made.map(|name| format!("memory    {name} (3 bytes): in the mount only, gone at unmount"));
+    let want = made.map(|name| {
+        format!(
+            "memory    {name} (3 bytes) exists only in this mount: copy it out before unmounting"
+        )
+    });
     assert_eq!(told(), want.into());
     for name in made {
         fs::remove_file(mount.path(name)).unwrap();

@@ -148,7 +148,7 @@ tail -n 1 ro/f.asdf.2.rejected.yaml";
     assert!(complaints[2].ends_with("): it could not be kept on disk, and is lost with the mount"));
     let log = fs::read_to_string(dir.path().join("log")).unwrap();
     assert!(
-        log.contains("the text is in memory only, and gone at unmount: "),
+        log.contains("your text is in memory only, and gone at unmount: "),
         "{log}"
     );
     assert!(log.contains("the tree that was refused is lost: "), "{log}");
@@ -173,7 +173,9 @@ fn files_that_are_in_memory_only_are_named_and_those_of_editors_are_not() {
         .collect();
     let copy = format!("same.yaml ({} bytes)", mount.text("tree.yaml").len());
     let files = ["results.csv (4 bytes)", &copy];
-    let want = files.map(|file| format!("memory    {file}: in the mount only, gone at unmount"));
+    let want = files.map(|file| {
+        format!("memory    {file} exists only in this mount: copy it out before unmounting")
+    });
     assert_eq!(lines, want);
     let said = unmount(&mount);
     assert_eq!(said.code, 0);

@@ -424,9 +424,9 @@ done";
     let kept = place.join("state/asdf-mount/f.asdf.rejected.yaml");
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert_eq!(lines.len(), 4, "{} {}", said.stdout, said.stderr);
-    assert!(lines[0].ends_with(&format!("the text is kept in {}", kept.display())));
+    assert!(lines[0].ends_with(&format!("your text is in {}", kept.display())));
     assert!(
-        lines[2].contains("the text is in memory only, and gone at unmount: "),
+        lines[2].contains("your text is in memory only, and gone at unmount: "),
         "{}",
         lines[2]
     );

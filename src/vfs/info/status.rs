@@ -80,7 +80,7 @@ impl Vfs {
         if let Some(why) = self.saver.why_not_there() {
             text.line(format_args!("changed   {why}"));
         }
-        if let Some(older) = self.saver.older_text() {
+        for older in self.saver.older_texts() {
             text.line(format_args!(
                 "rejected  {}: an earlier mount refused this text; mend it and copy it over tree.yaml, or remove it",
                 older.display()
@@ -110,7 +110,7 @@ impl Vfs {
         }
         if refused.is_some() {
             text.line(format_args!(
-                "revert    asdf-mount --revert {} has tree.yaml show the tree of the file again",
+                "revert    asdf-mount --revert {} drops this text and shows the saved tree",
                 self.saver.path.display()
             ));
         }
@@ -119,7 +119,7 @@ impl Vfs {
         }
         for file in scratch.iter().take(MAX_PROBLEMS) {
             text.line(format_args!(
-                "memory    {file}: in the mount only, gone at unmount"
+                "memory    {file} exists only in this mount: copy it out before unmounting"
             ));
         }
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Name, Role, TreeFile};
+use super::{Name, Role, TREE_NAME, TreeFile};
 use crate::vfs::scratch::{Unsaved, is_blank};
 use crate::vfs::{Error, Node, locked};
 
@@ -23,11 +23,11 @@ pub(in crate::vfs) struct Refused {
 impl Refused {
     /// Why it is not saved, and where it is.
     pub(in crate::vfs) fn describe(&self) -> String {
-        let why = not_saved(&self.why);
+        let why = format!("{TREE_NAME}: {}", self.why);
         match &self.kept {
-            Ok(path) => format!("{why}; the text is kept in {}", path.display()),
+            Ok(path) => format!("{why}; your text is in {}", path.display()),
             Err(error) => format!(
-                "{why}; the text is in memory only, and gone at unmount: copy tree.yaml elsewhere. It can't be kept on disk: {error}"
+                "{why}; your text is in memory only, and gone at unmount: copy tree.yaml elsewhere. It can't be kept on disk: {error}"
             ),
         }
     }
@@ -139,9 +139,4 @@ impl TreeFile {
             inner.show_current(Role::Stale);
         }
     }
-}
-
-/// What is said of a text that is refused.
-pub(in crate::vfs) fn not_saved(error: &str) -> String {
-    format!("tree.yaml: {error}; not saved")
 }
