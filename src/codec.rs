@@ -85,6 +85,7 @@
 mod blosc;
 mod bzp2;
 mod cache;
+pub mod caller;
 #[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
 mod chunked;
 mod decoded;

@@ -48,8 +48,10 @@ struct Shim {
     handles: Arc<Handles<Handle>>,
     /// How many requests have come.
     requests: Arc<AtomicU64>,
-    /// The threads for requests that may wait for a server, if there are files on servers.
-    waiters: Option<Arc<Waiters>>,
+    /// Whether there are files on servers.
+    is_far: bool,
+    /// The threads for requests that may take long.
+    waiters: Arc<Waiters>,
 }
 
 impl Shim {
@@ -297,9 +299,11 @@ impl Filesystem for Shim {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.serve(req, (reply, ReplyData::error), move |shim, reply| {
+        let handle = self.handles.get(fh);
+        let long = handle.as_ref().is_ok_and(|handle| handle.takes_long());
+        let long = self.is_far || long;
+        self.serve_if(long, req, (reply, ReplyData::error), move |shim, reply| {
             let asked = shim.asked(Call::Read, ino);
-            let handle = shim.handles.get(fh);
             let read = match &handle {
                 Ok(handle) => shim.files.read(handle, offset, size),
                 Err(error) => Err(error.clone()),

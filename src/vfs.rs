@@ -77,9 +77,11 @@
 //! Threads of a mount:
 //!
 //! - fuser's threads, as many as `-o threads` says, call the operations. A save runs on the thread of its request.
-//! - `waiter` (`fuse::waiters`) threads, as many as are needed, call the operations that may wait for a server, up to `-o timeout`. While it
-//!   waits, such a thread holds locks of the file (`Saver::compared`, `DataHandle::source`, what asks its server), and none of others.
-//! - `killed` (`fuse::pending`) answers requests whose callers are being killed. It takes the lock of its list and that of the reply.
+//! - `waiter` (`fuse::waiters`) threads, as many as are needed, call the operations that may wait for a server, up to `-o timeout`, and reads
+//!   that decode or make a view while all but one of fuser's threads do so. While it waits for a server, such a thread holds locks of the
+//!   file (`Saver::compared`, `DataHandle::source`, what asks its server), and none of others.
+//! - `killed` (`fuse::pending`) answers requests whose callers have ended or are being killed, and so ends what is decoded for them. It takes
+//!   the lock of its list and that of the reply.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
 //! - `tree` reads the tree once after mounting, and ends. `signals` unmounts when the process is told to end; `idle`, with `-o idle`, when
 //!   nothing has been asked for so long.
@@ -147,7 +149,7 @@ pub use format::Format;
 pub use info::Text;
 pub use member::Remains;
 pub use node::Node;
-pub use process::{ignores, is_being_killed, pid_namespace};
+pub use process::{ignores, is_ending, pid_namespace};
 pub use saver::Reading;
 pub use scratch::Scratch;
 pub use stat::kind;
@@ -175,6 +177,14 @@ pub struct Handle {
     /// Process that opened it; 0 if unknown.
     opener: u32,
     open: Open,
+}
+
+impl Handle {
+    /// Whether to read it may take long; see [`State::takes_long`].
+    #[must_use]
+    pub fn takes_long(&self) -> bool {
+        matches!(&self.open, Open::Data(open) if open.takes_long)
+    }
 }
 
 /// What is open.

@@ -1,6 +1,7 @@
 //! The elements of an array as floating-point numbers: for pictures and statistics, not for storage.
 
 use super::datatype::{ByteOrder, Scalar};
+use super::{Array, Origin, Snapshot};
 use crate::codec::Cache;
 use crate::error::Result;
 use crate::source::{Source, each_piece};
@@ -14,6 +15,26 @@ pub(crate) const MOST_READ: u64 = 1 << 40;
 const HALF_EXPONENT: u32 = 10;
 /// What is added to the exponent of a float16 to get that of a float64: the difference of their biases.
 const HALF_BIAS: u64 = 1023 - 15;
+
+/// Arrays of fewer bytes are read, however often they show a byte of their block.
+const SHORT: u64 = 1 << 30;
+/// How often a longer array may show each byte of its block, on average, to be read for a picture or for statistics.
+const MOST_SHOWN: u64 = 64;
+
+impl Snapshot {
+    /// Whether a long array shows the bytes of its block over and over, as by strides of 0: a block of some bytes could keep a reader
+    /// waiting for hours.
+    pub(crate) fn repeats_endlessly(&self, array: &Array) -> bool {
+        let len = array.bin_len();
+        let block = match array.data().origin() {
+            Origin::Block(n) => self.block_len(*n).unwrap_or(0),
+            Origin::Inline | Origin::External(_) | Origin::Fits { .. } | Origin::Unknown => {
+                return false;
+            }
+        };
+        len > SHORT && block.checked_mul(MOST_SHOWN).is_some_and(|most| len > most)
+    }
+}
 
 /// Calls `each` with the first `len` bytes of the elements, a chunk of whole ones at a time.
 ///

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::Cursor;
 use super::cache::{Cache, Demand, Ledger};
+use super::caller;
 use super::gate::Gate;
 use super::jobs::cores;
 use super::memory_permit::MemoryPermit;
@@ -300,10 +301,10 @@ impl Cache {
         }
     }
 
-    /// Whether the mount still needs decoded bytes.
+    /// Whether the mount, and who this thread works for, still need decoded bytes.
     fn is_wanted(&self) -> bool {
         let wanted = Arc::clone(&self.wanted.read().unwrap_or_else(PoisonError::into_inner));
-        wanted()
+        wanted() && caller::is_wanted()
     }
 
     /// Checks that a decoder may go on that takes `total` bytes of memory.

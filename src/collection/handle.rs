@@ -47,6 +47,14 @@ impl Handle {
     }
 }
 
+impl Handle {
+    /// Whether to read it may take long.
+    #[must_use]
+    pub fn takes_long(&self) -> bool {
+        self.member().is_ok_and(|(_, handle)| handle.takes_long())
+    }
+}
+
 impl Opened<Handle> {
     /// An opened directory of which the kernel keeps no listing.
     pub(super) fn unkept(handle: Handle) -> Self {

@@ -16,6 +16,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getgid, getuid};
 
 use super::Shim;
+use super::waiters::Waiters;
 use crate::collection::Collection;
 use crate::source::{Mounted, in_utf8};
 
@@ -106,7 +107,12 @@ impl Mount {
             files: Arc::clone(files),
             handles: Arc::default(),
             requests: Arc::clone(&requests),
-            waiters: files.has_far().then(Arc::default),
+            is_far: files.has_far(),
+            waiters: Arc::new(Waiters::new(if files.has_far() {
+                0
+            } else {
+                options.threads.saturating_sub(1)
+            })),
         };
         let (session, own) = begin(shim, mountpoint, options)?;
         let device = session.as_fd().try_clone_to_owned()?;

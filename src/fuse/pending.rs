@@ -1,7 +1,8 @@
-//! Replies to requests that may wait for a server. If the caller is being killed, it gets an error at once, so that it can end.
+//! Replies to requests that may take long. If the caller is being killed, it gets an error at once, so that it can end.
 //!
-//! The kernel tells of a kill by FUSE_INTERRUPT, which fuser does not pass on. So the thread `killed` looks at the callers of requests that
-//! take long. The thread that serves such a request goes on, as other programs may wait for the same answer, but has no reply to send.
+//! The kernel tells of a kill by FUSE_INTERRUPT, which fuser does not pass on, and of no program that has ended while pages are read for it.
+//! So the thread `killed` looks at the callers of requests that take long. What is done for such a request then ends at its next step; what
+//! other programs wait for, they begin again.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use fuser::Errno;
 use log::debug;
 
-use crate::vfs::{is_being_killed, locked};
+use crate::vfs::{is_ending, locked};
 
 /// How long the thread waits before it looks at the callers again.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -38,6 +39,11 @@ impl<R> PendingReply<R> {
             send(reply);
         }
         is_wanted
+    }
+
+    /// Whether the reply is still to be sent.
+    pub(super) fn is_wanted(&self) -> bool {
+        locked(&self.reply).is_some()
     }
 
     /// Adds something to the reply; `None` if the reply was sent before.
@@ -97,9 +103,7 @@ impl Callers {
         list.are_looked_at = !list.requests.is_empty();
         let requests = list.requests.clone();
         drop(list);
-        let killed = requests
-            .iter()
-            .filter(|(caller, _)| is_being_killed(*caller));
+        let killed = requests.iter().filter(|(caller, _)| is_ending(*caller));
         for reply in killed.filter_map(|(_, reply)| reply.upgrade()) {
             reply.interrupt();
         }

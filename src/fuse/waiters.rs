@@ -1,9 +1,13 @@
-//! Threads for requests that may wait for a server, so that fuser's threads, which serve the mount, do not.
+//! Threads for requests that may take long, so that some of fuser's threads are always free for others.
 //!
-//! All requests but those that change something go through them: such a request is refused for a far file, which the lookup before it has
-//! opened as a rule. If the file has been closed since, a thread of fuser's asks the server.
+//! Of a mount with files on servers, all requests but those that change something go through them: such a request is refused for a far
+//! file, which the lookup before it has opened as a rule. If the file has been closed since, a thread of fuser's asks the server. Of other
+//! mounts, reads do that have to decode, or to make a view, while all but one of fuser's threads do the same.
+//!
+//! Whoever waits for such an answer can be killed: see [`pending`](super::pending). What is decoded for nobody else ends then.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -13,9 +17,10 @@ use log::debug;
 
 use super::Shim;
 use super::pending::{Callers, PendingReply};
+use crate::codec::caller::{Wanted, while_wanted};
 use crate::vfs::locked;
 
-/// The most threads. If all of them wait for servers, further requests wait on fuser's threads.
+/// The most threads. If all of them are busy, further requests are served on fuser's threads.
 const MOST: usize = 512;
 
 /// A thread that has nothing to do for so long ends.
@@ -30,6 +35,19 @@ pub(super) struct Waiters {
     come: Condvar,
     /// The requests that they serve. Held for moments.
     callers: Arc<Mutex<Callers>>,
+    /// How many of fuser's threads may serve such requests themselves.
+    most_here: usize,
+    /// How many do.
+    here: AtomicUsize,
+}
+
+/// While this lives, a thread of fuser's serves a request that may take long.
+struct Here<'a>(&'a AtomicUsize);
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -41,29 +59,59 @@ struct WaiterQueue {
 }
 
 impl Shim {
-    /// Serves a request that may wait for a server. `serve` sends the reply; if the caller is killed before, `refuse` sends it as an error.
+    /// Serves a request that may wait for a server; see [`Shim::serve_if`].
     pub(super) fn serve<R: Send + 'static>(
         &self,
+        request: &Request,
+        answer: (R, fn(R, Errno)),
+        serve: impl FnOnce(&Self, &PendingReply<R>) + Send + 'static,
+    ) {
+        self.serve_if(self.is_far, request, answer, serve);
+    }
+
+    /// Serves a request, which may take `long` or is over at once. `serve` sends the reply; if the caller of a long one is gone before,
+    /// `refuse` sends it as an error, and what is done for it ends.
+    pub(super) fn serve_if<R: Send + 'static>(
+        &self,
+        long: bool,
         request: &Request,
         (reply, refuse): (R, fn(R, Errno)),
         serve: impl FnOnce(&Self, &PendingReply<R>) + Send + 'static,
     ) {
         let pending = PendingReply::new(reply, refuse);
-        match &self.waiters {
-            None => serve(self, &pending),
-            Some(waiters) => {
-                let shim = self.clone();
-                let pending = Arc::new(pending);
-                Callers::watch(&waiters.callers, request.pid(), &pending);
-                waiters.run(move || serve(&shim, &pending));
-            }
+        if !long {
+            return serve(self, &pending);
         }
+        let pending = Arc::new(pending);
+        Callers::watch(&self.waiters.callers, request.pid(), &pending);
+        let (shim, asked) = (self.clone(), Arc::clone(&pending));
+        let wanted: Wanted = Arc::new(move || asked.is_wanted());
+        self.waiters
+            .run(move || while_wanted(Some(wanted), || serve(&shim, &pending)));
     }
 }
 
 impl Waiters {
-    /// Has a thread of these run a job; this thread runs it if there can be no more.
+    /// None yet; so many of fuser's threads may do their work.
+    pub(super) fn new(most_here: usize) -> Self {
+        Self {
+            most_here,
+            ..Self::default()
+        }
+    }
+
+    /// Whether this thread of fuser's may do the work, as long as what is given lives.
+    fn serves_here(&self) -> Option<Here<'_>> {
+        let here = Here(&self.here);
+        let others = self.here.fetch_add(1, Ordering::Relaxed);
+        (others < self.most_here).then_some(here)
+    }
+
+    /// Has a thread of these run a job; this thread runs it if enough of fuser's are left, or if there can be no more.
     pub(super) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
+        if let Some(_here) = self.serves_here() {
+            return job();
+        }
         let mut state = locked(&self.queue);
         let has_idle = state.idle > state.jobs.len();
         if !has_idle && state.threads >= MOST {

@@ -21,6 +21,8 @@ pub(super) struct DataHandle {
     version: u64,
     /// The form that the file had then, or that a save through this handle has given to it since.
     form: AtomicU64,
+    /// Whether bytes of it may have to be decoded, or made of more than is asked for.
+    pub(super) takes_long: bool,
     /// The file that it writes to, if it is open for writing; all descriptors of the file share that.
     writes: Option<Arc<WrittenFile>>,
     /// What it reads from, with [`Blocks::generation`](super::blocks::Blocks::generation) when that was made.
@@ -35,6 +37,7 @@ impl DataHandle {
             opened: Arc::clone(opened),
             version: opened.version(node),
             form: AtomicU64::new(opened.form(node)),
+            takes_long: opened.takes_long(node),
             writes,
             source: Mutex::default(),
         }

@@ -1,6 +1,7 @@
 //! Processes of threads, as proc_pid_status(5) tells: the kernel names threads in its requests.
 
 use std::fs;
+use std::io::ErrorKind;
 
 /// SIGKILL as a set of signals; the lowest bit is for signal 1.
 const KILL: u64 = 1 << 8;
@@ -23,11 +24,16 @@ pub fn pid_namespace() -> Option<String> {
     found.into_os_string().into_string().ok()
 }
 
-/// Whether a thread has a signal by which it must end. If a signal ends a process without a core dump, the kernel sends SIGKILL to each of
-/// its threads.
+/// Whether a thread has ended, or has a signal by which it must end. If a signal ends a process without a core dump, the kernel sends SIGKILL
+/// to each of its threads. Nothing is known of thread 0, which is in no namespace of ours.
 #[must_use]
-pub fn is_being_killed(thread: u32) -> bool {
-    thread != 0 && status(thread).is_some_and(|status| is_killed(&status))
+pub fn is_ending(thread: u32) -> bool {
+    let of = |name: &str| fs::read_to_string(format!("/proc/{name}/status"));
+    match of(&thread.to_string()) {
+        _ if thread == 0 => false,
+        Ok(status) => is_killed(&status),
+        Err(error) => error.kind() == ErrorKind::NotFound && of("self").is_ok(),
+    }
 }
 
 /// The text of proc_pid_status(5) of a thread.
@@ -52,9 +58,12 @@ fn signals(status: &str, name: &str) -> u64 {
     digits.map_or(0, |digits| u64::from_str_radix(digits, 16).unwrap_or(0))
 }
 
-/// Whether SIGKILL is pending for the thread of a status, or for it or its process a signal that ends with a core dump and that is
-/// neither blocked, ignored nor caught.
+/// Whether the thread of a status has ended, SIGKILL is pending for it, or for it or its process a signal that ends with a core dump and
+/// that is neither blocked, ignored nor caught.
 fn is_killed(status: &str) -> bool {
+    if field(status, "State:").is_some_and(|state| state.starts_with(['Z', 'X'])) {
+        return true;
+    }
     let set = |name| signals(status, name);
     let heeded = set("SigBlk:") | set("SigIgn:") | set("SigCgt:");
     let core = (set("SigPnd:") | set("ShdPnd:")) & CORE & !heeded;
@@ -113,6 +122,8 @@ mod tests {
             "SigQ:\t0/9\nSigPnd:\t0000000000000100\nShdPnd:\t0\n"
         ));
         assert!(is_killed("SigPnd:\t0000000000004102\n"));
+        assert!(is_killed("State:\tZ (zombie)\nSigPnd:\t0\n"));
+        assert!(is_ending(u32::MAX), "there is no such thread");
         let quit = "SigPnd:\t0\nShdPnd:\t0000000000000004\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t";
         assert!(is_killed(&format!("{quit}0000000000004002\n")));
         assert!(!is_killed(&format!("{quit}0000000000004006\n")));
@@ -123,7 +134,7 @@ mod tests {
         ] {
             assert!(!is_killed(status), "{status:?}");
         }
-        assert!(!is_being_killed(std::process::id()));
-        assert!(!is_being_killed(0));
+        assert!(!is_ending(std::process::id()));
+        assert!(!is_ending(0));
     }
 }

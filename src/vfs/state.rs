@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use super::block_write::is_patched;
 use super::catalogue::{Catalogue, EntryKind, Numbers};
+use super::data::block_of;
 use super::format::Format;
 use super::node::Node;
 use super::version::Versions;
@@ -199,6 +201,17 @@ impl State {
             }
             Node::View(view, number) => self.shows_any(view, number, is_external),
             _ => false,
+        }
+    }
+
+    /// Whether to read a file may take long: stored bytes are there at once, others have to be decoded, or are made of all of an array.
+    pub(super) fn takes_long(&self, node: Node) -> bool {
+        match node {
+            Node::View(..) | Node::StatsTsv => true,
+            node => {
+                let block = block_of(self, node);
+                self.is_elsewhere(node) || block.is_some_and(|block| !is_patched(self, block))
+            }
         }
     }
 

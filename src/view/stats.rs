@@ -12,6 +12,7 @@ use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::numbers::{
     MOST_READ, each_chunk, each_integer, each_number, nearest, single, unsigned,
 };
+use crate::codec::caller::{self, while_wanted};
 use crate::codec::{Cache, cores};
 use crate::error::Result;
 use crate::source::Source;
@@ -123,7 +124,7 @@ impl Integers {
 
 impl Snapshot {
     /// Reads array `i` and tells of its numbers; `None` of strings, structures, complex numbers, which have no order,
-    /// and arrays of more than 2^40 bytes.
+    /// arrays of more than 2^40 bytes, and large ones that show the bytes of their block over and over.
     ///
     /// # Errors
     /// As [`Snapshot::array_bin`], and those of reading it.
@@ -132,7 +133,7 @@ impl Snapshot {
         match array.datatype() {
             Some(Datatype::Scalar(Scalar::Complex64 | Scalar::Complex128, _)) => Ok(None),
             Some(Datatype::Scalar(scalar, order)) => {
-                if array.bin_len() > MOST_READ {
+                if array.bin_len() > MOST_READ || self.repeats_endlessly(array) {
                     return Ok(None);
                 }
                 let elements = self.array_bin(i)?;
@@ -149,12 +150,15 @@ impl Snapshot {
         let next = AtomicUsize::new(0);
         let (sender, receiver) = mpsc::channel();
         // each thread takes the array that is next, until none is left
+        let wanted = caller::current();
         let work = || {
             let sender = sender.clone();
-            while let i = next.fetch_add(1, Ordering::Relaxed)
-                && i < count
-                && sender.send((i, self.stats(i))).is_ok()
-            {}
+            while_wanted(wanted.clone(), || {
+                while let i = next.fetch_add(1, Ordering::Relaxed)
+                    && i < count
+                    && sender.send((i, self.stats(i))).is_ok()
+                {}
+            });
         };
         thread::scope(|scope| {
             for _ in 1..cores().min(count) {

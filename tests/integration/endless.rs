@@ -1,9 +1,12 @@
 //! A block that takes many minutes to decode: who does not want its bytes need not wait for them.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use crate::common::{PROGRAM, Place, can_mount, eventually, mounted, run};
-use crate::sample::{Block, Sample, array};
+use crate::common::{PROGRAM, Place, can_mount, daemons_of, eventually, mounted, run};
+use crate::sample::{Block, Sample, array, array_with};
 
 const BLOCK_MAGIC: u64 = 0x3141_5926_5359;
 const END_MAGIC: u64 = 0x1772_4538_5090;
@@ -61,6 +64,102 @@ fn a_mount_ends_at_once_though_a_killed_reader_has_left_it_decoding() {
     reader.wait().unwrap();
     // Fails if the daemon does not end.
     mount.unmount();
+}
+
+/// They had all threads, so that nothing of the mount could be read; and it went on decoding when they were gone.
+#[test]
+fn readers_that_wait_for_hours_keep_nobody_else_waiting_and_can_be_killed() {
+    if !can_mount() {
+        return;
+    }
+    let body = array("zeros", 0, "uint8", "[900000000000]") + &array("x", 1, "uint8", "[4]");
+    let sample = Sample::new(&body)
+        .block(endless())
+        .block(Block::raw(b"abcd"));
+    let place = Place::of(&sample);
+    assert_eq!(place.mount(&["-o", "threads=2"]).code, 0);
+    let readers: Vec<_> = (1..6)
+        .map(|n| {
+            let mut reader = Command::new("tail");
+            reader.args(["-c", &n.to_string()]);
+            reader.arg(place.mnt.join("blocks/0.bin")).spawn().unwrap()
+        })
+        .collect();
+    let used = || fs::read_to_string(place.mnt.join("info/status")).unwrap();
+    eventually("they decode", || !used().contains("cache     0 bytes"));
+    assert_eq!(fs::read(place.mnt.join("arrays/x.bin")).unwrap(), b"abcd");
+    for mut reader in readers {
+        reader.kill().unwrap();
+        reader.wait().unwrap();
+    }
+    let daemon = Daemon::of(&place.mnt);
+    eventually("nothing is decoded for nobody", || daemon.rests());
+    place.unmount();
+}
+
+/// The reader was in state D, and neither `-u` nor SIGTERM ended the mount.
+#[test]
+fn a_reader_of_statistics_can_be_killed() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("zeros", 0, "uint8", "[900000000000]")).block(endless());
+    let place = Place::of(&sample);
+    assert_eq!(place.mount(&[]).code, 0);
+    let mut reader = Command::new("cat");
+    let mut reader = reader
+        .arg(place.mnt.join("info/stats.tsv"))
+        .spawn()
+        .unwrap();
+    let used = || fs::read_to_string(place.mnt.join("info/status")).unwrap();
+    eventually("it decodes", || !used().contains("cache     0 bytes"));
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    let daemon = Daemon::of(&place.mnt);
+    eventually("nothing is decoded for nobody", || daemon.rests());
+    place.unmount();
+}
+
+/// A terabyte of one byte was summed up.
+#[test]
+fn an_array_that_shows_a_byte_endlessly_has_no_statistics() {
+    if !can_mount() {
+        return;
+    }
+    let fields =
+        "source: 0, datatype: uint8, byteorder: little, shape: [1048576, 1048575], strides: [0, 0]";
+    let sample = Sample::new(&array_with("a", fields)).block(Block::raw(b"abcd"));
+    let (_dir, mount) = mounted(&sample);
+    let stats = mount.table("info/stats.tsv");
+    assert_eq!(stats[1][1].trim(), "-");
+    assert_eq!(
+        mount.path("arrays/a.bin").metadata().unwrap().len(),
+        1_048_576 * 1_048_575
+    );
+    mount.unmount();
+}
+
+/// What a daemon does.
+struct Daemon(String);
+
+impl Daemon {
+    fn of(mountpoint: &Path) -> Self {
+        Self(format!("/proc/{}/stat", daemons_of(mountpoint)[0]))
+    }
+
+    /// Whether it uses no time of a processor for a while.
+    fn rests(&self) -> bool {
+        let used = || {
+            let stat = fs::read_to_string(&self.0).unwrap();
+            let behind = stat.rsplit(')').next().unwrap();
+            let fields: Vec<&str> = behind.split_whitespace().collect();
+            // utime and stime
+            [fields[11], fields[12]].map(|ticks| ticks.parse::<u64>().unwrap())
+        };
+        let before = used();
+        std::thread::sleep(Duration::from_millis(200));
+        used() == before
+    }
 }
 
 /// Such a block was decoded in silence for hours.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Decoded, DecodedState, start_of};
 use crate::codec::cache::Demand;
+use crate::codec::caller;
 use crate::codec::grant::Grant;
 use crate::codec::jobs::caught;
 use crate::codec::{CountedBuf, Cursor, SEGMENT, Stream, misplaced};
@@ -281,7 +282,10 @@ impl Decoder<'_> {
         if self.block.blames_index(&self.shown, segment, &error) {
             return Ok(None);
         }
-        let _ = self.shown.outcome.set(Err(error.clone()));
+        // others that wait for the segment decode it themselves if this thread's reader is gone
+        if caller::is_wanted() {
+            let _ = self.shown.outcome.set(Err(error.clone()));
+        }
         Err(error)
     }
 }

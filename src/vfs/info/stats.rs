@@ -33,7 +33,10 @@ impl State {
     pub(in crate::vfs) fn stats_source(&self) -> Arc<dyn Source> {
         let snapshot = Arc::clone(&self.snapshot);
         let make = move || {
-            let text = stats_tsv(&snapshot, &snapshot.all_stats());
+            let stats = snapshot.all_stats();
+            // if the reader is gone, what was not read is not known, and the next reader asks for it
+            snapshot.cache().check_wanted()?;
+            let text = stats_tsv(&snapshot, &stats);
             let bytes: Arc<dyn Source> = Arc::new(Memory::new(text.into_string().into_bytes()));
             Ok(bytes)
         };
