@@ -25,7 +25,6 @@ pub mod gather;
 pub mod header;
 #[doc(hidden)]
 pub mod heal;
-mod index_key;
 #[doc(hidden)]
 pub mod inline;
 pub mod layout;
@@ -68,7 +67,7 @@ mod yaml;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::codec::Cache;
@@ -104,8 +103,6 @@ pub struct OpenOptions {
     pub sandbox: Option<Arc<Sandbox>>,
     /// Verify the checksum of each block when it is first opened; a block whose checksum is wrong can't be read.
     pub verify: bool,
-    /// The directory of stored seek indexes of compressed blocks; `None` to store none.
-    pub index_cache: Option<PathBuf>,
     /// Read nothing behind the text: of a file far away that would be fetched. The file seems to have no blocks then.
     pub text_only: bool,
 }
@@ -254,10 +251,6 @@ impl Snapshot {
             next
         };
         next.buffers = Arc::clone(&self.buffers);
-        if next.options.index_cache.is_some() {
-            let opened = next.blocks.iter().filter_map(Lasting::get);
-            opened.for_each(OpenBlock::keep_index_anew);
-        }
         self.hand_down(&mut next, checked);
         next
     }
@@ -508,13 +501,6 @@ impl Snapshot {
     #[must_use]
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
-    }
-
-    /// The directory of stored seek indexes, if there is one; none of a remote file.
-    #[must_use]
-    pub fn index_cache(&self) -> Option<&Path> {
-        let dir = self.options.index_cache.as_deref();
-        dir.filter(|_| self.file.is_some())
     }
 
     /// Attributes of the open file now.

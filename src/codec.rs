@@ -3,15 +3,14 @@
 //! A code is a label, not a format: several have more than one framing in the wild, told apart by looking at the payload.
 //! A framing gives a [`Stream`]: the decoded bytes of one block as something that can be entered at certain
 //! offsets and then runs forward. Chunked framings can be entered at every chunk, one long stream only at its start or where
-//! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers, what is kept of an index
-//! for the next mount) is the work of [`Decoded`], the same for all codecs:
+//! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers) is the work of [`Decoded`], the
+//! same for all codecs:
 //!
 //! | module | answers |
 //! |---|---|
 //! | `decoded` | From where does a read get a segment: the cache, a thread that decodes it already, or a decoder of its own? |
 //! | `decoded::decode` | How does a thread take a decoder through the segments, and what do the others see of it? |
 //! | `sequential`, `decoded::ahead`, `jobs` | What is decoded before a reader asks for it, and by which threads? |
-//! | `decoded::segment_sums`, `index_store` | What did an earlier mount learn of the block, and what if that is wrong? |
 //! | `cache` | Which segments and which decoders at rest are kept, and what do they count? |
 //! | `grant`, `gate` | When may a thread decode, and with how much memory? |
 //!
@@ -22,16 +21,15 @@
 //! - The readers: threads that read a [`Decoded`]. In a mount they are those that answer the kernel's requests, and those that
 //!   save.
 //! - Up to two threads `asdf-ahead` for each [`Cache`]. The first job starts them, and dropping the cache joins them. They
-//!   decode ahead of sequential readers, make the checkpoints of streams smaller and store seek indexes.
-//! - Threads that one call starts and joins before it returns: for the blocks of a bzip2 batch, and for the pieces of zlib and
-//!   bzip2 that a save encodes or compares. Of the locks below they take only that of the buffer pool.
+//!   decode ahead of sequential readers, and make the checkpoints of streams smaller.
+//! - Threads that one call starts and joins before it returns: for the blocks of a bzip2 batch, and for the pieces of zlib that a save
+//!   encodes or compares. Of the locks below they take only that of the buffer pool.
 //!
 //! A thread takes locks in this order, and may leave some out:
 //!
 //! | lock | guards | while it is held |
 //! |---|---|---|
-//! | `Decoded::index_loaded` | loading the index of a block, once | all below; waits for a run slot. Other readers of the block wait |
-//! | `Decoded::state` (in `decoded`) | the stream in use, running decodes, known damage, readers, queued jobs and checksums of a block | all below; asks streams for entries, never decodes a segment |
+//! | `Decoded::state` (in `decoded`) | running decodes, known damage, readers and queued jobs of a block | all below; asks streams for entries, never decodes a segment |
 //! | those of a stream | entries and what its decoders share | may read stored bytes |
 //! | `Cache::ledger` | segments, parked decoders, what streams hold, the `Gate` | `POOL`; reads `Cache::wanted`, and calls it: one poll(2) |
 //! | `Jobs::state` | queued jobs, the threads that run them | may start a thread |
@@ -39,17 +37,15 @@
 //!
 //! `Jobs::state` and `Cache::ledger` are never held together. What counts in the cache is one atomic number: a thread adds
 //! to it with the ledger locked, and a `MemoryPermit` that is dropped subtracts from it without. A stream has one lock, but for
-//! two codecs: Blosc takes `BloscStream::walk` before `Cframe::piece`, and Zstandard `Turns`, then `ZstdStream::snapshots`, then
-//! `frames`; it takes `ZstdStream::slot` alone. A stream finds entries under its lock, which takes reads of stored headers, for LZ4 frames the
-//! decoding of one LZ4 block per frame, and for the offsets of a Blosc2 frame that of one Blosc block. A Zstandard decoder that
-//! several cursors use is locked (`Turns`) while one of them decodes.
+//! Blosc, which takes `BloscStream::walk` before `Cframe::piece`. A stream finds entries under its lock, which takes reads of stored headers, for LZ4 frames the
+//! decoding of one LZ4 block per frame, and for the offsets of a Blosc2 frame that of one Blosc block.
 //!
 //! A thread waits for another in these places:
 //!
 //! - On `Decoded::moved`, for a running decode of the same block. It has given back its `Grant`: run slot and memory.
 //!   The thread that decodes never waits for the one that waits: its `Decoder` signals at each segment, and when it is
 //!   dropped.
-//! - On `Cache::changed`, for a run slot or memory, with no lock but `Decoded::index_loaded`. A thread with a run slot does
+//! - On `Cache::changed`, for a run slot or memory, with no lock. A thread with a run slot does
 //!   not wait here. One that has been granted memory waits for a run slot only. It wakes at least four times a second to see
 //!   whether the mount has ended. The rule is that of `Gate`, of which a test tries every order.
 //! - For a server, in the source of an object that lies far away (`Cache::while_waiting`): it has given back its run slot, not
@@ -78,7 +74,7 @@
 //! - `codec/tests.rs`: payloads that another program has written;
 //! - `tests/integration/edit.rs`, if it encodes: each code is written there and read back; and `interop.rs` there, if Python reads it;
 //! - `tests/fuzz`: a target, in `Cargo.toml` too, its code in `src/seed.rs`, and the checksums of its payloads, if they have any, in
-//!   `src/sums.rs`; `src/kept.rs`, if its stream keeps an index;
+//!   `src/sums.rs`;
 //! - the manual, the README and `CHANGELOG.md`, which list the codes.
 
 #[cfg(feature = "blosc")]
@@ -93,7 +89,6 @@ mod deflate;
 mod entries;
 mod gate;
 mod grant;
-pub(crate) mod index_store;
 mod inflate;
 mod input;
 mod jobs;
@@ -124,10 +119,7 @@ use crate::source::Source;
 
 pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
-pub(crate) use deflate::{ADLER_START, adler32, crc32};
-pub(crate) use index_store::fnv1a;
-#[doc(hidden)]
-pub use index_store::{IndexSlot, check_index_dir};
+pub(crate) use deflate::{ADLER_START, adler32, crc32, fnv1a};
 pub(crate) use jobs::cores;
 pub use memory_permit::CountedBuf;
 #[cfg(feature = "remote")]
@@ -166,28 +158,12 @@ pub trait Stream: Send + Sync {
     /// Does a small piece of the work put off, such as making one checkpoint smaller.
     fn tidy(&self) {}
 
-    /// Whether entries are found only by decoding: [`Stream::export`] can then give an index worth storing.
-    fn learns(&self) -> bool {
-        false
-    }
-
     /// Drops about half of the entries behind the first, and keeps entries further apart from now on.
     fn thin_out(&self) {}
 
-    /// Appends the entries as bytes, for [`Stream::import`]; `None` if there are none.
-    ///
-    /// They are at most 8 bytes longer than what is [held](Stream::held).
-    fn export(&self, index: &mut Vec<u8>) -> Option<()> {
-        let _ = index;
-        None
-    }
-
-    /// The same decoded bytes with exported entries; `None` if these contradict themselves or the payload.
-    ///
-    /// The bytes are not trusted: their memory is bounded by that of entries found by decoding, and by five times their length.
-    /// But it is not checked where the entries lead to.
-    fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
-        let _ = entries;
+    /// The same payload taken for `data_size` decoded bytes, with the entries found so far; `None` if these are found without decoding.
+    fn resized(&self, data_size: u64) -> Option<Arc<dyn Stream>> {
+        let _ = data_size;
         None
     }
 }
@@ -415,8 +391,7 @@ pub fn codec(code: [u8; 4]) -> Result<&'static dyn Codec> {
         })
 }
 
-/// The decoded bytes of a compressed block, and the name of the framing they are stored in. Its seek index is stored in `slot`, and
-/// loaded from there.
+/// The decoded bytes of a compressed block, and the name of the framing they are stored in.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if the code is not known, [`Error::Corrupt`] if no framing of it fits, or if `data_size` is more
@@ -426,10 +401,9 @@ pub fn decode(
     stored: Arc<dyn Source>,
     data_size: u64,
     cache: &Arc<Cache>,
-    slot: Option<IndexSlot>,
 ) -> Result<(&'static str, Arc<Decoded>)> {
     let opened = open(code, stored, data_size)?;
-    let decoded = Decoded::new(opened.stream, data_size, cache, slot);
+    let decoded = Decoded::new(opened.stream, data_size, cache);
     Ok((opened.framing, decoded))
 }
 
@@ -447,11 +421,11 @@ pub fn goes_on(
     let len = decoded.len();
     let longer = len.saturating_add(1);
     let look = || {
-        let stream = open(code, stored, longer)?.stream;
-        let mut entries = Vec::new();
-        let known = decoded.export(&mut entries);
-        let known = known.and_then(|()| stream.import(&entries));
-        let piped = Piped::new(known.unwrap_or(stream), longer, cache);
+        let stream = match decoded.resized(longer) {
+            Some(stream) => stream,
+            None => open(code, stored, longer)?.stream,
+        };
+        let piped = Piped::new(stream, longer, cache);
         piped.read_exact_at(&mut [0], len)
     };
     Ok(unless_damaged(look())?.is_some())

@@ -6,7 +6,6 @@ use super::Snapshot;
 use super::chain::Chain;
 use super::checksum::ChecksumState;
 use super::header::BlockHeader;
-use super::index_key;
 use crate::codec::{self, Decoded};
 use crate::error::{Error, Place, Result};
 use crate::source::{Short, Source, Tail, Window, at_most};
@@ -29,13 +28,6 @@ impl OpenBlock {
             data,
             framing: None,
             compressed: None,
-        }
-    }
-
-    /// Stores the seek index again, if the block has one: to be called after a save that left this block as it was.
-    pub(super) fn keep_index_anew(&self) {
-        if let Some(decoded) = &self.compressed {
-            decoded.store_index_anew();
         }
     }
 }
@@ -176,12 +168,8 @@ impl Snapshot {
             return self.open_encoded(header, chain, stored);
         }
         if header.compression != [0; 4] {
-            let kept = self.options.index_cache.as_deref().zip(self.file.as_ref());
-            let slot = kept
-                .and_then(|(dir, file)| index_key::slot(dir, file, &self.bytes, header, &stored));
             let code = header.compression;
-            let (framing, decoded) =
-                codec::decode(code, stored, header.data_size, &self.cache, slot)?;
+            let (framing, decoded) = codec::decode(code, stored, header.data_size, &self.cache)?;
             return Ok(OpenBlock {
                 data: decoded.clone(),
                 framing: Some(framing),

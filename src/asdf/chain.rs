@@ -194,7 +194,7 @@ fn inflate(packed: Arc<dyn Source>, len: u64, buffers: &Buffers) -> Result<Arc<d
     if buffers.feed_decoders {
         return codec::decode_beneath(*b"zlib", packed, len, cache);
     }
-    let (_, decoded) = codec::decode(*b"zlib", packed, len, cache, None)?;
+    let (_, decoded) = codec::decode(*b"zlib", packed, len, cache)?;
     Ok(decoded)
 }
 

@@ -171,7 +171,6 @@ pub(super) fn serve(
     let mut mountpoint = Mountpoint::prepare(mountpoint, &mounted, options)?;
     check_remote_cache(options, &mountpoint.path)?;
     let options = Options {
-        index_cache: index_dir(options, &mountpoint.path),
         threads: Some(threads),
         ..options.clone()
     };
@@ -240,19 +239,6 @@ fn open(mounted: Sources, options: &Options, cache: &Arc<Cache>) -> Result<Colle
             Ok(files)
         }
     }
-}
-
-/// Where indexes are kept; nowhere if that lies under the mountpoint, because the daemon can't wait for itself.
-fn index_dir(options: &Options, mountpoint: &Path) -> Option<PathBuf> {
-    let dir = options.index_cache.clone()?;
-    if may_lie_under(&dir, mountpoint) {
-        warn!(
-            "no indexes are kept: {} lies under the mountpoint",
-            dir.display()
-        );
-        return None;
-    }
-    Some(dir)
 }
 
 /// Refuses to keep parts of far files under the mountpoint, because the daemon can't wait for itself.
@@ -508,7 +494,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn an_index_directory_under_the_mountpoint_is_told_from_others() {
+    fn a_directory_under_the_mountpoint_is_told_from_others() {
         let place = tempfile::TempDir::new().unwrap();
         let root = place.path().canonicalize().unwrap();
         let mountpoint = root.join("mnt");

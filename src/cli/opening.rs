@@ -141,7 +141,6 @@ fn reading(
         force: options.force,
         sandbox,
         verify: options.verify,
-        index_cache: options.index_cache.clone(),
         text_only: file.is_far() && options.shown.is_text_only(),
     })
 }

@@ -4,11 +4,11 @@ pub(super) mod effect;
 mod owner;
 pub(super) mod table;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::complain;
 use super::completions::Shell;
 use super::exit::{Exit, Failure};
 use super::far::Urls;
@@ -103,8 +103,6 @@ pub(crate) struct Options {
     pub(crate) shown: VfsOptions,
     /// `cache=`, bytes
     pub(crate) cache: u64,
-    /// `index-cache=`: the directory, unless it is `off`
-    pub(crate) index_cache: Option<PathBuf>,
     /// `threads=`: if it is given
     pub(crate) threads: Option<usize>,
     /// `save=`, `grow=`, `max-copy=`, `pad=`
@@ -152,7 +150,6 @@ impl Default for Options {
             verify: false,
             shown: VfsOptions::default(),
             cache: default_cache(),
-            index_cache: default_index_cache(|name| std::env::var_os(name)),
             threads: None,
             saving: SaveOptions::default(),
             max_check: u64::MAX,
@@ -232,8 +229,8 @@ impl Options {
                 self.shown.umask = octal.ok_or("an octal number up to 777 is needed")?;
             }
             ("cache", Some(text)) => self.cache = size(text)?.max(LEAST_CACHE),
-            ("index-cache", Some("off")) => self.index_cache = None,
-            ("index-cache", Some(text)) => self.index_cache = Some(whole_path(text)?),
+            // nothing is kept between mounts since 0.1; to be refused from 0.2 on
+            ("index-cache", Some(_)) => complain("-o index-cache has no effect any more"),
             ("scratch", Some(text)) => self.shown.scratch = scratch(size(text)?),
             ("max-copy", Some(text)) => self.saving.max_copy = size(text)?,
             ("max-check", Some(text)) => self.max_check = size(text)?,
@@ -421,18 +418,6 @@ fn directory(text: &str) -> Result<PathBuf, String> {
         Ok(_) => Err("not a directory".to_owned()),
         Err(error) => Err(format!("a directory is needed: {error}")),
     }
-}
-
-/// Where indexes are kept by default: `asdf-mount` in `$XDG_CACHE_HOME`, or else in `~/.cache`. Nowhere if that is not known.
-///
-/// As the XDG Base Directory Specification has it, what is not an absolute path counts for nothing.
-fn default_index_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let path = |name| {
-        let path = PathBuf::from(variable(name)?);
-        path.is_absolute().then_some(path)
-    };
-    let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")))?;
-    Some(caches.join("asdf-mount"))
 }
 
 /// [`DEFAULT_CACHE`], or less on a machine or in a control group with little memory.

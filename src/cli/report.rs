@@ -64,7 +64,6 @@ pub(super) fn open(
         force: options.force,
         sandbox,
         verify: options.verify,
-        index_cache: None,
         text_only: false,
     };
     Ok((full, opened, reading))

@@ -8,14 +8,15 @@
 mod batch;
 mod bits;
 mod block;
-mod encode;
 mod entry;
-mod find;
 mod runs;
 
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+
+use bzip2::Compression;
+use bzip2::write::BzEncoder;
 
 use self::batch::{MOST_AT_ONCE, Ready, decode_batch};
 use self::bits::{BitFault, Bits, MARK_BITS, Mark};
@@ -24,7 +25,7 @@ use self::entry::EntryPoint;
 use super::entries::Entries;
 use super::{Codec, Cursor, Edited, Framed, SEGMENT, Stream};
 use crate::error::{Error, Place, Result, lock};
-use crate::source::{Source, at_most, len_u64};
+use crate::source::{Source, at_most, each_piece, len_u64};
 
 /// The code.
 const CODE: [u8; 4] = *b"bzp2";
@@ -72,7 +73,7 @@ impl Codec for Bzp2 {
         decoded: &dyn Source,
         out: &mut dyn Write,
     ) -> Result<()> {
-        encode::encode(decoded, BEST_LEVEL, out)
+        compress(decoded, BEST_LEVEL, out)
     }
 
     fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
@@ -80,8 +81,18 @@ impl Codec for Bzp2 {
             0 => BEST_LEVEL,
             _ => stream_level(edited.stored.as_ref(), 0)?,
         };
-        encode::reencode(edited, level, out)
+        compress(edited.decoded, level, out)
     }
+}
+
+/// Writes a stream of all of `decoded`.
+fn compress(decoded: &dyn Source, level: u8, out: &mut dyn Write) -> Result<()> {
+    let failed = |cause| Error::io("writing a bzip2 stream", cause);
+    let mut encoder = BzEncoder::new(out, Compression::new(level.into()));
+    each_piece(decoded, 0..decoded.len(), SEGMENT, |bytes| {
+        encoder.write_all(bytes).map_err(failed)
+    })?;
+    encoder.finish().map_err(failed).map(drop)
 }
 
 /// The level of the stream that begins at a stored byte.
@@ -159,26 +170,15 @@ impl Stream for Blocks {
         lock(&self.entries).held()
     }
 
-    fn learns(&self) -> bool {
-        true
-    }
-
     fn thin_out(&self) {
         lock(&self.entries).thin_out();
     }
 
-    fn export(&self, index: &mut Vec<u8>) -> Option<()> {
-        lock(&self.entries).export(index)
-    }
-
-    fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
-        let (_, first) = lock(&self.entries).at(0);
-        let bits = self.stored.len().saturating_mul(8);
-        let entries = Entries::new(self.data_size, first).import(entries, self.data_size, bits)?;
+    fn resized(&self, data_size: u64) -> Option<Arc<dyn Stream>> {
         Some(Arc::new(Self {
             stored: Arc::clone(&self.stored),
-            data_size: self.data_size,
-            entries: Mutex::new(entries),
+            data_size,
+            entries: Mutex::new(lock(&self.entries).clone()),
         }))
     }
 }

@@ -313,15 +313,10 @@ impl Cache {
         permit
     }
 
-    /// Whether streams may hold so many bytes more.
-    pub(super) fn may_hold(&self, bytes: u64) -> bool {
-        self.lock().held().saturating_add(bytes) <= self.held_share()
-    }
-
-    /// Counts what a block's stream holds now, and `beside`. If that is too much for all streams together, those that hold most
+    /// Counts what a block's stream holds now. If that is too much for all streams together, those that hold most
     /// give up entries.
-    pub(super) fn recount(&self, stream: &Arc<dyn Stream>, beside: u64, demand: Demand) {
-        let bytes = stream.held().saturating_add(beside);
+    pub(super) fn recount(&self, stream: &Arc<dyn Stream>, demand: Demand) {
+        let bytes = stream.held();
         let before = self.lock().holders.remove(&demand.key());
         let fixed = before
             .as_ref()
@@ -329,7 +324,6 @@ impl Cache {
         drop(before);
         let holder = Holder {
             memory: self.permit(bytes, demand),
-            beside,
             stream: Arc::downgrade(stream),
             fixed,
         };
@@ -338,9 +332,8 @@ impl Cache {
             stream.thin_out();
             let held = stream.held();
             if let Some(holder) = self.lock().holders.get_mut(&key) {
-                let bytes = held.saturating_add(holder.beside);
-                holder.fixed = bytes >= holder.bytes();
-                holder.memory.count(bytes);
+                holder.fixed = held >= holder.bytes();
+                holder.memory.count(held);
             }
         }
     }

@@ -10,17 +10,13 @@
 
 mod ahead;
 mod decode;
-mod segment_sums;
 
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use self::decode::{Decode, Decoder};
-use self::segment_sums::SegmentSums;
 use super::cache::{Demand, Parked, SEGMENT};
-use super::deflate::crc32;
 use super::grant::Grant;
-use super::index_store::IndexSlot;
 use super::sequential::Readers;
 use super::{Cache, CountedBuf, Stream, misplaced};
 use crate::error::{Error, Result, lock};
@@ -31,12 +27,7 @@ const DAMAGES: usize = 64;
 
 /// A decoded block, shared by its readers and the threads that decode ahead.
 pub struct Decoded {
-    /// The stream as it was opened.
-    first: Arc<dyn Stream>,
-    /// Where the index is stored, if the block has one.
-    slot: Option<IndexSlot>,
-    /// Set when the index has been loaded, or there was none.
-    index_loaded: OnceLock<()>,
+    stream: Arc<dyn Stream>,
     this: Weak<Self>,
     len: u64,
     cache: Arc<Cache>,
@@ -50,17 +41,14 @@ pub struct Decoded {
 
 /// What the readers of a block and the threads that decode it know of each other.
 struct DecodedState {
-    /// The stream in use: the one with the entries of the loaded index, until they prove wrong; else the first.
-    stream: Arc<dyn Stream>,
     /// The decoders that run.
     decodes: Vec<Arc<Decode>>,
     damages: Vec<Damage>,
     readers: Readers,
     /// Which of the jobs that decode ahead are queued or running.
     ahead_jobs: [bool; ahead::JOBS],
-    /// Whether a job that tidies the stream, and stores its index, is queued or running.
+    /// Whether a job that tidies the stream is queued or running.
     tidying: bool,
-    sums: SegmentSums,
 }
 
 /// A damaged place: no decoder gets from `from` to the end of `segment`.
@@ -78,18 +66,11 @@ impl DecodedState {
         in_time.map(|reach| reach.start).max()
     }
 
-    /// Whether a running decoder gets to the segment no later than a new one.
-    fn must_wait(&self, segment: u64) -> bool {
-        let start = start_of(segment);
-        let entry = self.stream.entry(start);
-        self.nearest_running(start, entry).is_some()
-    }
-
-    /// The remembered damage that keeps any decoder from a segment.
-    fn damage_of(&self, segment: u64) -> Option<Error> {
+    /// The remembered damage that keeps any decoder of `stream` from a segment.
+    fn damage_of(&self, stream: &dyn Stream, segment: u64) -> Option<Error> {
         let is_met = |damage: &&Damage| {
             damage.segment == segment
-                || (damage.segment < segment && self.stream.entry(start_of(segment)) <= damage.from)
+                || (damage.segment < segment && stream.entry(start_of(segment)) <= damage.from)
         };
         let met = self.damages.iter().find(is_met);
         met.map(|damage| damage.error.clone())
@@ -104,28 +85,18 @@ pub(super) fn is_no_later_than_new(reach: &Range<u64>, start: u64, entry: u64) -
 }
 
 impl Decoded {
-    /// The first `len` bytes of `stream`, kept in `cache`. Decodes nothing yet. If the stream is worth one, its seek index is loaded
-    /// from `slot` at the first read, and stored there once the block is decoded.
+    /// The first `len` bytes of `stream`, kept in `cache`. Decodes nothing yet.
     #[must_use]
-    pub fn new(
-        stream: Arc<dyn Stream>,
-        len: u64,
-        cache: &Arc<Cache>,
-        slot: Option<IndexSlot>,
-    ) -> Arc<Self> {
+    pub fn new(stream: Arc<dyn Stream>, len: u64, cache: &Arc<Cache>) -> Arc<Self> {
         let state = Mutex::new(DecodedState {
-            stream: Arc::clone(&stream),
             decodes: Vec::new(),
             damages: Vec::new(),
             readers: Readers::default(),
             ahead_jobs: [false; ahead::JOBS],
             tidying: false,
-            sums: SegmentSums::default(),
         });
         Arc::new_cyclic(|this| Self {
-            slot: slot.filter(|_| segment_sums::is_worth_indexing(stream.as_ref(), len)),
-            first: stream,
-            index_loaded: OnceLock::new(),
+            stream,
             this: this.clone(),
             len,
             cache: Arc::clone(cache),
@@ -143,20 +114,21 @@ impl Decoded {
         first.map(|damage| damage.error.clone())
     }
 
-    /// Appends the entries that are known as bytes, as [`Stream::export`].
-    pub(super) fn export(&self, entries: &mut Vec<u8>) -> Option<()> {
-        self.lock().stream.export(entries)
+    /// The stream for another length, as [`Stream::resized`].
+    pub(super) fn resized(&self, len: u64) -> Option<Arc<dyn Stream>> {
+        self.stream.resized(len)
     }
 
     /// Records a read, and starts decoding ahead if it is sequential.
     fn note(&self, first: u64, last: u64) -> Demand {
-        self.index_loaded.get_or_init(|| self.load_index());
         let mut state = self.lock();
         let streaming = state.readers.note(first, last);
         if streaming {
             self.run_ahead(&mut state);
         }
-        self.tidy_later(&mut state, streaming);
+        if streaming {
+            self.tidy_later(&mut state);
+        }
         if streaming {
             Demand::Sequential(self.key)
         } else {
@@ -223,7 +195,7 @@ impl Decoded {
             if let Some(found) = self.cache.get(self.key, segment) {
                 return Ok(found);
             }
-            if let Some(error) = state.damage_of(segment) {
+            if let Some(error) = state.damage_of(&*self.stream, segment) {
                 return Err(error);
             }
             let same = |decode: &&Arc<Decode>| decode.segment == Some(segment);
@@ -264,7 +236,7 @@ impl Decoded {
         grant: &mut Grant<'_>,
     ) -> Option<Decoder<'_>> {
         let start = start_of(segment);
-        let entry = state.stream.entry(start);
+        let entry = self.stream.entry(start);
         let running = state.nearest_running(start, entry);
         let parked = self.cache.unpark(self.key, start, |cursor| {
             is_no_later_than_new(&cursor.in_hand(), start, entry)
@@ -275,9 +247,9 @@ impl Decoded {
             cursor
         });
         let shown = match &parked {
-            Some(cursor) => Decode::of(cursor.as_ref(), &state.stream),
+            Some(cursor) => Decode::of(cursor.as_ref()),
             None if running.is_some() => return None,
-            None => Decode::opening(entry, &state.stream),
+            None => Decode::opening(entry),
         };
         let shown = Arc::new(shown);
         state.decodes.push(Arc::clone(&shown));
@@ -288,36 +260,18 @@ impl Decoded {
         })
     }
 
-    /// Puts a decoded segment into the cache, once its checksum does not contradict a loaded index.
-    fn keep(
-        &self,
-        decode: &Decode,
-        segment: u64,
-        buffer: CountedBuf,
-        unread: bool,
-        demand: Demand,
-    ) -> Result<Arc<CountedBuf>> {
-        let sum = self.slot.as_ref().map(|_| crc32(0, &buffer));
-        let mut state = self.lock();
-        if let Some(sum) = sum {
-            self.note_sum(&mut state, decode, segment, sum)?;
-            self.tidy_later(&mut state, false);
-        }
-        let bytes = self.cache.insert(self.key, segment, buffer, unread);
-        self.recount(state, demand);
-        Ok(bytes)
+    /// Whether a running decoder gets to the segment no later than a new one.
+    fn must_wait(&self, state: &DecodedState, segment: u64) -> bool {
+        let start = start_of(segment);
+        let entry = self.stream.entry(start);
+        state.nearest_running(start, entry).is_some()
     }
 
-    /// Whether a decoder has failed because of a loaded index, which is dropped then. If not, damage of the payload is remembered;
-    /// errors of the medium are not, because a later read may succeed.
-    fn blames_index(&self, decode: &Decode, segment: u64, error: &Error) -> bool {
+    /// Remembers damage of the payload; errors of the medium are not, because a later read may succeed.
+    fn remember_damage(&self, decode: &Decode, segment: u64, error: &Error) {
         let is_damage = matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. });
         let mut state = self.lock();
-        if is_damage && self.is_indexed(&decode.stream) {
-            self.drop_index(&mut state);
-        }
-        let blames = decode.is_outdated(&state);
-        if is_damage && !blames {
+        if is_damage {
             state.damages.retain(|damage| damage.segment != segment);
             if state.damages.len() >= DAMAGES {
                 state.damages.remove(0);
@@ -328,20 +282,11 @@ impl Decoded {
                 error: error.clone(),
             });
         }
-        blames
     }
 
     /// Length of a segment.
     fn segment_len(&self, segment: u64) -> usize {
         at_most(self.len.saturating_sub(start_of(segment)), SEGMENT)
-    }
-
-    /// Counts what the stream holds now, with `state` unlocked: streams of other blocks may have to give up entries then, and a thread
-    /// that waits for a server may have the lock of one.
-    fn recount(&self, state: MutexGuard<'_, DecodedState>, demand: Demand) {
-        let (stream, sums) = (Arc::clone(&state.stream), state.sums.held());
-        drop(state);
-        self.cache.recount(&stream, sums, demand);
     }
 
     fn lock(&self) -> MutexGuard<'_, DecodedState> {
@@ -382,6 +327,11 @@ fn segment_of(offset: u64) -> u64 {
 /// The decoded offset where a segment begins.
 fn start_of(segment: u64) -> u64 {
     segment.saturating_mul(len_u64(SEGMENT))
+}
+
+/// How many segments so many decoded bytes have.
+fn segments(len: u64) -> u64 {
+    len.div_ceil(len_u64(SEGMENT))
 }
 
 /// How far the byte at `offset` is from the start of its segment.

@@ -52,6 +52,13 @@ fn length(bytes: u64) -> usize {
 }
 
 /// A zlib stream as other programs write it, for tests.
+/// The 64-bit FNV-1a hash, which will not change between versions of this program.
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    })
+}
+
 #[cfg(test)]
 pub(super) fn ordinary_stream(plain: &[u8], level: i32) -> Vec<u8> {
     let mut out = vec![0; compress_bound(plain.len())];

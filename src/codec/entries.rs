@@ -1,9 +1,6 @@
 //! A table of the places at which a stream can be entered, by decoded offset. It stays small whatever the payload is.
-//!
-//! As bytes, for a seek index, it is the spacing of entries (8 bytes), and for each entry its decoded offset (8 bytes) and what
-//! [`IndexEntry::export`] appends. Numbers are little-endian.
 
-use crate::source::{Fields, len_u64};
+use crate::source::len_u64;
 
 /// The most entries that one table keeps.
 const MAX_ENTRIES: u64 = 1 << 15;
@@ -11,22 +8,11 @@ const MAX_ENTRIES: u64 = 1 << 15;
 /// The least distance of entries in decoded bytes, also where chunks are smaller.
 const MIN_SPACING: u64 = 64 << 10;
 
-/// What a decoder needs to start at an entry, where a seek index stores it.
-pub(super) trait IndexEntry: Clone {
-    /// Position among the stored bytes or bits, which rises from entry to entry.
-    fn position(&self) -> u64;
-
-    /// Appends the entry as bytes, no more than it takes of memory.
-    fn export(&self, bytes: &mut Vec<u8>) -> Option<()>;
-
-    /// The entry at a decoded offset from these bytes, which are not trusted.
-    fn import(decoded: u64, fields: &mut Fields<'_>) -> Option<Self>;
-}
-
 /// Decoded offsets at which a stream can be entered, each with what a decoder needs to start there.
 ///
 /// Invariant: the first is at 0, and no two are closer than `spacing`. So a payload of a million tiny chunks costs no more
 /// memory than one of large chunks; a cursor then walks from the entry before.
+#[derive(Clone)]
 pub(super) struct Entries<T> {
     spacing: u64,
     first: T,
@@ -125,39 +111,6 @@ impl<T: Clone> Entries<T> {
     }
 }
 
-impl<T: IndexEntry> Entries<T> {
-    /// Appends the entries behind the one at 0 as bytes; `None` if there are none.
-    pub(super) fn export(&self, bytes: &mut Vec<u8>) -> Option<()> {
-        bytes.extend(self.spacing.to_le_bytes());
-        for (offset, entry) in &self.rest {
-            bytes.extend(offset.to_le_bytes());
-            entry.export(bytes)?;
-        }
-        (!self.rest.is_empty()).then_some(())
-    }
-
-    /// Adds exported entries to the one at 0, all with positions below `end`; `None` if they contradict themselves, or are
-    /// closer to each other than those of this table may be.
-    pub(super) fn import(mut self, bytes: &[u8], data_size: u64, end: u64) -> Option<Self> {
-        let mut fields = Fields(bytes);
-        let own = self.spacing;
-        self.spacing = fields.u64().filter(|&spacing| spacing >= own)?;
-        let mut last = self.first.position();
-        while !fields.0.is_empty() {
-            let offset = fields.u64()?;
-            let entry = T::import(offset, &mut fields)?;
-            let forward =
-                entry.position() > last && self.rest.last().is_none_or(|row| row.0 < offset);
-            if !forward || entry.position() >= end || offset >= data_size || !self.wants(offset) {
-                return None;
-            }
-            last = entry.position();
-            self.rest.push((offset, entry));
-        }
-        Some(self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,60 +150,5 @@ mod tests {
             entries.add(n << 23, ());
         }
         assert!(entries.rest().len() <= 1 << 15);
-    }
-
-    /// An entry whose position is a number of its own.
-    impl IndexEntry for u64 {
-        fn position(&self) -> u64 {
-            *self
-        }
-
-        fn export(&self, bytes: &mut Vec<u8>) -> Option<()> {
-            bytes.extend(self.to_le_bytes());
-            Some(())
-        }
-
-        fn import(_decoded: u64, fields: &mut Fields<'_>) -> Option<Self> {
-            fields.u64()
-        }
-    }
-
-    fn exported(spacing: u64, rows: &[(u64, u64)]) -> Vec<u8> {
-        let numbers = rows.iter().flat_map(|&(offset, at)| [offset, at]);
-        [spacing]
-            .into_iter()
-            .chain(numbers)
-            .flat_map(u64::to_le_bytes)
-            .collect()
-    }
-
-    #[test]
-    fn exported_entries_are_imported_with_their_spacing() {
-        let rows = [(20, 7), (40, 300), (99, 999)];
-        let mut entries = Entries::spaced(10, 0);
-        for (offset, at) in rows {
-            entries.add(offset, at);
-        }
-        let mut bytes = Vec::new();
-        entries.export(&mut bytes).unwrap();
-        assert_eq!(bytes, exported(10, &rows));
-        assert!(len_u64(bytes.len()) <= entries.held() + 8);
-        let found = Entries::spaced(5, 0).import(&bytes, 100, 1000).unwrap();
-        assert_eq!(found.rest(), rows);
-        assert!(!found.wants(49) && found.wants(50));
-        assert!(Entries::spaced(10, 0).export(&mut Vec::new()).is_none());
-    }
-
-    #[test]
-    fn entries_that_can_not_be_are_not_imported() {
-        let import = |bytes: &[u8]| Entries::spaced(10, 0).import(bytes, 100, 1000).is_some();
-        let good = exported(10, &[(20, 7), (40, 300)]);
-        assert!(import(&good));
-        assert!((1..8).all(|cut| !import(&good[..good.len() - cut])));
-        assert!(!import(&exported(9, &[(20, 7)])), "too close");
-        for bad in [(100, 500), (50, 1000), (50, 300), (49, 500), (20, 500)] {
-            assert!(!import(&exported(10, &[(40, 300), bad])), "{bad:?}");
-        }
-        assert!(!import(&exported(10, &[(0, 7)])), "there is one at 0");
     }
 }

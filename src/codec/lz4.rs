@@ -388,7 +388,7 @@ mod tests {
         stored.resize(lie + 8 + 60_000_000, 0);
         let len = plain.len() as u64;
         let opened = Lz4.open(Arc::new(crate::source::Memory::new(stored)), len + 10);
-        let decoded = Decoded::new(opened.unwrap().stream, len + 10, &Cache::new(8 << 20), None);
+        let decoded = Decoded::new(opened.unwrap().stream, len + 10, &Cache::new(8 << 20));
         assert!(decoded.read_exact_at(&mut [0; 10], len).is_err());
         let mut buf = vec![0; plain.len()];
         decoded.read_exact_at(&mut buf, 0).unwrap();

@@ -23,7 +23,6 @@
 
 mod content;
 mod frame;
-mod index;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -300,35 +299,26 @@ impl Stream for Frames {
         !self.linked
     }
 
-    fn learns(&self) -> bool {
-        self.linked
-    }
-
     fn thin_out(&self) {
         let mut table = lock(&self.table);
         table.entries.thin_out();
     }
 
-    fn export(&self, index: &mut Vec<u8>) -> Option<()> {
-        let table = lock(&self.table);
-        table.entries.export(index)
-    }
-
-    fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
-        let first = checkpoints(self.data_size);
-        let entries = first.import(entries, self.data_size, self.stored.len())?;
+    fn resized(&self, data_size: u64) -> Option<Arc<dyn Stream>> {
         let table = BlockTable {
             scanned: true,
             full: false,
-            entries,
+            entries: lock(&self.table).entries.clone(),
         };
-        Some(Arc::new(Self {
-            stored: Arc::clone(&self.stored),
-            data_size: self.data_size,
-            linked: self.linked,
-            block_max: self.block_max,
-            table: Mutex::new(table),
-        }))
+        self.linked.then(|| -> Arc<dyn Stream> {
+            Arc::new(Self {
+                stored: Arc::clone(&self.stored),
+                data_size,
+                linked: true,
+                block_max: self.block_max,
+                table: Mutex::new(table),
+            })
+        })
     }
 
     fn held(&self) -> u64 {

@@ -74,7 +74,7 @@ impl Source for Piped {
         if offset.saturating_add(len_u64(buf.len())) < self.len {
             self.cache.park(cursor, memory, false, demand);
         }
-        self.cache.recount(&self.stream, 0, demand);
+        self.cache.recount(&self.stream, demand);
         Ok(())
     }
 }

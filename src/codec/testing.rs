@@ -63,7 +63,6 @@ pub(super) fn open(codec: &dyn Codec, stored: &[u8], data_size: u64) -> Result<A
         opened.stream,
         data_size,
         &Cache::new(64 << 20),
-        None,
     ))
 }
 

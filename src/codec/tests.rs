@@ -35,7 +35,7 @@ fn payloads() -> Vec<(&'static dyn Codec, Vec<u8>, u64)> {
 
 /// All that `stream` decodes to.
 fn read(stream: &Arc<dyn Stream>, len: u64) -> Result<Vec<u8>> {
-    let decoded = Decoded::new(Arc::clone(stream), len, &Cache::new(64 << 20), None);
+    let decoded = Decoded::new(Arc::clone(stream), len, &Cache::new(64 << 20));
     let mut plain = vec![0; usize::try_from(len).unwrap()];
     let mut at = 0;
     for piece in plain.chunks_mut(300_000) {
@@ -62,8 +62,7 @@ fn what_the_medium_refused_once_is_forgotten() {
                 continue;
             };
             // From the end: what a table is made of is read then, and not what is decoded.
-            let decoded =
-                Decoded::new(Arc::clone(&opened.stream), len, &Cache::new(64 << 20), None);
+            let decoded = Decoded::new(Arc::clone(&opened.stream), len, &Cache::new(64 << 20));
             for at in [len - 1, len / 2, 0] {
                 if let Err(error) = decoded.read_exact_at(&mut [0], at) {
                     assert!(matches!(error, Error::Io { .. }), "{name}: {error}");
@@ -90,7 +89,7 @@ fn what_goes_on_behind_its_length_is_told_of_every_code() {
         let goes_on_behind = |len| {
             let cache = Cache::new(32 << 20);
             let stored: Arc<dyn Source> = Arc::new(Memory::new(stored.clone()));
-            let (_, decoded) = decode(code, Arc::clone(&stored), len, &cache, None)?;
+            let (_, decoded) = decode(code, Arc::clone(&stored), len, &cache)?;
             testing::read_all(&*decoded)?;
             goes_on(code, stored, &decoded, &cache)
         };

@@ -173,26 +173,16 @@ impl Stream for Deflated {
         lock(&self.index).held()
     }
 
-    fn learns(&self) -> bool {
-        true
-    }
-
     fn thin_out(&self) {
         lock(&self.index).thin_out();
     }
 
-    fn export(&self, index: &mut Vec<u8>) -> Option<()> {
-        lock(&self.index).export(index)
-    }
-
-    fn import(&self, entries: &[u8]) -> Option<Arc<dyn Stream>> {
-        let first = lock(&self.index).before(0);
-        let index = PointIndex::import(first, entries, self.data_size, self.stored.len())?;
+    fn resized(&self, data_size: u64) -> Option<Arc<dyn Stream>> {
         Some(Arc::new(Self {
             stored: Arc::clone(&self.stored),
             wrapper: self.wrapper,
-            data_size: self.data_size,
-            index: Mutex::new(index),
+            data_size,
+            index: Mutex::new(lock(&self.index).clone()),
         }))
     }
 

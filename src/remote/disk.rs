@@ -1,9 +1,10 @@
 //! Pieces of objects that are kept on disk, for the next mount, and the state in which each object was last: the next mount asks its server
 //! whether it still is.
 //!
-//! The files are as those of seek indexes (see [`index_store`]): written under another name and
-//! renamed, found by their whole key, with a checksum over all of it, and only in a directory that is the user's alone. The key is
-//! a SHA-256 of URL, server and identity, so that nothing secret of a URL is written, and the number of the piece.
+//! The [`files`] are written under another name and renamed, found by their whole key, with a checksum over all of it, and only in a
+//! directory that is the user's alone. The key is a SHA-256 of URL, server and identity, so that nothing secret of a URL is written, and the number of the piece.
+
+mod files;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,11 +15,11 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
 
+use self::files::FileFormat;
 use super::identity::Identity;
 use super::location::Location;
 use super::pieces::PIECE;
 use crate::codec::CountedBuf;
-use crate::codec::index_store::{self, FileFormat};
 use crate::error::Result;
 use crate::source::len_u64;
 
@@ -78,7 +79,7 @@ impl PieceStore {
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io) if the directory is not the user's alone.
     pub(super) fn new(dir: &Path, room: u64) -> Result<Arc<Self>> {
-        index_store::check_index_dir(dir)?;
+        files::check_dir(dir)?;
         Ok(Arc::new(Self {
             dir: dir.to_owned(),
             room,

@@ -33,9 +33,6 @@ NATIVE = {
     "zstd": ["zstd", "-d", "-c"],
 }
 
-# Framings whose entries are only learnt by decoding.
-LEARNING = ("zlib", "bzp2")
-
 rows = []
 
 
@@ -70,7 +67,7 @@ class Served(mounting.Mount):
 
     def __init__(self, file, options=(), cpu=None):
         Served.count += 1
-        super().__init__(program, file, ["-r", "-o", "index-cache=off", *options])
+        super().__init__(program, file, ["-r", *options])
         self.cpu = cpu
 
     def __enter__(self):
@@ -261,9 +258,6 @@ def codec_sequential(name, framing, path, size, work, rounds):
     offset, length = samples.single(path, framing, size)
     whole = lambda mount: cat(mount.dir / "blocks/0.bin")  # noqa: E731
     sides = {"mount": lambda: served(path, whole), "mount on one core": lambda: served(path, whole, cpu=0)}
-    if framing in LEARNING:
-        keeping = kept_index(path)
-        sides["mount, kept index"] = lambda: served(path, whole, keeping)
     if framing in ("zlib", "bzp2", "lz4"):
         sides["codec alone"] = lambda: float(run(MEASURE, "codec", framing, path, offset, length))
     sides["Python asdf"] = lambda: python(framing.split()[0] if framing.startswith("bl") else "read", path)
@@ -275,18 +269,6 @@ def codec_sequential(name, framing, path, size, work, rounds):
                 shutil.copyfileobj(file, out, MIB)
             sides[tool[0]] = lambda: timed(lambda: subprocess.run([program, *tool[1:]], stdin=open(stored, "rb"), stdout=subprocess.DEVNULL, check=True))
     compare(name, "MiB/s", sides, rounds, work=work)
-
-
-def kept_index(path):
-    """The options of a mount that finds an index that an earlier one has kept."""
-    keeping = ["-o", f"index-cache={DATA / 'indexes'}"]
-    shutil.rmtree(DATA / "indexes", ignore_errors=True)
-    with Served(path, keeping) as mount:
-        cat(mount.dir / "blocks/0.bin")
-        deadline = time.monotonic() + 10
-        while not list(DATA.glob("indexes/*.index")) and time.monotonic() < deadline:
-            time.sleep(0.01)
-    return keeping
 
 
 def codec_random(name, framing, path, size, count, rounds):
@@ -306,20 +288,11 @@ def codec_random(name, framing, path, size, count, rounds):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return float(run(MEASURE, "random", block, 0, size, count))
 
-    def with_index(mount):
-        return float(run(MEASURE, "random", mount.dir / "blocks/0.bin", 0, size, count))
-
-    sides = {}
-    if framing in LEARNING:
-        keeping = kept_index(path)
-        sides["with a kept index, cache=64M"] = lambda: served(path, with_index, [*keeping, "-o", "cache=64M"])
-
     compare(name, "ms", {
         "first touch, in the middle": lambda: served(path, touch(size // 2)),
         "first touch, at the end": lambda: served(path, touch(size - 4096)),
         "after one pass": lambda: served(path, after_a_pass),
         "after one pass, cache=64M": lambda: served(path, after_a_pass, ["-o", "cache=64M"]),
-        **sides,
     }, max(1, rounds // 2))
 
 

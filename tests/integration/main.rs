@@ -54,7 +54,6 @@ mod follow;
 #[cfg(feature = "fuse")]
 mod interop;
 #[cfg(feature = "fuse")]
-mod kept;
 #[cfg(feature = "fuse")]
 mod limits;
 #[cfg(feature = "fuse")]

@@ -92,13 +92,6 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "memory for decoded data [256M]",
     ),
     option(
-        Scope::Mounting,
-        "index-cache",
-        "DIR|off",
-        "off",
-        "where seek indexes are kept",
-    ),
-    option(
         Scope::Writing,
         "scratch",
         "SIZE",
@@ -429,7 +422,6 @@ mod tests {
         assert_eq!(of("ro"), ["ro"]);
         assert_eq!(of("cache"), ["cache="]);
         assert_eq!(of("grow"), ["grow=auto", "grow=never"]);
-        assert_eq!(of("index-cache"), ["index-cache=", "index-cache=off"]);
         assert_eq!(of("previews"), ["previews", "previews="]);
         assert_eq!(of("show").first().map(String::as_str), Some("show=tree"));
     }

@@ -270,8 +270,7 @@ mod tests {
     fn assert_reads(stored: &[u8], plain: &[u8]) {
         let source = Arc::new(Memory::new(stored.to_vec()));
         let cache = Cache::new(1 << 24);
-        let (framing, decoded) =
-            decode(*b"bsc2", source, len_u64(plain.len()), &cache, None).unwrap();
+        let (framing, decoded) = decode(*b"bsc2", source, len_u64(plain.len()), &cache).unwrap();
         assert_eq!(framing, CFRAME);
         assert!(read_all(&*decoded, 1 << 30).unwrap() == plain);
         let program = "import blosc2\ns = blosc2.schunk_from_cframe(d)\n\
@@ -383,7 +382,7 @@ mod tests {
             return;
         };
         let source = Arc::new(Memory::new(stored.clone()));
-        let decoded = decode(*b"bsc2", source, 960_000, &Cache::new(1 << 24), None)
+        let decoded = decode(*b"bsc2", source, 960_000, &Cache::new(1 << 24))
             .unwrap()
             .1;
         let before = read_all(&*decoded, 1 << 30).unwrap();

@@ -111,8 +111,7 @@ mod tests {
     fn assert_reads_2(stored: &[u8], plain: &[u8]) {
         let source = Arc::new(Memory::new(stored.to_vec()));
         let cache = Cache::new(1 << 24);
-        let (framing, decoded) =
-            decode(*b"bls2", source, len_u64(plain.len()), &cache, None).unwrap();
+        let (framing, decoded) = decode(*b"bls2", source, len_u64(plain.len()), &cache).unwrap();
         assert_eq!(framing, ONE_CHUNK);
         assert!(read_all(&*decoded, 1 << 30).unwrap() == plain);
         let found = python("import blosc2\no.write(blosc2.decompress(d))", stored);
@@ -168,8 +167,7 @@ mod tests {
     fn assert_reads(stored: &[u8], plain: &[u8]) {
         let source = Arc::new(Memory::new(stored.to_vec()));
         let cache = Cache::new(1 << 24);
-        let (framing, decoded) =
-            decode(*b"blsc", source, len_u64(plain.len()), &cache, None).unwrap();
+        let (framing, decoded) = decode(*b"blsc", source, len_u64(plain.len()), &cache).unwrap();
         assert_eq!(framing, ONE_CHUNK);
         assert!(read_all(&*decoded, 1 << 30).unwrap() == plain);
         let found = python("import blosc\no.write(blosc.decompress(d))", stored);

@@ -1,11 +1,9 @@
 use super::*;
 use crate::codec::testing::{
-    assert_harmless, assert_reads_like, encoded, image, open, python_agrees, python_encodes,
-    read_all,
+    EditCase, assert_harmless, assert_reads_like, encoded, image, open, python_agrees,
+    python_encodes, read_all,
 };
 use crate::source::Memory;
-use bzip2::Compression;
-use bzip2::write::BzEncoder;
 use proptest::prelude::*;
 use std::io::Read;
 
@@ -43,6 +41,21 @@ fn what_python_writes_is_read() {
     if let Some(stored) = python_encodes("bzp2", &plain) {
         assert_reads_like(&*open(&Bzp2, &stored, plain.len() as u64).unwrap(), &plain);
     }
+}
+
+#[test]
+fn an_edited_block_keeps_its_level() {
+    let before = image(150_000);
+    let case = EditCase {
+        framing: FRAMING,
+        stored: compressed(&before, 1),
+        writes: vec![(120_000, vec![7; 10])],
+        len: before.len() + 10,
+        before,
+    };
+    let edited = case.run(&Bzp2);
+    assert_eq!(edited.stored[..4], *b"BZh1");
+    assert_eq!(oracle(&edited.stored, case.len), Some(edited.decoded));
 }
 
 #[test]

@@ -74,8 +74,6 @@ pub(in crate::codec) struct Parked {
 pub(super) struct Holder {
     /// For all of its bytes.
     pub(super) memory: MemoryPermit,
-    /// How many of these bytes are not the stream's.
-    pub(super) beside: u64,
     /// The stream, which is asked to drop entries. The cache does not keep it alive.
     pub(super) stream: Weak<dyn Stream>,
     /// Whether the stream had no more entries to drop when it was asked last.

@@ -7,10 +7,7 @@
 //! together (`Cache::has_room_ahead`); the jobs of one reader have a bound of their own (`sequential::MAX_AHEAD`). The third is the
 //! decoder's memory, which the codec bounds.
 
-use std::sync::Arc;
-
-use super::segment_sums::segments;
-use super::{Decoded, DecodedState, Demand};
+use super::{Decoded, DecodedState, Demand, segments};
 use crate::codec::grant::Grant;
 
 /// Threads that may decode ahead in one block, if its stream can use several.
@@ -22,7 +19,7 @@ const ROOM_FOR_JOBS: u64 = 64 << 20;
 impl Decoded {
     /// Queues jobs that decode the segments sequential readers will want next.
     pub(super) fn run_ahead(&self, state: &mut DecodedState) {
-        for job in 0..self.jobs(state) {
+        for job in 0..self.jobs() {
             let idle = state.ahead_jobs.get(job) == Some(&false);
             if idle && self.next_ahead(state, job).is_some() {
                 self.queue_ahead(state, job);
@@ -31,8 +28,8 @@ impl Decoded {
     }
 
     /// How many threads decode ahead in this block.
-    fn jobs(&self, state: &DecodedState) -> usize {
-        let several = state.stream.parallel() && self.cache.budget() >= ROOM_FOR_JOBS;
+    fn jobs(&self) -> usize {
+        let several = self.stream.parallel() && self.cache.budget() >= ROOM_FOR_JOBS;
         if several { JOBS } else { 1 }
     }
 
@@ -53,7 +50,7 @@ impl Decoded {
     fn decode_ahead(&self, job: usize) {
         let mut state = self.lock();
         while let Some(next) = self.next_ahead(&state, job) {
-            if state.must_wait(next) {
+            if self.must_wait(&state, next) {
                 state = self.wait(state);
                 continue;
             }
@@ -84,16 +81,15 @@ impl Decoded {
                 .filter(|&index| !self.cache.contains(self.key, index))
                 .filter(|&index| !state.decodes.iter().any(|f| f.segment == Some(index)))
         };
-        let free = |index: &u64| self.jobs(state) > 1 && !state.must_wait(*index);
+        let free = |index: &u64| self.jobs() > 1 && !self.must_wait(state, *index);
         missing()
             .find(free)
             .or_else(|| missing().next().filter(|_| job == 0))
     }
 
-    /// Queues a job that tidies the stream, if the caller asks `whether_untidy` and it is, or stores its index, if that is to be done.
-    pub(super) fn tidy_later(&self, state: &mut DecodedState, whether_untidy: bool) {
-        let untidy = || whether_untidy && state.stream.is_untidy();
-        if !state.tidying && (self.has_index_to_store(state) || untidy()) {
+    /// Queues a job that tidies the stream, if there is something to do.
+    pub(super) fn tidy_later(&self, state: &mut DecodedState) {
+        if !state.tidying && self.stream.is_untidy() {
             let block = self.this.clone();
             state.tidying = self.cache.jobs().later(move || {
                 if let Some(block) = block.upgrade() {
@@ -103,24 +99,15 @@ impl Decoded {
         }
     }
 
-    /// Does the work that the stream has put off, and stores its index if all of it is known.
+    /// Does the work that the stream has put off.
     fn tidy(&self) {
-        loop {
-            let stream = Arc::clone(&self.lock().stream);
-            let mut grant = Grant::new(&self.cache);
-            while stream.is_untidy() && grant.admit(0, Demand::Background(self.key)).is_ok() {
-                stream.tidy();
-                grant.pause();
-            }
-            self.recount(self.lock(), Demand::Background(self.key));
-            let mut state = self.lock();
-            if !self.has_index_to_store(&state) {
-                state.tidying = false;
-                return;
-            }
-            state.sums.stored = true;
-            drop(state);
-            self.write_index();
+        let background = Demand::Background(self.key);
+        let mut grant = Grant::new(&self.cache);
+        while self.stream.is_untidy() && grant.admit(0, background).is_ok() {
+            self.stream.tidy();
+            grant.pause();
         }
+        self.cache.recount(&self.stream, background);
+        self.lock().tidying = false;
     }
 }

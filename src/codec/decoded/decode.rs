@@ -10,7 +10,7 @@ use crate::codec::cache::Demand;
 use crate::codec::caller;
 use crate::codec::grant::Grant;
 use crate::codec::jobs::caught;
-use crate::codec::{CountedBuf, Cursor, SEGMENT, Stream, misplaced};
+use crate::codec::{CountedBuf, Cursor, SEGMENT, misplaced};
 use crate::error::{Error, Place, Result};
 use crate::source::{PooledBuf, at_most, len_u64};
 
@@ -23,8 +23,6 @@ pub(super) struct Decode {
     pub(super) segment: Option<u64>,
     /// From its position to the decoded offset that its next call of [`Cursor::read`] will reach.
     pub(super) reach: Range<u64>,
-    /// What it decodes.
-    pub(super) stream: Arc<dyn Stream>,
     /// The segment or the error, set once, for the threads that wait for it: they wake when the decoder moves on or is dropped. If
     /// there is none by then, one of them decodes the segment.
     pub(super) outcome: OnceLock<Result<Arc<CountedBuf>>>,
@@ -32,29 +30,21 @@ pub(super) struct Decode {
 
 impl Decode {
     /// What `cursor` is about to decode: the first segment that begins at its position or behind it.
-    pub(super) fn of(cursor: &dyn Cursor, stream: &Arc<dyn Stream>) -> Self {
+    pub(super) fn of(cursor: &dyn Cursor) -> Self {
         Self {
             segment: Some(next_segment(cursor)),
             reach: cursor.position()..cursor.will_decode_to(),
-            stream: Arc::clone(stream),
             outcome: OnceLock::new(),
         }
     }
 
     /// A decoder that is being opened at the decoded offset `entry`.
-    pub(super) fn opening(entry: u64, stream: &Arc<dyn Stream>) -> Self {
+    pub(super) fn opening(entry: u64) -> Self {
         Self {
             segment: None,
             reach: entry..entry,
-            stream: Arc::clone(stream),
             outcome: OnceLock::new(),
         }
-    }
-
-    /// Whether the block has another stream now, because a loaded index has proved wrong: what this one gives says nothing of the
-    /// block then.
-    pub(super) fn is_outdated(&self, state: &DecodedState) -> bool {
-        !Arc::ptr_eq(&self.stream, &state.stream)
     }
 
     /// Whether it still runs.
@@ -78,8 +68,8 @@ pub(super) struct Decoder<'a> {
 impl Decoder<'_> {
     /// Decodes all segments up to `wanted`, copies those behind it that are ready if the read is sequential, and parks the decoder.
     ///
-    /// `None` if the thread is to look at the block again: the loaded index was wrong and is dropped now, or memory ran short. Then
-    /// the decoder is parked on the way, and `grant` has the memory by now.
+    /// `None` if the thread is to look at the block again, because memory ran short: the decoder is parked on the way, and `grant` has
+    /// the memory by now.
     pub(super) fn run(
         mut self,
         wanted: u64,
@@ -92,12 +82,12 @@ impl Decoder<'_> {
         };
         let mut cursor = match opened {
             Ok(cursor) => cursor,
-            Err(error) => return self.fail(wanted, error),
+            Err(error) => return Err(self.fail(wanted, error)),
         };
         loop {
             let segment = next_segment(&*cursor);
             if segment > wanted {
-                return self.fail(wanted, misplaced(start_of(wanted)));
+                return Err(self.fail(wanted, misplaced(start_of(wanted))));
             }
             let demand = if segment < wanted {
                 demand.on_the_way()
@@ -117,7 +107,7 @@ impl Decoder<'_> {
                 }
                 Err(error) => {
                     drop(cursor);
-                    return self.fail(segment, error);
+                    return Err(self.fail(segment, error));
                 }
             }
         }
@@ -126,7 +116,7 @@ impl Decoder<'_> {
     /// Opens it, for which it may read and decode a little.
     fn open(&self, wanted: u64, demand: Demand, grant: &mut Grant<'_>) -> Result<Box<dyn Cursor>> {
         grant.admit(0, demand)?;
-        let stream = Arc::clone(&self.shown.stream);
+        let stream = Arc::clone(&self.block.stream);
         let opened = caught(|| stream.cursor(start_of(wanted)));
         grant.pause();
         opened
@@ -138,14 +128,14 @@ impl Decoder<'_> {
         loop {
             let segment = next_segment(&*cursor);
             if !demand.is_sequential() || !self.is_ready(&*cursor, segment) {
-                return self.park(cursor, demand, grant);
+                return grant.park(cursor, demand);
             }
             match self.decode(&mut *cursor, segment, demand, true, grant) {
                 Ok(Some(_)) => {}
-                Ok(None) => return self.park_before(segment, cursor, demand, grant),
+                Ok(None) => return park_before(segment, cursor, demand, grant),
                 Err(error) => {
                     drop(cursor);
-                    let _ = self.fail(segment, error);
+                    self.fail(segment, error);
                     return;
                 }
             }
@@ -165,7 +155,7 @@ impl Decoder<'_> {
         grant: &mut Grant<'_>,
     ) -> Result<()> {
         let needed = cursor.needed();
-        self.park_before(segment, cursor, demand, grant);
+        park_before(segment, cursor, demand, grant);
         if demand.is_background() {
             return Err(no_memory());
         }
@@ -189,7 +179,8 @@ impl Decoder<'_> {
             return Ok(None);
         };
         let block = self.block;
-        let bytes = block.keep(&self.shown, segment, buffer, unread, demand)?;
+        let bytes = block.cache.insert(block.key, segment, buffer, unread);
+        block.cache.recount(&block.stream, demand);
         let _ = self.shown.outcome.set(Ok(Arc::clone(&bytes)));
         Ok(Some(bytes))
     }
@@ -199,7 +190,7 @@ impl Decoder<'_> {
         if self.shown.segment == Some(segment) {
             return;
         }
-        let next = Arc::new(Decode::of(cursor, &self.shown.stream));
+        let next = Arc::new(Decode::of(cursor));
         let mut state = self.block.lock();
         state
             .decodes
@@ -255,38 +246,14 @@ impl Decoder<'_> {
             && !block.cache.contains(block.key, segment)
     }
 
-    /// Parks it where it stands, unless the block has another stream now.
-    pub(super) fn park(&self, cursor: Box<dyn Cursor>, demand: Demand, grant: &mut Grant<'_>) {
-        let state = self.block.lock();
-        if !self.shown.is_outdated(&state) {
-            grant.park(cursor, demand);
-        }
-    }
-
-    /// Parks a decoder that memory ran short for while it decoded the segment. One that has begun it is dropped instead: it can't give
-    /// the bytes of the segment again.
-    fn park_before(
-        &self,
-        segment: u64,
-        cursor: Box<dyn Cursor>,
-        demand: Demand,
-        grant: &mut Grant<'_>,
-    ) {
-        if cursor.position() <= start_of(segment) {
-            self.park(cursor, demand, grant);
-        }
-    }
-
-    /// Ends with an error at a segment, which is remembered if it is damage; with `None` if the index was to blame.
-    fn fail(&self, segment: u64, error: Error) -> Result<Option<Arc<CountedBuf>>> {
-        if self.block.blames_index(&self.shown, segment, &error) {
-            return Ok(None);
-        }
+    /// Ends with an error at a segment, which is remembered if it is damage.
+    fn fail(&self, segment: u64, error: Error) -> Error {
+        self.block.remember_damage(&self.shown, segment, &error);
         // others that wait for the segment decode it themselves if this thread's reader is gone
         if caller::is_wanted() {
             let _ = self.shown.outcome.set(Err(error.clone()));
         }
-        Err(error)
+        error
     }
 }
 
@@ -298,6 +265,14 @@ impl Drop for Decoder<'_> {
             .retain(|other| !Arc::ptr_eq(other, &self.shown));
         drop(state);
         self.block.moved.notify_all();
+    }
+}
+
+/// Parks a decoder that memory ran short for while it decoded the segment. One that has begun it is dropped instead: it can't give
+/// the bytes of the segment again.
+fn park_before(segment: u64, cursor: Box<dyn Cursor>, demand: Demand, grant: &mut Grant<'_>) {
+    if cursor.position() <= start_of(segment) {
+        grant.park(cursor, demand);
     }
 }
 

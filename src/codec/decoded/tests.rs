@@ -162,7 +162,7 @@ fn many_threads_read_what_a_slice_would_give_within_the_budget() {
     for entries in [u64::MAX, 4 * MIB, 300_000] {
         let budget = 16 * MIB;
         let cache = Cache::new(budget);
-        let decoded = Decoded::new(Arc::new(Fake::new(entries)), len, &cache, None);
+        let decoded = Decoded::new(Arc::new(Fake::new(entries)), len, &cache);
         thread::scope(|scope| {
             for seed in 0..6 {
                 let (decoded, cache) = (&decoded, &cache);
@@ -197,7 +197,7 @@ fn a_segment_is_decoded_once_however_many_wait() {
     let (reached, go) = &*fake.pause();
     let fake = Arc::new(fake);
     let cache = Cache::new(16 * MIB);
-    let decoded = Decoded::new(fake.clone(), 4 * MIB, &cache, None);
+    let decoded = Decoded::new(fake.clone(), 4 * MIB, &cache);
     let asked = Barrier::new(9);
     thread::scope(|scope| {
         for reader in 0..8 {
@@ -224,7 +224,7 @@ fn reading_on_never_starts_over() {
         let fake = Arc::new(fake);
         let len = 64 * MIB;
         let cache = Cache::new(8 * MIB);
-        let decoded = Decoded::new(fake.clone(), len, &cache, None);
+        let decoded = Decoded::new(fake.clone(), len, &cache);
         for offset in (0..len).step_by(128 << 10) {
             let bytes = read(&decoded, offset, 128 << 10).unwrap();
             assert_eq!(bytes[..64], model(offset, 64));
@@ -242,7 +242,7 @@ fn what_a_reader_waited_for_is_no_longer_ahead_of_him() {
     let (reached, go) = &*fake.pause();
     let fake = Arc::new(fake);
     let cache = Cache::new(8 * MIB); // One segment may be ahead.
-    let decoded = Decoded::new(fake.clone(), 3 * MIB, &cache, None);
+    let decoded = Decoded::new(fake.clone(), 3 * MIB, &cache);
     thread::scope(|scope| {
         scope.spawn(|| {
             for index in 0..3 {
@@ -274,7 +274,7 @@ fn a_second_decoder_runs_ahead_from_the_next_entry() {
         }
     });
     let fake = Arc::new(fake);
-    let decoded = Decoded::new(fake.clone(), 64 * MIB, &Cache::new(64 * MIB), None);
+    let decoded = Decoded::new(fake.clone(), 64 * MIB, &Cache::new(64 * MIB));
     let shut = gate.write().unwrap();
     for index in 0..8 {
         read(&decoded, index * MIB, 1 << 20).unwrap();
@@ -293,12 +293,12 @@ fn a_second_decoder_runs_ahead_from_the_next_entry() {
 fn a_long_read_leaves_what_others_use() {
     let cache = Cache::new(32 * MIB);
     let small = Arc::new(Fake::new(MIB));
-    let other = Decoded::new(small.clone(), 32 * MIB, &cache, None);
+    let other = Decoded::new(small.clone(), 32 * MIB, &cache);
     for index in [0, 20, 10, 4, 15] {
         read(&other, index * MIB, 10).unwrap();
     }
     let before = small.decoded.load(Ordering::SeqCst);
-    let long = Decoded::new(Arc::new(Fake::new(MIB)), 100 * MIB, &cache, None);
+    let long = Decoded::new(Arc::new(Fake::new(MIB)), 100 * MIB, &cache);
     for offset in (0..100 * MIB).step_by(1 << 20) {
         read(&long, offset, 1 << 20).unwrap();
     }
@@ -314,7 +314,7 @@ fn damage_costs_only_what_lies_behind_it_up_to_the_next_entry() {
     fake.damage = (5 * MIB + 300_000, 5 * MIB + 300_001);
     let fake = Arc::new(fake);
     let cache = Cache::new(32 * MIB);
-    let decoded = Decoded::new(fake.clone(), 12 * MIB, &cache, None);
+    let decoded = Decoded::new(fake.clone(), 12 * MIB, &cache);
     let bad = 5 * MIB + 300_000;
     for _again in 0..2 {
         assert!(read(&decoded, bad - 10, 20).is_err());
@@ -346,7 +346,7 @@ fn damage_met_behind_the_segment_is_not_this_readers_but_the_next_ones() {
     fake.batch = 4 * MIB;
     fake.damage = (2 * MIB, u64::MAX);
     let fake = Arc::new(fake);
-    let decoded = Decoded::new(fake.clone(), 8 * MIB, &Cache::new(64 * MIB), None);
+    let decoded = Decoded::new(fake.clone(), 8 * MIB, &Cache::new(64 * MIB));
     let shared = &decoded;
     // the first segment is decoded when the decoder stands behind it: what comes next is ready then
     read(&decoded, 100, 10).unwrap();
@@ -364,7 +364,7 @@ fn damage_met_behind_the_segment_is_not_this_readers_but_the_next_ones() {
 #[test]
 fn what_the_medium_refuses_once_it_may_give_later() {
     let fake = Arc::new(Fake::new(MIB));
-    let decoded = Decoded::new(fake.clone(), 4 * MIB, &Cache::new(16 * MIB), None);
+    let decoded = Decoded::new(fake.clone(), 4 * MIB, &Cache::new(16 * MIB));
     fake.refuse.store(true, Ordering::SeqCst);
     assert!(read(&decoded, MIB, 10).is_err());
     fake.refuse.store(false, Ordering::SeqCst);
@@ -377,7 +377,7 @@ fn where_a_codec_panics_is_damage() {
     let mut fake = Fake::new(MIB);
     fake.before = Box::new(|position| assert!(position != 5 * MIB, "of a test"));
     let cache = Cache::new(64 * MIB);
-    let decoded = Decoded::new(Arc::new(fake), 9 * MIB, &cache, None);
+    let decoded = Decoded::new(Arc::new(fake), 9 * MIB, &cache);
     for segment in 0..9 {
         let found = read(&decoded, segment * MIB, 1 << 20);
         match found {
@@ -392,7 +392,7 @@ fn where_a_codec_panics_is_damage() {
 fn all_who_wait_for_a_failing_segment_get_its_error() {
     let mut fake = Fake::new(MIB);
     fake.damage = (0, u64::MAX);
-    let decoded = Decoded::new(Arc::new(fake), 4 * MIB, &Cache::new(16 * MIB), None);
+    let decoded = Decoded::new(Arc::new(fake), 4 * MIB, &Cache::new(16 * MIB));
     thread::scope(|scope| {
         let readers: Vec<_> = (0..6)
             .map(|_| scope.spawn(|| read(&decoded, 100, 10).unwrap_err().to_string()))
@@ -406,7 +406,7 @@ fn all_who_wait_for_a_failing_segment_get_its_error() {
 #[test]
 fn an_absurd_size_costs_nothing_until_it_is_read() {
     let cache = Cache::new(16 * MIB);
-    let decoded = Decoded::new(Arc::new(Fake::new(MIB)), 1 << 60, &cache, None);
+    let decoded = Decoded::new(Arc::new(Fake::new(MIB)), 1 << 60, &cache);
     assert_eq!(cache.used(), 0);
     let last = (1 << 60) - 5;
     assert_eq!(read(&decoded, last, 5).unwrap(), model(last, 5));
@@ -424,7 +424,7 @@ fn decoders_that_take_memory_are_dropped_before_the_budget_is_passed() {
         let mut fake = Fake::new(u64::MAX);
         fake.cursor_held = 7 * MIB;
         live.push(Arc::clone(&fake.live));
-        let decoded = Decoded::new(Arc::new(fake), 16 * MIB, &cache, None);
+        let decoded = Decoded::new(Arc::new(fake), 16 * MIB, &cache);
         read(&decoded, block * MIB, 10).unwrap();
         blocks.push(decoded);
         assert!(cache.used() <= cache.budget());
@@ -440,13 +440,13 @@ fn what_takes_more_memory_than_there_may_be_is_refused() {
     let mut fake = Fake::new(MIB);
     fake.cursor_held = 100 * MIB;
     let fake = Arc::new(fake);
-    let small = Decoded::new(fake.clone(), MIB, &Cache::new(16 * MIB), None);
+    let small = Decoded::new(fake.clone(), MIB, &Cache::new(16 * MIB));
     for _ in 0..2 {
         let error = read(&small, 5, 10).unwrap_err();
         assert!(error.to_string().contains("-o cache=68M"), "{error}");
     }
     assert_eq!(fake.decoded.load(Ordering::SeqCst), 0);
-    let large = Decoded::new(fake, MIB, &Cache::new(68 * MIB), None);
+    let large = Decoded::new(fake, MIB, &Cache::new(68 * MIB));
     assert_eq!(read(&large, 5, 10).unwrap(), model(5, 10));
 }
 
@@ -456,7 +456,7 @@ fn decoders_on_their_way_take_no_more_memory_than_there_may_be() {
     fake.cursor_held = 20 * MIB;
     let fake = Arc::new(fake);
     let cache = Cache::new(16 * MIB);
-    let decoded = Decoded::new(fake.clone(), 96 * MIB, &cache, None);
+    let decoded = Decoded::new(fake.clone(), 96 * MIB, &cache);
     for _ in 0..3 {
         let start = Barrier::new(12);
         thread::scope(|scope| {
@@ -479,7 +479,7 @@ fn dropping_all_while_decoding_ahead_ends_in_order() {
     for round in 0..20 {
         let fake = Arc::new(Fake::new(MIB));
         let cache = Cache::new(64 * MIB);
-        let decoded = Decoded::new(fake.clone(), 64 * MIB, &cache, None);
+        let decoded = Decoded::new(fake.clone(), 64 * MIB, &cache);
         for index in 0..round % 7 {
             read(&decoded, index * MIB, 1 << 20).unwrap();
         }

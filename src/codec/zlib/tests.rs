@@ -159,7 +159,7 @@ fn a_wrong_checksum_is_found_whichever_decoder_gets_to_the_end() {
     let open_with = |stored: &[u8], budget: u64| {
         let stored: Arc<dyn Source> = Arc::new(Memory::new(stored.to_vec()));
         let stream = Zlib.open(stored, len).unwrap().stream;
-        Decoded::new(stream, len, &Cache::new(budget), None)
+        Decoded::new(stream, len, &Cache::new(budget))
     };
     let reads_well = |decoded: &Decoded| {
         let mut buf = vec![0; 128 << 10];

@@ -8,7 +8,6 @@ use crate::asdf::check::Validate;
 use crate::asdf::layout::{BlockIndex, Severity};
 use crate::asdf::text_frame::standard;
 use crate::asdf::{Array, Snapshot};
-use crate::codec::check_index_dir;
 use crate::vfs::state::State;
 use crate::vfs::tree_file::Refused;
 use crate::vfs::{Vfs, View, locked};
@@ -163,18 +162,6 @@ fn contents(snapshot: &Snapshot, text: &mut Text) {
         sized(snapshot.cache().used()),
         sized(snapshot.cache().budget())
     ));
-    if let Some(dir) = snapshot.index_cache() {
-        match check_index_dir(dir) {
-            Ok(()) if dir.is_dir() => {
-                text.line(format_args!("indexes   kept in {}", dir.display()));
-            }
-            Ok(()) => text.line(format_args!(
-                "indexes   none kept yet; {} is to be made for the first",
-                dir.display()
-            )),
-            Err(error) => text.line(format_args!("indexes   not kept in {error}")),
-        }
-    }
 }
 
 /// What of the tree breaks a rule of the core tags, a line each.

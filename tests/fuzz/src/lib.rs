@@ -4,7 +4,6 @@
 //! place get the same, and what another decoder gives where there is one; an edit of what was read is stored as what is read again.
 
 mod heap;
-mod kept;
 mod reference;
 mod sums;
 
@@ -21,7 +20,6 @@ use asdf_mount::codec::{self, Cache, Decoded, Edited};
 use asdf_mount::source::{FileSource, Memory, Source};
 
 use heap::Heap;
-pub use kept::{genuine, index};
 
 /// Length of what stands in front of the payload in the input of [`decode`].
 pub const HEADER: usize = 16;
@@ -67,7 +65,7 @@ pub fn decode(code: [u8; 4], input: &[u8]) {
     let cache = Cache::new(u64::from(budget % 4 + 1) << 20);
     let payload = Memory::new(payload);
     let stored: Arc<dyn Source> = Arc::new(payload.clone());
-    let open = || codec::decode(code, Arc::clone(&stored), data_size, &cache, None);
+    let open = || codec::decode(code, Arc::clone(&stored), data_size, &cache);
     if let (Ok((framing, forward)), Ok((again, random))) = (open(), open()) {
         assert_eq!(framing, again);
         let front = compare(&forward, &random, [(a, b), (c, d), (e, f)]);
@@ -129,14 +127,8 @@ fn edit(
         .and_then(|codec| codec.reencode(&edited, &mut anew))
         .expect("what was read is written");
     let cache = Cache::new(1 << 20);
-    let (_, again) = codec::decode(
-        code,
-        Arc::new(Memory::new(anew)),
-        source.len(),
-        &cache,
-        None,
-    )
-    .expect("what was written is read");
+    let (_, again) = codec::decode(code, Arc::new(Memory::new(anew)), source.len(), &cache)
+        .expect("what was written is read");
     let mut at = 0;
     for bytes in decoded.chunks(1 << 18) {
         let found = read(again.as_ref(), at, bytes.len() as u64).expect("what was written is read");

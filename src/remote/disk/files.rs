@@ -1,14 +1,12 @@
-//! Files of seek indexes, stored between mounts; and those of other things that are worth it, by their [`FileFormat`].
-//!
-//! One file for each block, in a directory of the user's own:
+//! The files of a directory of the user's own that hold pieces between mounts:
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | what kind of file it is: `ASDFIDX`, and the version of this format, 5 |
+//! | 8 | what kind of file it is; the last is the version of the format |
 //! | 4 | CRC-32 of all that follows |
 //! | 4 | length of the key |
-//! | n | the key: what the index is of, compared byte for byte |
-//! | rest | the index, as [`Decoded`](super::Decoded) has it |
+//! | n | the key, compared byte for byte |
+//! | rest | the content |
 //!
 //! Numbers are little-endian. A file is written under another name and then renamed, but not synced: a torn file has a wrong
 //! checksum, and is ignored. Also ignored are symbolic links, and files that another user owns or may write, or that lie in a
@@ -16,8 +14,6 @@
 //!
 //! The checksum finds a file that is torn or damaged, and the key one that is stale. Neither guards against a forged file,
 //! because both can be computed: owner and permissions do. A file that the user can write is trusted.
-//!
-//! This module does not know what keys and indexes consist of. [`Decoded`](super::Decoded) checks an index when it uses it.
 
 use std::ffi::CStr;
 use std::fs::{DirBuilder, File, Metadata};
@@ -25,41 +21,27 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-use super::deflate::crc32;
+use crate::codec::{crc32, fnv1a};
 use crate::error::{Error, Result};
 use crate::source::Fields;
 
 /// A kind of file, and how files of it are stored and found.
-pub(crate) struct FileFormat {
+pub(super) struct FileFormat {
     /// First bytes of a file; the last is the version of the format.
-    pub(crate) magic: [u8; 8],
+    pub(super) magic: [u8; 8],
     /// What follows the number that a file's name begins with. The name of a file that is being written has more behind that.
-    pub(crate) suffix: &'static str,
+    pub(super) suffix: &'static str,
     /// Length of the largest file.
-    pub(crate) longest: u64,
+    pub(super) longest: u64,
 }
-
-/// Files of indexes. The largest index of any codec fits, with checksums and key.
-static INDEXES: FileFormat = FileFormat {
-    magic: *b"ASDFIDX\x05",
-    suffix: ".index",
-    longest: 20 << 20,
-};
 
 /// Bytes before the key.
 const HEAD_LEN: usize = 16;
-
-/// The longest key.
-const KEY_LEN: usize = 128 << 10;
-
-/// Bytes and files in the directory; beyond that, the files that were not used for the longest time are removed.
-const DIR_LEN: u64 = 256 << 20;
-const DIR_FILES: usize = 4096;
 
 /// Bytes of a unit in which a file's room on disk is counted, see stat(2).
 const SECTOR: u64 = 512;
@@ -70,72 +52,20 @@ const DIGITS: usize = 16;
 /// Permissions that let others change what is in a file or directory.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Where the index of one block is stored.
-pub struct IndexSlot {
-    dir: PathBuf,
-    /// Returns the block's key for the file as it is now.
-    key: Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>,
-}
-
 /// A file that was opened, but not read yet.
-pub(crate) struct StoredIndex {
+pub(super) struct StoredFile {
     format: &'static FileFormat,
     file: File,
     len: u64,
 }
 
-impl IndexSlot {
-    /// A place in `dir`, which need not be there yet.
-    ///
-    /// `key` returns all that the index depends on, as it is when called; `None` if that is not known.
-    #[must_use]
-    pub fn new(dir: &Path, key: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
-        Self {
-            dir: dir.to_owned(),
-            key: Box::new(key),
-        }
-    }
-
-    /// The key of the block as it is now.
-    pub(super) fn key(&self) -> Option<Vec<u8>> {
-        (self.key)().filter(|key| key.len() <= KEY_LEN)
-    }
-
-    /// Opens the file of this key, if it exists and its owner and permissions are right.
-    pub(super) fn find(&self, key: &[u8]) -> Option<StoredIndex> {
-        match INDEXES.find(&self.dir, key) {
-            Ok(found) => Some(found),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                log::debug!("index in {} not used: {error}", self.dir.display());
-                None
-            }
-        }
-    }
-
-    /// Stores an index. A failure is only logged: the next mount is slower.
-    pub(super) fn store(&self, key: &[u8], index: &[u8]) {
-        let stored = INDEXES.store(&self.dir, key, index);
-        let stored = stored.and_then(|dir| INDEXES.make_room(&dir, DIR_LEN, DIR_FILES));
-        match stored {
-            Ok(()) => log::debug!("{} bytes of index kept", index.len()),
-            Err(error) => log::debug!("index not kept in {}: {error}", self.dir.display()),
-        }
-    }
-}
-
-impl StoredIndex {
-    /// Bytes that reading it takes.
-    pub(super) fn len(&self) -> u64 {
-        self.len
-    }
-
+impl StoredFile {
     /// What is stored, if the file is whole and has this key.
-    pub(crate) fn read(mut self, key: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn read(mut self, key: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(self.len).ok()?];
         self.file.read_exact(&mut bytes).ok()?;
-        let index = self.format.index_of(&bytes, key)?;
-        let start = bytes.len().saturating_sub(index.len());
+        let content = self.format.content_of(&bytes, key)?;
+        let start = bytes.len().saturating_sub(content.len());
         bytes.drain(..start);
         // Only the order in which old files are removed depends on it.
         let _ = self.file.set_modified(SystemTime::now());
@@ -143,11 +73,11 @@ impl StoredIndex {
     }
 }
 
-/// Whether indexes can be stored in a directory: it does not exist yet, or only the user may write in it.
+/// Checks that files can be stored in a directory: it does not exist yet, or only the user may write in it.
 ///
 /// # Errors
 /// [`Error::Io`] that says why not.
-pub fn check_index_dir(dir: &Path) -> Result<()> {
+pub(super) fn check_dir(dir: &Path) -> Result<()> {
     match open_dir(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Error::io(dir.display().to_string(), error))
@@ -161,7 +91,7 @@ impl FileFormat {
     ///
     /// # Errors
     /// Of the system; what says why not.
-    pub(crate) fn find(&'static self, dir: &Path, key: &[u8]) -> io::Result<StoredIndex> {
+    pub(super) fn find(&'static self, dir: &Path, key: &[u8]) -> io::Result<StoredFile> {
         let dir = open_dir(dir)?;
         let name = self.file_name(key);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -172,7 +102,7 @@ impl FileFormat {
             return Err(io::Error::other("not a file of ours"));
         }
         let len = meta.len();
-        Ok(StoredIndex {
+        Ok(StoredFile {
             format: self,
             file,
             len,
@@ -183,14 +113,14 @@ impl FileFormat {
     ///
     /// # Errors
     /// Of the system; what says why not.
-    pub(crate) fn store(&self, path: &Path, key: &[u8], index: &[u8]) -> io::Result<OwnedFd> {
+    pub(super) fn store(&self, path: &Path, key: &[u8], content: &[u8]) -> io::Result<OwnedFd> {
         let len = HEAD_LEN
             .saturating_add(key.len())
-            .saturating_add(index.len());
+            .saturating_add(content.len());
         if u64::try_from(len).is_ok_and(|len| len > self.longest) {
             return Err(io::Error::other(format!("{len} bytes are too many")));
         }
-        let head = self.head(key, index).ok_or(io::ErrorKind::InvalidInput)?;
+        let head = self.head(key, content).ok_or(io::ErrorKind::InvalidInput)?;
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let dir = open_dir(path)?;
         let name = self.file_name(key);
@@ -202,7 +132,7 @@ impl FileFormat {
         let mut file = File::from(file);
         let written = file
             .write_all(&head)
-            .and_then(|()| file.write_all(index))
+            .and_then(|()| file.write_all(content))
             .and_then(|()| Ok(rustix::fs::renameat(&dir, &temporary, &dir, &name)?));
         if written.is_err() {
             // The error of writing is returned, not that of removing.
@@ -218,7 +148,7 @@ impl FileFormat {
     ///
     /// # Errors
     /// Of listing the directory.
-    pub(crate) fn make_room(&self, dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
+    pub(super) fn make_room(&self, dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
         let mut found = Vec::new();
         for entry in Dir::read_from(dir)? {
             let entry = entry?;
@@ -248,8 +178,8 @@ impl FileFormat {
         Ok(())
     }
 
-    /// The index in the bytes of a file, if they are whole and of this key.
-    fn index_of<'a>(&self, bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+    /// The content in the bytes of a file, if they are whole and of this key.
+    fn content_of<'a>(&self, bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
         let mut fields = Fields(bytes);
         let magic: [u8; 8] = fields.array()?;
         let sum = u32::from_le_bytes(fields.array()?);
@@ -260,10 +190,10 @@ impl FileFormat {
         (fields.bytes(len)? == key).then_some(fields.0)
     }
 
-    /// What comes before the index in a file.
-    fn head(&self, key: &[u8], index: &[u8]) -> Option<Vec<u8>> {
+    /// What comes before the content in a file.
+    fn head(&self, key: &[u8], content: &[u8]) -> Option<Vec<u8>> {
         let len = u32::try_from(key.len()).ok()?.to_le_bytes();
-        let sum = crc32(crc32(crc32(0, &len), key), index);
+        let sum = crc32(crc32(crc32(0, &len), key), content);
         Some([self.magic.as_slice(), &sum.to_le_bytes(), &len, key].concat())
     }
 
@@ -279,13 +209,6 @@ impl FileFormat {
             digits.iter().all(u8::is_ascii_hexdigit) && rest.starts_with(self.suffix.as_bytes())
         })
     }
-}
-
-/// The 64-bit FNV-1a hash, which will not change between versions of this program.
-pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-    })
 }
 
 /// Opens the directory, if only the user may write in it.
@@ -317,16 +240,23 @@ mod tests {
     use proptest::prelude::*;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
     use tempfile::TempDir;
 
-    const KEY: &[u8] = b"this block of this file";
+    const KEY: &[u8] = b"this piece of this object";
+
+    static KIND: FileFormat = FileFormat {
+        magic: *b"ASDFTST\x01",
+        suffix: ".test",
+        longest: 1 << 20,
+    };
 
     fn file_name(key: &[u8]) -> String {
-        INDEXES.file_name(key)
+        KIND.file_name(key)
     }
 
-    fn index_of<'a>(bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
-        INDEXES.index_of(bytes, key)
+    fn content_of<'a>(bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+        KIND.content_of(bytes, key)
     }
 
     /// A directory that does not exist yet, in one that goes away with the test.
@@ -336,12 +266,12 @@ mod tests {
         (place, dir)
     }
 
-    fn slot(dir: &Path) -> IndexSlot {
-        IndexSlot::new(dir, || Some(KEY.to_vec()))
+    fn store(dir: &Path, key: &[u8], content: &[u8]) {
+        KIND.store(dir, key, content).unwrap();
     }
 
     fn load(dir: &Path, key: &[u8]) -> Option<Vec<u8>> {
-        slot(dir).find(key)?.read(key)
+        KIND.find(dir, key).ok()?.read(key)
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -357,10 +287,10 @@ mod tests {
     fn what_is_kept_is_found_by_its_key_and_no_other() {
         let (_place, dir) = dir();
         assert!(load(&dir, KEY).is_none());
-        slot(&dir).store(KEY, b"an index");
-        assert_eq!(load(&dir, KEY).unwrap(), b"an index");
+        store(&dir, KEY, b"content");
+        assert_eq!(load(&dir, KEY).unwrap(), b"content");
         assert!(load(&dir, b"another").is_none());
-        slot(&dir).store(KEY, b"a newer one");
+        store(&dir, KEY, b"a newer one");
         assert_eq!(load(&dir, KEY).unwrap(), b"a newer one");
         assert_eq!(names(&dir), [file_name(KEY)]);
     }
@@ -368,7 +298,7 @@ mod tests {
     #[test]
     fn another_key_of_the_same_name_does_not_match() {
         let (_place, dir) = dir();
-        slot(&dir).store(b"another", b"an index");
+        store(&dir, b"another", b"content");
         fs::rename(dir.join(file_name(b"another")), dir.join(file_name(KEY))).unwrap();
         assert!(load(&dir, KEY).is_none());
     }
@@ -376,7 +306,7 @@ mod tests {
     #[test]
     fn only_the_user_may_read_what_is_kept() {
         let (_place, dir) = dir();
-        slot(&dir).store(KEY, b"an index");
+        store(&dir, KEY, b"content");
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&dir), 0o700);
         assert_eq!(mode(dir.parent().unwrap()), 0o700);
@@ -386,7 +316,7 @@ mod tests {
     #[test]
     fn what_others_may_write_is_not_used() {
         let (_place, dir) = dir();
-        slot(&dir).store(KEY, b"an index");
+        store(&dir, KEY, b"content");
         let chmod = |path: &Path, mode| {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
@@ -394,20 +324,20 @@ mod tests {
         for (path, good, bad) in [(&file, 0o600, 0o606), (&dir, 0o700, 0o777)] {
             chmod(path, bad);
             assert!(load(&dir, KEY).is_none());
-            assert_eq!(check_index_dir(&dir).is_err(), path == &dir);
+            assert_eq!(check_dir(&dir).is_err(), path == &dir);
             chmod(path, good);
             assert!(load(&dir, KEY).is_some());
         }
         chmod(&dir, 0o720);
         fs::remove_file(&file).unwrap();
-        slot(&dir).store(KEY, b"an index");
+        assert!(KIND.store(&dir, KEY, b"content").is_err());
         assert!(names(&dir).is_empty(), "nothing is written there either");
     }
 
     #[test]
     fn what_others_own_is_not_used() {
         let (_place, dir) = dir();
-        slot(&dir).store(KEY, b"an index");
+        store(&dir, KEY, b"content");
         let file = dir.join(file_name(KEY));
         let chown = |path: &Path, uid| std::os::unix::fs::chown(path, Some(uid), None);
         let us = rustix::process::geteuid().as_raw();
@@ -424,7 +354,7 @@ mod tests {
     #[test]
     fn links_and_things_that_are_no_files_are_not_used() {
         let (place, dir) = dir();
-        slot(&dir).store(KEY, b"an index");
+        store(&dir, KEY, b"content");
         let link = place.path().join("link");
         symlink(&dir, &link).unwrap();
         assert!(load(&link, KEY).is_none());
@@ -440,23 +370,23 @@ mod tests {
 
     /// In a container, a process may have the number of one that was killed while it wrote.
     #[test]
-    fn what_was_left_half_written_keeps_no_index_from_being_stored() {
+    fn what_was_left_half_written_keeps_nothing_from_being_stored() {
         let (_place, dir) = dir();
-        slot(&dir).store(b"another", b"an index");
+        store(&dir, b"another", b"content");
         for count in 0..1000 {
             let name = format!("{}.{}.{count}", file_name(KEY), std::process::id());
             fs::write(dir.join(name), b"half").unwrap();
         }
-        slot(&dir).store(KEY, b"an index");
-        assert_eq!(load(&dir, KEY).unwrap(), b"an index");
+        store(&dir, KEY, b"content");
+        assert_eq!(load(&dir, KEY).unwrap(), b"content");
     }
 
     #[test]
     fn what_is_too_large_is_neither_written_nor_read() {
         let (_place, dir) = dir();
-        slot(&dir).store(KEY, &vec![0; 20 << 20]);
+        assert!(KIND.store(&dir, KEY, &vec![0; 1 << 20]).is_err());
         assert!(!dir.exists());
-        slot(&dir).store(KEY, b"an index");
+        store(&dir, KEY, b"content");
         let file = fs::OpenOptions::new()
             .write(true)
             .open(dir.join(file_name(KEY)))
@@ -470,7 +400,7 @@ mod tests {
         let (_place, dir) = dir();
         let keys: Vec<Vec<u8>> = (0..6).map(|n| vec![n]).collect();
         for (age, key) in keys.iter().enumerate() {
-            slot(&dir).store(key, &vec![0; 64 << 10]);
+            store(&dir, key, &vec![0; 64 << 10]);
             let file = File::open(dir.join(file_name(key))).unwrap();
             let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(age as u64);
             file.set_modified(then).unwrap();
@@ -478,13 +408,13 @@ mod tests {
         fs::write(dir.join("not ours"), vec![0; 500_000]).unwrap();
         assert!(load(&dir, &keys[1]).is_some(), "used now");
         let handle = open_dir(&dir).unwrap();
-        INDEXES.make_room(&handle, 240 << 10, 100).unwrap();
+        KIND.make_room(&handle, 240 << 10, 100).unwrap();
         let kept = |n: usize| dir.join(file_name(&keys[n])).exists();
         assert_eq!(
             [0, 1, 2, 3, 4, 5].map(kept),
             [false, true, false, false, true, true]
         );
-        INDEXES.make_room(&handle, 240 << 10, 1).unwrap();
+        KIND.make_room(&handle, 240 << 10, 1).unwrap();
         assert!(kept(1) && !kept(5));
         assert!(dir.join("not ours").exists());
     }
@@ -492,11 +422,11 @@ mod tests {
     #[test]
     fn what_cannot_be_removed_does_not_keep_the_rest() {
         let (_place, dir) = dir();
-        slot(&dir).store(KEY, b"an index");
+        store(&dir, KEY, b"content");
         let old = |n: u64| {
-            let path = dir.join(format!("{n:016x}{}", INDEXES.suffix));
+            let path = dir.join(format!("{n:016x}{}", KIND.suffix));
             let file = File::create(&path).unwrap();
-            file.set_len(DIR_LEN).unwrap();
+            file.set_len(100 << 20).unwrap();
             let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(n);
             file.set_modified(then).unwrap();
             path
@@ -507,7 +437,8 @@ mod tests {
         let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(2);
         let dir_there = File::open(&files[1]).unwrap();
         dir_there.set_modified(then).unwrap();
-        slot(&dir).store(b"another", b"an index");
+        let handle = KIND.store(&dir, b"another", b"content").unwrap();
+        KIND.make_room(&handle, 100 << 20, 100).unwrap();
         let there = [&files[0], &files[1], &files[2]].map(|path| path.exists());
         assert_eq!(there, [false, true, false]);
         assert!(load(&dir, KEY).is_some() && load(&dir, b"another").is_some());
@@ -515,18 +446,14 @@ mod tests {
 
     #[test]
     fn a_file_that_was_torn_or_changed_anywhere_is_not_used() {
-        let whole = [
-            INDEXES.head(KEY, b"an index").unwrap().as_slice(),
-            b"an index",
-        ]
-        .concat();
-        assert_eq!(index_of(&whole, KEY), Some(b"an index".as_slice()));
+        let whole = [KIND.head(KEY, b"content").unwrap().as_slice(), b"content"].concat();
+        assert_eq!(content_of(&whole, KEY), Some(b"content".as_slice()));
         for at in 0..whole.len() {
-            assert!(index_of(&whole[..at], KEY).is_none(), "cut at {at}");
+            assert!(content_of(&whole[..at], KEY).is_none(), "cut at {at}");
             for bit in 0..8 {
                 let mut changed = whole.clone();
                 changed[at] ^= 1 << bit;
-                assert!(index_of(&changed, KEY).is_none(), "bit {bit} of {at}");
+                assert!(content_of(&changed, KEY).is_none(), "bit {bit} of {at}");
             }
         }
     }
@@ -539,11 +466,11 @@ mod tests {
         ) {
             let mut file = bytes;
             if right && file.len() >= HEAD_LEN {
-                file[..8].copy_from_slice(&INDEXES.magic);
+                file[..8].copy_from_slice(&KIND.magic);
                 let sum = crc32(0, &file[12..]);
                 file[8..12].copy_from_slice(&sum.to_le_bytes());
             }
-            prop_assert!(index_of(&file, KEY).is_none());
+            prop_assert!(content_of(&file, KEY).is_none());
         }
     }
 }
