@@ -6,8 +6,8 @@ use crate::codec::input::{Step, Stop};
 use crate::error::{Result, corrupt};
 use crate::source::len_u64;
 
-/// What a decoder takes beside the window, at most: its tables (160 KiB), a block of input and one of output (128 KiB each).
-const BESIDE_WINDOW: u64 = 448 << 10;
+/// What a decoder takes beside the window, at most: its tables (160 KiB), a block of input and two of output (128 KiB each), and some bytes.
+const BESIDE_WINDOW: u64 = 576 << 10;
 
 /// Decodes frames, one after the other.
 pub(in crate::codec) struct Decoder(DCtx<'static>);
