@@ -193,6 +193,7 @@ impl<T> Lasting<T> {
     }
 
     /// What was made, if it was.
+    #[cfg(feature = "xz")]
     pub(crate) fn get(&self) -> Option<&T> {
         self.made.get()?.as_ref().ok()
     }
