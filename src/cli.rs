@@ -60,12 +60,13 @@ const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The manual pages, as mdoc(7) has them.
 const MANUAL: &[u8] = include_bytes!("../man/asdf-mount.1");
+const SEMANTICS: &[u8] = include_bytes!("../man/asdf-mount-semantics.7");
 const COOKBOOK: &[u8] = include_bytes!("../man/asdf-mount-cookbook.7");
 
 /// What `--help` says behind the options.
 const AFTER_HELP: &str = "\
 Unmount with `umount MOUNTPOINT`, `fusermount3 -u MOUNTPOINT` or `asdf-mount -u MOUNTPOINT`.
-The manual, asdf-mount(1), has the layout of the mount, how saves work and the exit statuses.";
+asdf-mount(1) has all options, asdf-mount-semantics(7) the layout of the mount and how saves work.";
 
 /// Mounts an ASDF file as a directory: the tree as a text file, blocks and arrays as data files.
 #[derive(Debug, Parser)]
@@ -163,6 +164,9 @@ struct Args {
     /// Show the manual; to a file or pipe, its source for man(1)
     #[arg(long, group = "action")]
     man: bool,
+    /// Show the page on layout, saves, errors and limits, likewise
+    #[arg(long, group = "action")]
+    semantics: bool,
     /// Show recipes for ASDF files with ordinary tools, likewise
     #[arg(long, group = "action")]
     cookbook: bool,
@@ -182,6 +186,9 @@ impl Args {
             Self { list: true, .. } => Action::List,
             Self { tree: true, .. } => Action::Tree,
             Self { man: true, .. } => Action::Man,
+            Self {
+                semantics: true, ..
+            } => Action::Semantics,
             Self { cookbook: true, .. } => Action::Cookbook,
             _ => (self.explode.as_deref().map(Action::Explode))
                 .or_else(|| self.preview.as_deref().map(Action::Preview))
@@ -325,6 +332,7 @@ fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exi
         |what: &str| Failure::new(Exit::Usage, format!("which {what}? Try asdf-mount --help"));
     match (action, args.paths.as_slice()) {
         (Action::Man, []) => show_page(MANUAL),
+        (Action::Semantics, []) => show_page(SEMANTICS),
         (Action::Cookbook, []) => show_page(COOKBOOK),
         (Action::Completions(shell), []) => {
             say_bytes(completions::script(shell, &Args::command()).as_bytes())?;

@@ -54,6 +54,7 @@ pub(super) enum Action<'a> {
     /// To this file.
     Compact(&'a Path),
     Man,
+    Semantics,
     Cookbook,
     /// For this shell.
     Completions(Shell),
@@ -74,6 +75,7 @@ impl Action<'_> {
             Self::Implode(_) => "--implode",
             Self::Compact(_) => "--compact",
             Self::Man => "--man",
+            Self::Semantics => "--semantics",
             Self::Cookbook => "--cookbook",
             Self::Completions(_) => "--completions",
         }

@@ -13,7 +13,8 @@ use crate::sample::{Block, Sample, array};
 /// A recipe of the page.
 struct Recipe {
     title: String,
-    /// What it takes that may be missing, from `.\" needs:`: commands, `root`, `userns` (user namespaces), `python3:MODULE`.
+    /// What it takes that may be missing, from `.\" needs:`: commands, `root`, `userns` (user namespaces), `remote` (URLs),
+    /// `python3:MODULE`.
     needs: Vec<String>,
     script: String,
     /// From displays behind `.\" prints`.
@@ -113,6 +114,7 @@ pub(crate) fn has<'a>(title: &str, mut needs: impl Iterator<Item = &'a str>) -> 
     let missing = |need: &&str| {
         let test = match need.split_once(':') {
             Some((python, module)) => format!("{python} -c 'import {module}'"),
+            None if *need == "remote" => cfg!(feature = "remote").to_string(),
             None if *need == "root" => "[ $UID = 0 ]".to_owned(),
             None if *need == "userns" => "unshare --user --map-root-user true".to_owned(),
             None => format!("command -v {need}"),

@@ -483,6 +483,7 @@ fn the_manual_and_the_cookbook_are_in_the_program() {
     let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("man");
     for (flag, page) in [
         ("--man", "asdf-mount.1"),
+        ("--semantics", "asdf-mount-semantics.7"),
         ("--cookbook", "asdf-mount-cookbook.7"),
     ] {
         let said = asdf_mount([flag]);

@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
 
 use crate::common::asdf_mount;
 
@@ -10,11 +13,20 @@ fn file(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// The manual as a reader sees it: without the backslashes that keep troff from breaking words.
+const PAGES: [&str; 3] = [
+    "man/asdf-mount.1",
+    "man/asdf-mount-semantics.7",
+    "man/asdf-mount-cookbook.7",
+];
+
+/// A page as a reader sees it: without the backslashes that keep troff from breaking words.
+fn page(name: &str) -> String {
+    file(name).replace("\\-", "-").replace("\\&", "")
+}
+
+/// The page with the options and exit statuses.
 fn manual() -> String {
-    file("man/asdf-mount.1")
-        .replace("\\-", "-")
-        .replace("\\&", "")
+    page("man/asdf-mount.1")
 }
 
 /// The words that introduce an entry of a list in the manual (`.It Fl r`, `.It 20`), and flags in the synopsis.
@@ -53,9 +65,9 @@ fn part<'a>(source: &'a str, start: &str, end: &str) -> &'a str {
     rest.split_once(end).unwrap().0
 }
 
-/// A section of the manual.
-fn section(name: &str) -> String {
-    part(&manual(), &format!(".Sh {name}\n"), "\n.Sh ").to_owned()
+/// A section of a page.
+fn section(page: &str, name: &str) -> String {
+    part(page, &format!(".Sh {name}\n"), "\n.Sh ").to_owned()
 }
 
 #[test]
@@ -68,7 +80,7 @@ fn every_mount_option_is_in_the_manual() {
         .flat_map(|(names, _)| names.split("\" | \""))
         .collect();
     assert!(options.contains("max-copy"), "{options:?}");
-    let entries = entries(&section("MOUNT OPTIONS"));
+    let entries = entries(&section(&manual(), "MOUNT OPTIONS"));
     for option in options {
         assert!(entries.contains(option), "-o {option} has no entry");
     }
@@ -83,7 +95,7 @@ fn every_exit_status_is_in_the_manual() {
         .map(|(_, status)| status)
         .collect();
     assert!(statuses.contains("23"), "{statuses:?}");
-    let listed = entries(&section("EXIT STATUS"));
+    let listed = entries(&section(&manual(), "EXIT STATUS"));
     assert!(
         statuses
             .iter()
@@ -104,7 +116,7 @@ fn every_error_number_is_in_the_manual() {
         .filter(|name: &String| !name.is_empty())
         .collect();
     assert!(numbers.len() > 10, "too few in the source: {numbers:?}");
-    let section = section("ERROR NUMBERS");
+    let section = section(&page("man/asdf-mount-semantics.7"), "ERROR NUMBERS");
     for number in numbers {
         let entry = format!("Er E{number}");
         assert!(section.contains(&entry), "E{number} has no entry");
@@ -113,8 +125,12 @@ fn every_error_number_is_in_the_manual() {
 
 #[test]
 fn every_document_names_the_formats_and_actions() {
-    for document in ["README.md", "CHANGELOG.md", "man/asdf-mount.1"] {
-        let text = file(document);
+    let pages = PAGES.map(file).concat();
+    for (document, text) in [
+        ("README.md", file("README.md")),
+        ("CHANGELOG.md", file("CHANGELOG.md")),
+        ("the manual", pages),
+    ] {
         for word in [
             "in FITS",
             "ASDF 0.1.0",
@@ -133,7 +149,7 @@ fn every_document_names_the_formats_and_actions() {
 
 #[test]
 fn every_page_is_of_this_version() {
-    for page in ["man/asdf-mount.1", "man/asdf-mount-cookbook.7"] {
+    for page in PAGES {
         let version = concat!("\n.Os asdf-mount ", env!("CARGO_PKG_VERSION"), "\n");
         assert!(file(page).contains(version), "{page}");
     }
@@ -142,7 +158,7 @@ fn every_page_is_of_this_version() {
 /// The variables that the sources read and users may set; those that the program sets for itself begin with its name.
 #[test]
 fn every_variable_of_the_environment_is_in_the_manual() {
-    let section = section("ENVIRONMENT");
+    let section = section(&manual(), "ENVIRONMENT");
     let mut found = 0;
     for source in [
         "src/cli/daemon.rs",
@@ -160,6 +176,80 @@ fn every_variable_of_the_environment_is_in_the_manual() {
         }
     }
     assert!(found >= 6, "{found}");
+}
+
+/// `It Cm cache Ns = Ns Ar SIZE` as the help has it: `cache=SIZE`.
+fn spelling(entry: &str) -> String {
+    let mut out = String::new();
+    let mut joined = true;
+    for word in entry.split(' ') {
+        match word {
+            "Cm" | "Ar" => {}
+            "Ns" => joined = true,
+            "Op" => out.push('['),
+            "Oo" => out.push('['),
+            "Oc" => out.push(']'),
+            _ => {
+                if !joined {
+                    out.push(' ');
+                }
+                out.push_str(word);
+                joined = false;
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn the_manual_has_the_options_in_the_order_of_the_help() {
+    let help = asdf_mount(["-o", "help"]).stdout;
+    let known: Vec<&str> = help
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split([' ', '=', '[']).next())
+        .collect();
+    let section = section(&manual(), "MOUNT OPTIONS");
+    let entries = section.lines().filter_map(|line| line.strip_prefix(".It "));
+    let listed: Vec<String> = entries
+        .flat_map(|entry| entry.split(" , ").map(spelling).collect::<Vec<_>>())
+        .map(|entry| entry.split(['=', '[', ' ']).next().unwrap().to_owned())
+        .collect();
+    let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
+    // behind those of the help are words of mount(8)
+    assert_eq!(listed.get(..known.len()), Some(&known[..]));
+}
+
+#[test]
+fn the_pages_are_short_and_so_are_their_paragraphs() {
+    let lines = file("man/asdf-mount.1").lines().count();
+    assert!(lines <= 700, "{lines} lines in asdf-mount(1)");
+    for page in PAGES {
+        let (mut prose, mut is_display) = (String::new(), false);
+        for line in file(page).lines() {
+            is_display |= line.starts_with(".Bd");
+            if !is_display {
+                prose.push_str(line);
+                prose.push('\n');
+            }
+            is_display &= line != ".Ed";
+        }
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("page");
+        fs::write(&path, prose).unwrap();
+        let rendered = Command::new("mandoc")
+            .args(["-T", "ascii", "-O", "width=80"])
+            .arg(&path)
+            .output();
+        let Ok(rendered) = rendered else {
+            println!("skipped: no mandoc");
+            return;
+        };
+        let text = String::from_utf8(rendered.stdout).unwrap();
+        for paragraph in text.split("\n\n") {
+            let lines = paragraph.lines().count();
+            assert!(lines <= 14, "{page}: {lines} lines: {paragraph}");
+        }
+    }
 }
 
 #[test]

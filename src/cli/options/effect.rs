@@ -51,7 +51,9 @@ impl Options {
             A::Tree | A::Explode(_) | A::Implode(_) | A::Compact(_) => {
                 matches!(scope, Scope::Reading | Scope::Far)
             }
-            A::Unmount | A::Revert | A::Man | A::Cookbook | A::Completions(_) => false,
+            A::Unmount | A::Revert | A::Man | A::Semantics | A::Cookbook | A::Completions(_) => {
+                false
+            }
         };
         let mounts = matches!(action, A::Mount);
         match scope {
