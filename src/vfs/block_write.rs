@@ -490,7 +490,7 @@ impl Vfs {
             && written.is_unsaved()
             && let Err(why) = &saved
         {
-            self.note_loss(written.block, written.file, why);
+            self.note_loss(written.block, written.file, why, written.fate());
             let _writer = self.saver.writer();
             if written.is_of(&self.state()) {
                 // the kernel has what was written

@@ -168,6 +168,14 @@ impl WrittenFile {
         }
     }
 
+    /// What becomes of what is not saved when the file is closed: a patch is in FILE already.
+    pub(super) fn fate(&self) -> &'static str {
+        match locked(&self.inner).content {
+            Content::Patched(_) => "what was written is in the file, its checksum is not",
+            _ => GIVEN_UP,
+        }
+    }
+
     /// Notes that bytes of the block were patched, and when.
     pub(super) fn note_patch(&self, at: SystemTime) {
         locked(&self.inner).patched = Some(at);
@@ -183,6 +191,9 @@ impl WrittenFile {
         locked(&self.inner).patched
     }
 }
+
+/// What became of bytes that could not be saved.
+pub(super) const GIVEN_UP: &str = "what was written is given up";
 
 /// The blocks that are open for writing.
 pub(super) struct Blocks {

@@ -114,10 +114,10 @@ impl Vfs {
         Ok(())
     }
 
-    /// Notes that what was written into a block through a file is given up.
-    pub(super) fn note_loss(&self, block: usize, file: Node, why: &dyn Display) {
+    /// Notes that what was written into a block through a file could not be saved, why, and what became of it.
+    pub(super) fn note_loss(&self, block: usize, file: Node, why: &dyn Display, fate: &str) {
         let path = self.path_of(file);
-        let why = format!("{path}: {why}; what was written is given up");
+        let why = format!("{path}: {why}; {fate}");
         warn!("{}: {why}", self.saver.path.display());
         locked(&self.blocks.news).give_up(block, file, why);
     }
@@ -141,7 +141,7 @@ impl Vfs {
         }
         for written in self.blocks.unsaved() {
             let why = "the mount has ended before it was closed";
-            self.note_loss(written.block, written.file, &why);
+            self.note_loss(written.block, written.file, &why, written.fate());
         }
         self.losses().say(&path)
     }

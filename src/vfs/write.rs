@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use log::warn;
 
+use super::blocks::GIVEN_UP;
 use super::data::block_of;
 use super::error::check_name;
 use super::node::Node;
@@ -325,7 +326,7 @@ impl Vfs {
                 let done = self.write_data(open, Some(offset), data);
                 // the process that has written into the map gets no error
                 if let (Err(why), Ok(written)) = (&done, open.writes()) {
-                    self.note_loss(written.block, open.node, why);
+                    self.note_loss(written.block, open.node, why, GIVEN_UP);
                 }
                 done?;
             }

@@ -61,6 +61,12 @@ fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
     assert_eq!(read(&vfs, &open(Node::Block(1), Access::default())), b"def");
     vfs.release(&block);
     assert_eq!(read(&vfs, &open(Node::Block(0), Access::default())), b"aBC");
+    // it is not given up: a raw block has in FILE what was written
+    let said = status(&vfs);
+    assert!(
+        said.contains("is in the file, its checksum is not"),
+        "{said}"
+    );
 }
 
 /// The mount went on showing a text that was neither FILE's nor kept, and said nothing of it.
