@@ -7,13 +7,14 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::iter;
 use std::sync::Arc;
 
 use super::journal::{JOURNAL_LIMIT, RANGE_LIMIT, Range, Record};
 use super::name;
 use super::own_writes::OwnWrites;
 use super::rope::Segment;
-use super::sector::SECTOR;
+use super::sector::sectors_of;
 use super::store::{Store, impossible};
 use super::view::write_all;
 use crate::asdf::layout::Extent;
@@ -104,18 +105,10 @@ pub(super) fn record<'a>(
 
 /// Adds the sectors that differ to the ranges. How many bytes they are.
 fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> u64 {
-    let mut added = 0u64;
-    let mut at = 0;
-    while at < new.len() {
-        let here = offset.saturating_add(len_u64(at));
-        let room = SECTOR.saturating_sub(here.checked_rem(SECTOR).unwrap_or(0));
-        let end = at
-            .saturating_add(usize::try_from(room).unwrap_or(1))
-            .min(new.len());
-        let wanted = new.get(at..end).unwrap_or_default();
-        let found = old
-            .get(at.min(old.len())..end.min(old.len()))
-            .unwrap_or_default();
+    let (mut added, mut here) = (0u64, offset);
+    // where FILE ends earlier, there is nothing of before
+    let before = sectors_of(offset, old).chain(iter::repeat(&[][..]));
+    for (wanted, found) in sectors_of(offset, new).zip(before) {
         if wanted != found {
             added = added.saturating_add(len_u64(wanted.len()));
             match ranges.last_mut() {
@@ -130,7 +123,7 @@ fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> 
                 }),
             }
         }
-        at = end;
+        here = here.saturating_add(len_u64(wanted.len()));
     }
     added
 }

@@ -32,7 +32,9 @@
 //! some filesystems do in several steps, and FILE is new. The witness is the first sector that differs, so it tells.
 
 use super::digest::{Digest, Sha256, sha256};
-use super::sector::{FOOTER_LEN, SECTOR, TAG_LEN, Tag, framed, framer, padding, unframed};
+use super::sector::{
+    FOOTER_LEN, SECTOR, TAG_LEN, Tag, framed, framer, padding, sectors_of, unframed,
+};
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Place, Result};
 use crate::source::{Fields, Source, len_u64};
@@ -363,20 +365,12 @@ impl Range {
         if found.len() != self.new.len() {
             return false;
         }
-        let mut at = 0;
-        let mut room = SECTOR.saturating_sub(self.offset.checked_rem(SECTOR).unwrap_or(0));
-        while at < found.len() {
-            let end = at
-                .saturating_add(usize::try_from(room).unwrap_or(1))
-                .min(found.len());
-            let part = |bytes| <[u8]>::get(bytes, at..end).unwrap_or_default();
-            if !cut_from_both(part(found), part(&old), part(&self.new)) {
-                return false;
-            }
-            at = end;
-            room = SECTOR;
-        }
-        true
+        let sectors = |bytes| sectors_of(self.offset, bytes);
+        let mut both = sectors(&old).zip(sectors(&self.new));
+        sectors(found).all(|found| {
+            both.next()
+                .is_some_and(|(old, new)| cut_from_both(found, old, new))
+        })
     }
 }
 

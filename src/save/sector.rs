@@ -67,6 +67,19 @@ impl Tag {
     }
 }
 
+/// The parts of `bytes`, which lie at `offset` in a file, that a disk writes whole: one for each sector that they touch.
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    reason = "a remainder is less than the length of a sector"
+)]
+pub(super) fn sectors_of(offset: u64, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let first = SECTOR_LEN - (offset % SECTOR) as usize;
+    let (head, rest) = bytes.split_at(first.min(bytes.len()));
+    let head = std::iter::once(head).filter(|head| !head.is_empty());
+    head.chain(rest.chunks(SECTOR_LEN))
+}
+
 /// Length in bytes of the sectors that a body with its footer takes; `None` beyond all bounds.
 pub(super) fn framed(body_len: u64) -> Option<u64> {
     let sectors = body_len.checked_add(FOOTER_LEN)?.div_ceil(PART);
@@ -121,4 +134,26 @@ pub(super) fn unframed(sectors: &[u8], tag: Tag) -> Option<Vec<u8>> {
         body.extend_from_slice(sector.strip_prefix(&tag)?);
     }
     Some(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_sectors_of_bytes_are_all_of_them_and_none_goes_over_an_edge(
+            offset in prop_oneof![0..4 * SECTOR, u64::MAX - 3 * SECTOR..=u64::MAX], len in 0_usize..4 * SECTOR_LEN,
+        ) {
+            let bytes: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let mut at = u128::from(offset);
+            for sector in sectors_of(offset, &bytes) {
+                let end = at + sector.len() as u128;
+                prop_assert!(at < end && (end - 1) / 512 == at / 512);
+                at = end;
+            }
+            prop_assert_eq!(sectors_of(offset, &bytes).collect::<Vec<_>>().concat(), bytes);
+        }
+    }
 }
