@@ -10,7 +10,7 @@ use std::sync::Arc;
 use md5::{Digest, Md5};
 
 use super::Snapshot;
-use crate::error::{Result, unless_damaged};
+use crate::error::{Result, corrupt, unless_damaged};
 use crate::source::{Overlay, Source, at_most, each_piece, len_u64};
 
 /// How much is read at a time.
@@ -192,7 +192,8 @@ fn md5_of_both(old: &dyn Source, edited: &Overlay) -> Result<(Option<[u8; 16]>, 
             let (start, stop) = (range.start.max(at), range.end.min(end));
             let inside = |offset: u64| usize::try_from(offset.saturating_sub(at)).unwrap_or(CHUNK);
             let new = buf.get_mut(inside(start)..inside(stop));
-            edited.read_exact_at(new.unwrap_or_default(), start)?;
+            let new = new.ok_or_else(|| corrupt("an edit lies outside its block"))?;
+            edited.read_exact_at(new, start)?;
         }
         after.update(buf.get(..len).unwrap_or_default());
         at = at.saturating_add(len_u64(CHUNK));

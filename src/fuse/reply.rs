@@ -42,7 +42,11 @@ pub(super) fn data(reply: ReplyData, read: Result<Bytes, Errno>) {
         Ok(Bytes::Owned(bytes)) => reply.data(&bytes),
         Ok(Bytes::Lent(Loan::Mapped(slice), _reading)) => reply.data(slice.for_kernel()),
         Ok(Bytes::Lent(Loan::Shared(buffer, range), _reading)) => {
-            reply.data((*buffer).as_ref().get(range).unwrap_or_default());
+            match (*buffer).as_ref().get(range) {
+                Some(bytes) => reply.data(bytes),
+                // no bytes would be the end of the file
+                None => reply.error(Errno::EIO),
+            }
         }
         Err(errno) => reply.error(errno),
     }

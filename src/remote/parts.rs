@@ -16,6 +16,7 @@ use super::location::Location;
 use super::pieces::{Cut, HEADER_PIECE, PIECE, REQUEST, ahead_of, note_asked, runs};
 use super::{Inner, LOOK_EVERY};
 use crate::codec::{CountedBuf, Readers};
+use crate::error::{Error, Place};
 use crate::source::{checked_end, len_u64};
 
 /// The most requests that are under way for one object. One of them is kept for what a reader waits for, so that it need not wait
@@ -159,6 +160,10 @@ impl PiecedObject {
             part.copy_from_slice(found.get(..part.len()).unwrap_or_default());
             at = at.saturating_add(len_u64(part.len()));
             rest = behind;
+        }
+        if !rest.is_empty() {
+            let why = "a piece of the file is shorter than its place";
+            return Err(Error::corrupt(Place::Byte(at), why));
         }
         Ok(())
     }
