@@ -110,13 +110,13 @@ struct Args {
     /// Show FILE's tree again at MOUNTPOINT instead of one that was refused
     #[arg(long, group = "action")]
     revert: bool,
-    /// With --unmount and --revert: even if a refused tree is in memory only, which is lost then
+    /// With -u or --revert: go on even if the refused text exists only in memory, and lose it
     #[arg(long)]
     discard: bool,
     /// Verify structure, block index, checksums and tree of each FILE, or all *.asdf below DIR
     #[arg(long, group = "action")]
     check: bool,
-    /// With --check: finish interrupted saves, and write a wrong block index anew
+    /// With --check: finish interrupted saves, and rewrite a wrong block index
     #[arg(long)]
     repair: bool,
     /// Print what a mount of each FILE would show, with sizes
@@ -134,7 +134,7 @@ struct Args {
     /// Write a picture of the array at PATH, or of the largest, to OUT
     #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
     preview: Option<PathBuf>,
-    /// With --preview: points of the longer side
+    /// With --preview: length of the longer side in pixels
     #[arg(long, value_name = "N", value_parser = options::picture_size)]
     size: Option<u16>,
     /// Write FILE to DIR as a tree and one file for each block

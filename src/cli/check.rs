@@ -316,7 +316,7 @@ fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
         let edit = Edit::text(opened.scan.text);
         let saved = opened.writer.commit(&edit, &mut |_| ());
         saved.map_err(|error| Failure::within(path, &error))?;
-        findings.note(Verdict::Clean, "the block index has been written anew");
+        findings.note(Verdict::Clean, "the block index has been rewritten");
     }
     Ok(())
 }

@@ -167,7 +167,7 @@ impl<'a> UrlOpener<'a> {
             return Ok(Some(Sources::One(servers::file(remote, at, path), name)));
         }
         if !at.can_list() {
-            let why = "a directory, which http has no lists of; name its files, in --files-from";
+            let why = "http cannot list directories: give the files in --files-from";
             return Err(Failure::of(Exit::Usage, path, why));
         }
         let listing = Listing::new(servers::bucket(remote, at), self.options.matching.clone());

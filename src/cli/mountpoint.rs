@@ -114,7 +114,7 @@ impl Mountpoint {
                     "entries are"
                 };
                 let path = path.display();
-                warn!("{path}: not empty; its {hidden} {plural} out of sight until the unmount");
+                warn!("{path}: not empty; its {hidden} {plural} hidden until you unmount");
             }
         }
         Ok(())

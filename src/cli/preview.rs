@@ -103,7 +103,7 @@ fn check_replaceable(out: &Path) -> Result<(), Failure> {
     if start.is_empty() || start == SIGNATURE {
         return Ok(());
     }
-    let why = "is there, and is no PNG; name another OUT";
+    let why = "exists and is not a PNG: choose another OUT";
     Err(Failure::of(Exit::Usage, out, why))
 }
 

@@ -172,7 +172,7 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
     };
     let ended = handle.and_then(Result::ok).as_ref().is_none_or(waits);
     for loss in answers.losses() {
-        complain(&say(&format!("unmounted, {loss}")));
+        complain(&say(&format!("unmounted{loss}")));
     }
     if !ended {
         let why = format!("unmounted, but {}", still_serves(daemon, &mounted));

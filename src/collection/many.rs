@@ -408,7 +408,7 @@ impl Many {
         let Ok(way) = self.way(item) else { return };
         for file in lost {
             warn!(
-                "{}: removed, and with it went what was in it only: {file}",
+                "{}: removed; {file} existed only in the mount and is lost",
                 way.display()
             );
         }

@@ -209,7 +209,7 @@ impl Many {
         for file in losses.scratch.iter().take(MAX_LINES) {
             line(
                 "memory",
-                &format_args!("{file}: in the mount only, gone at unmount"),
+                &format_args!("{file} exists only in this mount: copy it out before unmounting"),
             );
         }
         let told = self.problems(&all);

@@ -55,7 +55,7 @@ impl Vfs {
         if open.form() == written.form() {
             return Ok(());
         }
-        stale("it has been written anew since it was opened")
+        stale("it has been replaced since it was opened")
     }
 
     /// Checks that the file is still the one that is written to.

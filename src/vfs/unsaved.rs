@@ -34,7 +34,7 @@ impl Losses {
     /// Says in the log what the mount of the file at `path` has lost. Whether nothing was written that is not saved.
     pub(super) fn say(&self, path: &dyn Display) -> bool {
         for file in &self.scratch {
-            warn!("{path}: unmounted, and with it went what was in it only: {file}");
+            warn!("{path}: unmounted; {file} existed only in the mount and is lost");
         }
         for line in &self.unsaved {
             warn!("{path}: unmounted, but {line}");

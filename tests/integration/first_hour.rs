@@ -90,7 +90,7 @@ fn what_a_mount_hides_is_told() {
     let place = Place::new();
     fs::write(place.mnt.join("mine"), "").unwrap();
     let said = place.mount(&[]);
-    let words = "not empty; its 1 entry is out of sight until the unmount";
+    let words = "not empty; its 1 entry is hidden until you unmount";
     assert!(said.stderr.contains(words), "{}", said.stderr);
     assert_eq!(said.code, 0);
     place.unmount();

@@ -169,7 +169,7 @@ fn scratch_files_go_with_a_file_that_is_removed() {
     eventually("the room is free again", || used() < 40 << 10);
     assert_eq!(mount.read("a.asdf/note").unwrap().len(), 30 << 10);
     let said = fs::read_to_string(log).unwrap();
-    let lost = "sub/c.asdf: removed, and with it went what was in it only: note (20480 bytes)";
+    let lost = "sub/c.asdf: removed; note (20480 bytes) existed only in the mount and is lost";
     assert!(said.contains(lost), "{said}");
     let named = mount.attribute("", "user.asdf.scratch");
     assert_eq!(named.as_deref(), Some("a.asdf: note (30720 bytes)"));

@@ -69,7 +69,7 @@ const PLACES: &[Mistake] = &[
         "a MOUNTPOINT that is not empty",
         "touch m/x; asdf-mount g.asdf m",
         0,
-        "m: not empty; its 1 entry is out of sight until the unmount",
+        "m: not empty; its 1 entry is hidden until you unmount",
     ),
     (
         "a MOUNTPOINT that is one",

@@ -52,12 +52,12 @@ const CHANGES: [[&str; 3]; 9] = [
     [
         "a: 1",
         "a: 2001-13-45",
-        "line 6, column 4: timestamp '2001-13-45' is no date or time that there is; correct it, or put it in quotes if it is text",
+        "line 6, column 4: '2001-13-45' is not a valid date or time; correct it, or put it in quotes if it is text",
     ],
     [
         "a: 1",
         "a: 2001-01-01 24:00:00",
-        "line 6, column 4: timestamp '2001-01-01 24:00:00' is no date or time that there is; correct it",
+        "line 6, column 4: '2001-01-01 24:00:00' is not a valid date or time; correct it",
     ],
     [
         "a: 1",

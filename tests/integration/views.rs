@@ -343,7 +343,7 @@ fn a_preview_replaces_nothing_but_pictures() {
         let arguments = ["--preview".as_ref(), out.as_os_str(), file.as_os_str()];
         asdf_mount(arguments.into_iter().chain([path.as_ref()]))
     };
-    assert_refused(&preview(&file, "x"), 2, "is there, and is no PNG");
+    assert_refused(&preview(&file, "x"), 2, "exists and is not a PNG");
     assert!(fs::read(&file).unwrap() == before);
     let out = dir.path().join("x.png");
     assert_refused(&preview(&out, "y"), 1, "no array at y; --list");

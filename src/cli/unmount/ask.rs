@@ -45,11 +45,14 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// What is lost with the mount, a line for each loss.
+    /// What is lost with the mount, as it is said behind "unmounted".
     pub(super) fn losses(&self) -> impl Iterator<Item = String> {
         let scratch = self.scratch.iter();
-        let scratch = scratch.map(|names| format!("and with it went what was in it only: {names}"));
-        scratch.chain(self.unsaved.lines().map(|line| format!("but {line}")))
+        let scratch = scratch.map(|names| {
+            let verb = if names.contains(", ") { "are" } else { "is" };
+            format!("; {names} existed only in the mount and {verb} lost")
+        });
+        scratch.chain(self.unsaved.lines().map(|line| format!(", but {line}")))
     }
 
     /// How an unmount ends.
