@@ -7,6 +7,8 @@ mod compact;
 mod completions;
 #[cfg(feature = "fuse")]
 mod daemon;
+#[cfg(feature = "fuse")]
+mod edit;
 mod exit;
 mod explode;
 mod far;
@@ -101,6 +103,9 @@ struct Args {
     /// Log more
     #[arg(short, long)]
     verbose: bool,
+    /// Open the tree of FILE in $VISUAL or $EDITOR, in a private mount that goes with the editor
+    #[arg(long, group = "action")]
+    edit: bool,
     /// Unmount each MOUNTPOINT and wait until its daemon is gone
     #[arg(short, long, group = "action")]
     unmount: bool,
@@ -180,6 +185,7 @@ impl Args {
     /// What the flags ask for; no two such flags can be given.
     fn action(&self) -> Action<'_> {
         match self {
+            Self { edit: true, .. } => Action::Edit,
             Self { unmount: true, .. } => Action::Unmount,
             Self { revert: true, .. } => Action::Revert,
             Self { check: true, .. } => Action::Check,
@@ -346,9 +352,6 @@ fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exi
             Ok(unmount::all(mountpoints, limit, args.discard))
         }
         (_, []) => Err(which("FILE")),
-        (Action::Mount, [mountpoint]) if args.files_from.is_some() => {
-            mount(args, options, &[], Some(mountpoint), arguments)
-        }
         (Action::Check, files) => check::check(files, options, args),
         (Action::Tree, [file]) => report::tree(file, options, args.json),
         (Action::Preview(out), [file, path @ ..]) if path.len() < 2 => {
@@ -363,32 +366,52 @@ fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exi
         (Action::Explode(directory), [file]) => explode::explode(directory, file, options),
         (Action::Implode(out), [file]) => explode::implode(out, file, options),
         (Action::Compact(out), [file]) => compact::compact(out, file, options),
-        (Action::Mount, file @ [_]) => mount(args, options, file, None, arguments),
-        (Action::Mount, [.., url]) if options.urls.has(url) => {
-            let url = url.display();
-            let why = format!("{url}: a URL; name the MOUNTPOINT behind the FILEs");
-            Err(Failure::new(Exit::Usage, why))
-        }
-        (Action::Mount, [directory, file]) if directory.is_dir() && is_file(file) => {
-            let (file, directory) = (file.display(), directory.display());
-            let why =
-                format!("{directory}: a directory; did you mean asdf-mount {file} {directory}?");
-            Err(Failure::new(Exit::Usage, why))
-        }
-        (Action::Mount, [.., file]) if args.paths.len() > 2 && is_file(file) => {
-            let why = format!(
-                "{}: a file; name the MOUNTPOINT behind the FILEs",
-                file.display()
-            );
-            Err(Failure::new(Exit::Usage, why))
-        }
-        (Action::Mount, [files @ .., mountpoint]) => {
-            mount(args, options, files, Some(mountpoint), arguments)
+        (Action::Mount, paths) => mount_paths(args, options, paths, arguments),
+        (Action::Edit, file @ [_]) => mount(args, options, file, None, arguments),
+        #[cfg(feature = "fuse")]
+        (Action::Edit, [file @ .., mountpoint]) if daemon::is_daemon() => {
+            mount(args, options, file, Some(mountpoint), arguments)
         }
         (_, [.., last]) => {
             let why = format!("{}: one argument too many", last.display());
             Err(Failure::new(Exit::Usage, why))
         }
+    }
+}
+
+/// Mounts what the paths name, the last of which is the mountpoint, if there is one.
+fn mount_paths(
+    args: &Args,
+    options: &Options,
+    paths: &[PathBuf],
+    arguments: &[OsString],
+) -> Result<Exit, Failure> {
+    let refuse = |why: String| Err(Failure::new(Exit::Usage, why));
+    match paths {
+        [mountpoint] if args.files_from.is_some() => {
+            mount(args, options, &[], Some(mountpoint), arguments)
+        }
+        file @ [_] => mount(args, options, file, None, arguments),
+        [.., url] if options.urls.has(url) => {
+            let url = url.display();
+            refuse(format!(
+                "{url}: a URL; name the MOUNTPOINT behind the FILEs"
+            ))
+        }
+        [directory, file] if directory.is_dir() && is_file(file) => {
+            let (file, directory) = (file.display(), directory.display());
+            refuse(format!(
+                "{directory}: a directory; did you mean asdf-mount {file} {directory}?"
+            ))
+        }
+        [_, _, .., file] if is_file(file) => {
+            let file = file.display();
+            refuse(format!(
+                "{file}: a file; name the MOUNTPOINT behind the FILEs"
+            ))
+        }
+        [files @ .., mountpoint] => mount(args, options, files, Some(mountpoint), arguments),
+        [] => refuse("which FILE? Try asdf-mount --help".to_owned()),
     }
 }
 
@@ -425,10 +448,13 @@ fn mount(
 ) -> Result<Exit, Failure> {
     if !daemon::is_daemon() {
         limits::check_null()?;
+        if args.edit {
+            return edit::edit(files, options, arguments);
+        }
         return if args.is_foreground() {
             daemon::become_daemon(arguments)
         } else {
-            daemon::start(arguments, args.reads_input())
+            daemon::start(arguments, args.reads_input() || options.until_eof)
         };
     }
     daemon::serve(args, options, files, mountpoint)

@@ -30,7 +30,7 @@ use super::inherited::Inherited;
 use super::log::{Sink, start as start_log};
 use super::mountpoint::{Mountpoint, unusable};
 use super::opening;
-use super::options::{Action, Options};
+use super::options::Options;
 use super::pid_file::PidFile;
 use super::{complain, counted, idle, interrupt, limits, on_terminal, sources, unmount};
 use crate::codec::Cache;
@@ -88,7 +88,7 @@ fn daemon(arguments: &[OsString]) -> std::io::Result<Command> {
 }
 
 /// The directory for temporary files, by its whole path: the daemon leaves the working directory.
-fn temporary_files() -> PathBuf {
+pub(super) fn temporary_files() -> PathBuf {
     let set = std::path::absolute(std::env::temp_dir());
     // an empty path is none
     set.unwrap_or_else(|_| PathBuf::from("/tmp"))
@@ -148,6 +148,10 @@ pub(super) fn serve(
 ) -> Result<Exit, Failure> {
     // before anything is opened; the list of files may be among them
     let inherited = (!args.is_foreground()).then(Inherited::take);
+    if options.until_eof && args.reads_input() {
+        let why = "-o until-eof: the list of --files-from ends standard input; name a file";
+        return Err(Failure::new(Exit::Usage, why));
+    }
     let sink = start_log(args)?;
     let heeded = interrupt::heeded(args.is_foreground());
     let signals = Signals::new(&heeded).map_err(|error| no_signals(&error))?;
@@ -160,7 +164,7 @@ pub(super) fn serve(
         failure
     };
     let mounted = sources::find(files, args, options, &cache).map_err(given_up)?;
-    options.check_effect(Action::Mount, mounted.reads())?;
+    options.check_effect(args.action(), mounted.reads())?;
     let members = match &mounted {
         Sources::One(..) => 0,
         // a descriptor for the file, and one for its directory
@@ -175,7 +179,7 @@ pub(super) fn serve(
         ..options.clone()
     };
     let name = mounted.name().to_owned();
-    let files = Arc::new(open(mounted, &options, &cache).map_err(given_up)?);
+    let files = Arc::new(open(mounted, args, &options, &cache).map_err(given_up)?);
     let mount = mount(&files, &name, &mut mountpoint, &options)?;
     let place = format!("{} on {}", name.display(), mountpoint.path.display());
     let message = format!("mounted {place} {}", summary(&files));
@@ -190,17 +194,10 @@ pub(super) fn serve(
     sink.name_mount(&name, &mountpoint.path);
     wait_for_an_answer(&mountpoint.path)?;
     set_read_ahead(&mountpoint.path);
-    if let Some(limit) = options.idle {
-        idle::unmount_when_idle(
-            &files,
-            Arc::clone(mount.requests()),
-            mount.mounted().clone(),
-            limit,
-        )?;
-    }
+    idle::watch(&files, &mount, &options)?;
     let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
     unmount_on_signal(signals, mount.mounted().clone())?;
-    announce(args, &sink, &message)?;
+    announce(args, &options, &sink, &message)?;
     drop(inherited);
     let ended = mount.join();
     drop(pid_file);
@@ -223,10 +220,21 @@ fn summary(files: &Collection) -> String {
 }
 
 /// Opens what is mounted.
-fn open(mounted: Sources, options: &Options, cache: &Arc<Cache>) -> Result<Collection, Failure> {
+fn open(
+    mounted: Sources,
+    args: &Args,
+    options: &Options,
+    cache: &Arc<Cache>,
+) -> Result<Collection, Failure> {
     match mounted {
         Sources::One(file, _) => {
             let vfs = Arc::new(opening::alone(&file, options, cache)?);
+            if args.edit
+                && let Some(why) = vfs.why_read_only()
+            {
+                let why = format!("it can't be edited: {why}");
+                return Err(Failure::of(Exit::File, file.whole(), why));
+            }
             prepare_from_thread(&vfs)?;
             Ok(Collection::One(vfs))
         }
@@ -410,7 +418,7 @@ fn wait_for_an_answer(mountpoint: &Path) -> Result<(), Failure> {
 }
 
 /// Tells the service manager, the terminal and the parent that the mount can be read. In the background it then leaves the terminal.
-fn announce(args: &Args, sink: &Sink, message: &str) -> Result<(), Failure> {
+fn announce(args: &Args, options: &Options, sink: &Sink, message: &str) -> Result<(), Failure> {
     let fail = |error: std::io::Error| {
         let why = match error.kind() {
             ErrorKind::BrokenPipe => {
@@ -421,7 +429,7 @@ fn announce(args: &Args, sink: &Sink, message: &str) -> Result<(), Failure> {
         Failure::new(Exit::Other, why)
     };
     notify_service_manager();
-    if on_terminal() && !args.quiet {
+    if on_terminal() && !args.quiet && !args.edit {
         complain(message);
     }
     if args.is_foreground() {
@@ -443,11 +451,13 @@ fn announce(args: &Args, sink: &Sink, message: &str) -> Result<(), Failure> {
         .map_err(fail)?;
     sink.detach();
     // the parent has said that it is mounted
-    let left = [
-        rustix::stdio::dup2_stdin(&null),
+    let mut left = vec![
         rustix::stdio::dup2_stdout(&null),
         rustix::stdio::dup2_stderr(&null),
     ];
+    if !options.until_eof {
+        left.push(rustix::stdio::dup2_stdin(&null));
+    }
     for error in left.into_iter().filter_map(Result::err) {
         warn!("detaching: {error}");
     }

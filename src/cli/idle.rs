@@ -1,22 +1,41 @@
-//! `-o idle`: the unmount of what is not used.
+//! `-o idle` and `-o until-eof`: the unmount of what is not used any more.
 
+use std::io::{ErrorKind, Read, stdin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use log::info;
+use log::{info, warn};
 use rustix::mount::UnmountFlags;
 
 use super::exit::{Exit, Failure};
+use super::options::Options;
 use super::unmount;
 use crate::collection::Collection;
+use crate::fuse::Mount;
 use crate::source::Mounted;
 
 /// The longest that a mount with `-o idle` is not looked at.
 const IDLE_STEP: Duration = Duration::from_secs(10);
 
+/// Has a mount unmounted when the options say so.
+pub(super) fn watch(
+    files: &Arc<Collection>,
+    mount: &Mount,
+    options: &Options,
+) -> Result<(), Failure> {
+    if options.until_eof {
+        unmount_at_end_of_input(mount.mounted().clone())?;
+    }
+    let Some(limit) = options.idle else {
+        return Ok(());
+    };
+    let requests = Arc::clone(mount.requests());
+    unmount_when_idle(files, requests, mount.mounted().clone(), limit)
+}
+
 /// Unmounts when no request has come for `limit`, if nothing of the mount is open and nothing would be lost.
-pub(super) fn unmount_when_idle(
+fn unmount_when_idle(
     files: &Arc<Collection>,
     requests: Arc<AtomicU64>,
     mounted: Mounted,
@@ -45,4 +64,25 @@ pub(super) fn unmount_when_idle(
         })
         .map(drop)
         .map_err(|error| Failure::new(Exit::Other, format!("-o idle: {error}")))
+}
+
+/// Unmounts when standard input ends: with the process that holds the other end of the pipe, however that process ends. Files that are
+/// still open are served until they are closed.
+fn unmount_at_end_of_input(mounted: Mounted) -> Result<(), Failure> {
+    std::thread::Builder::new()
+        .name("input".to_owned())
+        .spawn(move || {
+            let mut ignored = [0; 256];
+            let mut input = stdin().lock();
+            while match input.read(&mut ignored) {
+                Ok(len) => len > 0,
+                Err(error) => error.kind() == ErrorKind::Interrupted,
+            } {}
+            info!("standard input has ended: unmounting");
+            if let Err(why) = unmount::unmount(&mounted, UnmountFlags::DETACH) {
+                warn!("{}: {why}", mounted.directory().display());
+            }
+        })
+        .map(drop)
+        .map_err(|error| Failure::new(Exit::Other, format!("-o until-eof: {error}")))
 }

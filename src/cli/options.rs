@@ -40,6 +40,7 @@ const MOST_THREADS: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Action<'a> {
     Mount,
+    Edit,
     Unmount,
     Revert,
     Check,
@@ -65,6 +66,7 @@ impl Action<'_> {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Mount => "a mount",
+            Self::Edit => "--edit",
             Self::Unmount => "--unmount",
             Self::Revert => "--revert",
             Self::Check => "--check",
@@ -131,6 +133,8 @@ pub(crate) struct Options {
     pub(crate) other_mounts: bool,
     /// `idle=`
     pub(crate) idle: Option<Duration>,
+    /// `until-eof`
+    pub(crate) until_eof: bool,
     /// `on-refuse=`
     pub(crate) on_refuse: Option<String>,
     /// `fsname=`
@@ -165,6 +169,7 @@ impl Default for Options {
             open: DEFAULT_OPEN,
             other_mounts: false,
             idle: None,
+            until_eof: false,
             on_refuse: None,
             fsname: None,
             subtype: "asdf-mount".to_owned(),
@@ -220,10 +225,8 @@ impl Options {
             ("previews" | "stretch" | "curve", value) => self.set_picture(name, value)?,
             ("uid", Some(text)) => self.shown.uid = Some(owner::USERS.number(text)?),
             ("gid", Some(text)) => self.shown.gid = Some(owner::GROUPS.number(text)?),
-            ("idle", Some(text)) => {
-                let time = time(text)?;
-                self.idle = (!time.is_zero()).then_some(time);
-            }
+            ("idle", Some(text)) => self.idle = Some(time(text)?).filter(|time| !time.is_zero()),
+            ("until-eof", None) => self.until_eof = true,
             (name, value) if FAR.contains(&name) => self.set_far(name, value)?,
             ("umask", Some(text)) => {
                 let octal = u32::from_str_radix(text, 8).ok();

@@ -4,11 +4,11 @@ mod ask;
 pub(super) mod find;
 mod serving;
 mod users;
-mod wait;
+pub(super) mod wait;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -66,19 +66,10 @@ pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> 
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
     let mounted = find::mount_of(mountpoint).map_err(|why| fail(&why))?;
     let directory = mounted.directory();
-    let mut kept = vec![0; LONGEST_VALUE];
-    let tree = directory.join("tree.yaml");
-    let kept = rustix::fs::getxattr(&tree, "user.asdf.rejected", &mut kept[..])
-        .ok()
-        .and_then(|len| kept.get(..len));
-    let how = if discard { "discard" } else { "" };
-    let ask = |path: &Path| {
-        let flags = XattrFlags::empty();
-        rustix::fs::setxattr(path, "user.asdf.revert", how.as_bytes(), flags)
-    };
-    let asked = match ask(directory) {
+    let kept = attribute(&directory.join("tree.yaml"), "user.asdf.rejected");
+    let asked = match give_up(directory, discard) {
         // the root of a mount of many files may not be writable; the attribute of its report does the same
-        Err(Errno::ACCESS) => match ask(&directory.join(REPORT)) {
+        Err(Errno::ACCESS) => match give_up(&directory.join(REPORT), discard) {
             Err(Errno::NOENT) => Err(Errno::ACCESS),
             asked => asked,
         },
@@ -101,7 +92,7 @@ pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> 
         }
     })?;
     if let Some(kept) = kept {
-        let kept = OsStr::from_bytes(kept).display();
+        let kept = kept.display();
         complain(&say(&format!(
             "the tree of the file is shown again; what was refused stays in {kept}"
         )));
@@ -109,12 +100,25 @@ pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> 
     Ok(Exit::Ok)
 }
 
+/// Asks the mount that `path` is in to give up the refused tree; with `discard` also one that is in memory only.
+pub(super) fn give_up(path: &Path, discard: bool) -> Result<(), Errno> {
+    let how = if discard { "discard" } else { "" };
+    let flags = XattrFlags::empty();
+    rustix::fs::setxattr(path, "user.asdf.revert", how.as_bytes(), flags)
+}
+
+/// An extended attribute of a file of the mount, if it has it.
+pub(super) fn attribute(path: &Path, name: &str) -> Option<OsString> {
+    let mut value = vec![0; LONGEST_VALUE];
+    let len = rustix::fs::getxattr(path, name, &mut value[..]).ok()?;
+    value.truncate(len);
+    Some(OsString::from_vec(value))
+}
+
 /// The path of the refused tree that is in memory only, or the paths of several.
 fn unkept(directory: &Path) -> PathBuf {
-    let mut value = vec![0; LONGEST_VALUE];
-    let found = rustix::fs::getxattr(directory, "user.asdf.unkept", &mut value[..]).ok();
-    let paths = found.and_then(|len| value.get(..len));
-    directory.join(OsStr::from_bytes(paths.unwrap_or(b"tree.yaml")))
+    let paths = attribute(directory, "user.asdf.unkept");
+    directory.join(paths.unwrap_or_else(|| "tree.yaml".into()))
 }
 
 /// Unmounts one, and waits for its daemon. What would be lost is asked before: after an unmount there is no mount to ask.

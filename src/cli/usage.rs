@@ -9,9 +9,10 @@ const TITLE: &str = "Usage: ";
 /// Columns in front of what a way goes on with on another line.
 const INDENT: usize = 15;
 /// The ways to call the program.
-const WAYS: [&str; 10] = [
+const WAYS: [&str; 11] = [
     "asdf-mount [OPTIONS] FILE [MOUNTPOINT]",
     "asdf-mount [OPTIONS] DIR|FILE... MOUNTPOINT",
+    "asdf-mount --edit [-o OPT[,OPT...]] FILE",
     "asdf-mount -u MOUNTPOINT...",
     "asdf-mount --check [--repair] [-q] [--json] [-o OPT[,OPT...]] FILE|DIR...",
     "asdf-mount --list [--stats] [--json] [-o OPT[,OPT...]] FILE|DIR...",

@@ -78,7 +78,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ("sha2", &["remote/disk.rs", "save/digest.rs"]),
     (
         "signal_hook",
-        &["cli/daemon.rs", "cli/interrupt.rs", "cli/limits.rs"],
+        &[
+            "cli/daemon.rs",
+            "cli/edit/asked.rs",
+            "cli/interrupt.rs",
+            "cli/limits.rs",
+        ],
     ),
     ("strsim", &["cli/options/table.rs"]),
     ("tempfile", &["source/scratch.rs"]),

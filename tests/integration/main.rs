@@ -38,6 +38,8 @@ mod disks;
 #[cfg(feature = "fuse")]
 mod edit;
 #[cfg(feature = "fuse")]
+mod editor;
+#[cfg(feature = "fuse")]
 mod elsewhere;
 #[cfg(feature = "fuse")]
 mod endless;

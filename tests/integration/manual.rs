@@ -162,6 +162,7 @@ fn every_variable_of_the_environment_is_in_the_manual() {
     let mut found = 0;
     for source in [
         "src/cli/daemon.rs",
+        "src/cli/edit.rs",
         "src/cli/options.rs",
         "src/save/rejected.rs",
     ] {

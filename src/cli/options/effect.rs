@@ -42,6 +42,7 @@ impl Options {
         use Action as A;
         let heeded = match action {
             A::Mount => scope != Scope::Checking,
+            A::Edit => matches!(scope, Scope::Reading | Scope::Rules | Scope::Writing),
             A::Check => matches!(
                 scope,
                 Scope::Reading | Scope::Far | Scope::Rules | Scope::Checking | Scope::Directory
@@ -136,6 +137,19 @@ mod tests {
             ("noatime,sync,x-y", ONE, None),
         ];
         assert_effects(Action::Unmount, &rows);
+    }
+
+    #[test]
+    fn an_edit_heeds_how_a_tree_is_read_checked_and_saved() {
+        let edit = Some("--edit");
+        let rows = [
+            ("save=replace,validate=strict,cache=32M", ONE, None),
+            ("ro", ONE, edit),
+            ("allow_other", ONE, edit),
+            ("show=tree", ONE, edit),
+            ("timeout=4s", FAR, edit),
+        ];
+        assert_effects(Action::Edit, &rows);
     }
 
     #[test]

@@ -249,6 +249,11 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "10m",
         "unmount when unused for so long, as in 10m",
     ),
+    flag(
+        Scope::Mounting,
+        "until-eof",
+        "unmount when standard input ends",
+    ),
     option(
         Scope::Writing,
         "on-refuse",

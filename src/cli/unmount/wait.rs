@@ -12,7 +12,7 @@ use crate::cli::complain;
 const SILENT: Duration = Duration::from_secs(2);
 
 /// The time that there is to wait in.
-pub(super) struct Wait {
+pub(in crate::cli) struct Wait {
     begun: Instant,
     limit: Duration,
     /// Whether it has been said what is waited for.
@@ -21,7 +21,7 @@ pub(super) struct Wait {
 
 impl Wait {
     /// Time that runs from now on.
-    pub(super) fn new(limit: Duration) -> Self {
+    pub(in crate::cli) fn new(limit: Duration) -> Self {
         Self {
             begun: Instant::now(),
             limit,
@@ -30,7 +30,11 @@ impl Wait {
     }
 
     /// Waits for the end of a process, given by its handle; whether it ended in time. What is waited for is said once.
-    pub(super) fn for_end(&mut self, process: &OwnedFd, what: impl FnOnce() -> String) -> bool {
+    pub(in crate::cli) fn for_end(
+        &mut self,
+        process: &OwnedFd,
+        what: impl FnOnce() -> String,
+    ) -> bool {
         if !self.told && self.limit > SILENT {
             if self.ends_within(SILENT, process) {
                 return true;
