@@ -104,6 +104,10 @@ pub(crate) fn shell(script: &str) -> Command {
     shell
         .args(["-e", "-c", script])
         .env("PATH", path.unwrap())
+        .env(
+            "PYTHONPATH",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/package/python"),
+        )
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("LC_ALL", "C.UTF-8");
     shell

@@ -364,3 +364,31 @@ fn what_is_mounted_or_set_up_inside_is_named() {
     done("losetup", &["-d", device]);
     place.unmount();
 }
+
+/// However the process ends that holds the other end of the pipe.
+#[test]
+fn a_mount_can_go_with_the_end_of_standard_input() {
+    if !can_mount() {
+        return;
+    }
+    for flags in [&["-q"][..], &["-f"]] {
+        let place = Place::new();
+        let (input, lifeline) = std::io::pipe().unwrap();
+        let mut command = Command::new(PROGRAM)
+            .args(flags)
+            .args(["-o", "until-eof"])
+            .args([&place.file, &place.mnt])
+            .stdin(input)
+            .spawn()
+            .unwrap();
+        eventually("mounted", || place.mnt.join("tree.yaml").exists());
+        let daemons = daemons_of(&place.mnt);
+        drop(lifeline);
+        eventually("unmounted", || mounted_at(&place.mnt).is_none());
+        assert!(command.wait().unwrap().success());
+        eventually("ended", || !daemons.iter().any(|pid| is_running(*pid)));
+    }
+    let place = Place::new();
+    let said = place.mount(&["-o", "until-eof", "--files-from", "-"]);
+    assert_refused(&said, 2, "the list of --files-from ends standard input");
+}

@@ -1,0 +1,319 @@
+"""ASDF files from Python, through a mount that lasts as long as it is used.
+
+    with asdf_mount.mount("galaxy.asdf") as m:
+        print(m.tree["meta"], m["data"].mean())
+
+The program ``asdf-mount`` serves the mount; this module starts it, and needs nothing else. An array is an ``np.memmap`` where NumPy is
+there, so that only what is used of it is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import mmap as _mmap
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import warnings
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Dict, Iterator, List, Optional, Type, Union
+
+__all__ = ["Error", "File", "Mount", "MountError", "SaveError", "mount"]
+
+#: The value of an option of the program, as in ``cache="64M"``; ``True`` is an option without a value.
+Option = Union[str, int, bool, "os.PathLike[str]", None]
+
+_TREE = "tree.yaml"
+#: The options that are spelt with an underscore; the others have hyphens.
+_UNDERSCORES = {"allow_external", "allow_other", "allow_root", "auto_unmount"}
+#: The exit statuses of ``-u`` where something that was written is not saved, and where it did not unmount because of that.
+_PENDING, _UNKEPT = 40, 41
+#: How long ``-u`` waits for the daemon, in seconds.
+_TIMEOUT = 15
+#: What stands in a reason behind it.
+_KEPT = "; your text is in "
+
+
+class Error(Exception):
+    """What the program refuses."""
+
+
+class MountError(Error):
+    """A file that is not mounted, and why: ``status`` is the exit status of the program, as its manual has it."""
+
+    def __init__(self, reason: str, status: int = 1) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class SaveError(Error):
+    """A text that is not saved: ``reason``, and the ``line`` of the text that is at fault, from 1, if it is one."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        found = re.search(r"\bline (\d+)", reason)
+        self.line: Optional[int] = int(found.group(1)) if found else None
+
+
+class File(Mapping[str, Any]):
+    """A mounted file. As a mapping it has the arrays, by their paths in the tree, such as ``"meta/flux"``."""
+
+    def __init__(self, path: Path, writable: bool) -> None:
+        self.path = path
+        """The directory that shows the file."""
+        self.writable = writable
+        """Whether arrays and the tree can be written."""
+
+    def __getitem__(self, name: str) -> Any:
+        """The array at a path of the tree. Of a mount of many files, the file of that name.
+
+        With NumPy an ``np.memmap``, which can be written if the mount is ``writable`` and the array is in a block; ``flush()`` saves
+        what was written. Without NumPy an ``mmap.mmap`` of the elements, in C order and their declared byte order, or ``b""`` if there are none.
+        """
+        arrays = self._arrays
+        file = arrays / f"{name}.npy"
+        if not name or os.path.normpath(name) != name or not file.is_file():
+            inner = self.path / name
+            if not arrays.is_dir() and (inner / _TREE).is_file():
+                return File(inner, self.writable)
+            raise KeyError(name)
+        if self.writable:
+            try:
+                return _array(file, True)
+            except OSError as error:
+                # such as an array whose elements stand in the tree
+                if error.errno not in (errno.EROFS, errno.EACCES):
+                    raise
+        return _array(file, False)
+
+    def __iter__(self) -> Iterator[str]:
+        """The paths of all arrays that can be read; of a mount of many files, the names of the files in its directory."""
+        if not self._arrays.is_dir():
+            names = sorted(entry.name for entry in self.path.iterdir())
+            return (name for name in names if (self.path / name / _TREE).is_file())
+        with open(self.path / "info" / "arrays.tsv", encoding="utf-8", newline="") as table:
+            paths = [line["path"] for line in csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE)]
+        return (path for path in paths if (self._arrays / f"{path}.npy").is_file())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and self[name] is not None
+        except KeyError:
+            return False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path}>"
+
+    @property
+    def _arrays(self) -> Path:
+        self._check()
+        return self.path / "arrays"
+
+    def _check(self) -> None:
+        """Refuses what is not mounted any more."""
+
+    @property
+    def tree(self) -> Dict[str, Any]:
+        """The tree, as ``asdf-mount --tree --json`` prints it: a tag is the key ``"!tag"``."""
+        self._check()
+        tree: Dict[str, Any] = json.loads((self.path / "info" / "tree.json").read_bytes())
+        if set(tree) == {"!error"}:
+            raise Error(str(tree["!error"]))
+        return tree
+
+    @property
+    def text(self) -> str:
+        """The text of the tree, byte for byte, with the lines in front of it."""
+        self._check()
+        return (self.path / _TREE).read_bytes().decode()
+
+    def save(self, text: Union[str, bytes]) -> None:
+        """Saves a text as the tree; it is on disk when this returns.
+
+        Raises SaveError if the text is refused. The file then keeps its tree, and the mount goes on showing that.
+        """
+        self._check()
+        if not self.writable:
+            raise SaveError("mounted read-only; mount(..., writable=True) saves")
+        tree = self.path / _TREE
+        # a text that is renamed is a tree or refused, also an empty one
+        new = self.path / f"{_TREE}.{secrets.token_hex(4)}"
+        try:
+            new.write_bytes(text.encode() if isinstance(text, str) else text)
+            os.rename(new, tree)
+        except OSError as error:
+            raise SaveError(self._give_up() or f"{tree.name}: {error.strerror}") from error
+        finally:
+            new.unlink(missing_ok=True)
+
+    def _give_up(self) -> Optional[str]:
+        """Why the last text was refused. The caller has the text, so no copy of it is kept."""
+        tree = self.path / _TREE
+        reason = _attribute(tree, "error")
+        kept = _attribute(tree, "rejected")
+        if reason is not None:
+            os.setxattr(self.path, "user.asdf.revert", b"discard")
+            if kept is not None:
+                os.unlink(kept)
+            reason = reason.partition(_KEPT)[0]
+        return reason
+
+
+class Mount(File):
+    """A mount, which is closed at the end of a ``with``, by ``close()``, or with the interpreter, however that ends."""
+
+    def __init__(self, program: str, source: str, writable: bool, options: Dict[str, Option]) -> None:
+        """Mounts; ``mount()`` has the meaning of the arguments."""
+        # the daemon makes the directory, and removes it, also when this process is killed
+        path = Path(tempfile.gettempdir()).resolve() / f"asdf-mount-{secrets.token_hex(8)}"
+        super().__init__(path, writable)
+        listed = ["until-eof"] + ([] if writable else ["ro"])
+        listed += [text for name, value in options.items() for text in _option(name, value)]
+        command = [program, "-o", ",".join(listed), "--", source, str(path)]
+        # the mount goes when no process has the other end any more
+        input_end, lifeline = os.pipe()
+        try:
+            done = subprocess.run(command, stdin=input_end, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        except BaseException as error:
+            os.close(lifeline)
+            if isinstance(error, OSError):
+                raise MountError(f"{program}: {error.strerror}") from error
+            raise
+        finally:
+            os.close(input_end)
+        said = _said(done.stderr)
+        self._close = weakref.finalize(self, _unmount, program, path, lifeline, os.getpid())
+        if done.returncode:
+            self._close.detach()
+            os.close(lifeline)
+            raise MountError(said or f"exit status {done.returncode}", done.returncode)
+        if writable and os.statvfs(path).f_flag & os.ST_RDONLY:
+            self.close()
+            raise MountError(said or f"{source}: it can only be read", os.EX_NOPERM)
+        if said:
+            warnings.warn(said, stacklevel=4)
+
+    def _check(self) -> None:
+        if not self._close.alive:
+            raise ValueError("the mount is closed")
+
+    def close(self) -> None:
+        """Unmounts. Arrays that are still used stay readable; the file stays locked until they go.
+
+        Raises SaveError if something that was written is not saved.
+        """
+        lost = self._close()
+        if lost:
+            raise SaveError(lost)
+
+    def __enter__(self) -> Mount:
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        try:
+            self.close()
+        except SaveError as lost:
+            if error is None:
+                raise
+            # the first error is the one to tell; this one is not passed over
+            warnings.warn(str(lost), stacklevel=2)
+
+
+def mount(source: Union[str, "os.PathLike[str]"], writable: bool = False, **options: Option) -> Mount:
+    """Mounts an ASDF file, a directory of such files, or a URL of one or the other.
+
+    ``options`` are those that ``asdf-mount -o help`` lists, with underscores for hyphens, as in ``cache="64M", verify=True``.
+
+    Raises MountError if it can't be mounted, or can't be written although it is to be ``writable``. What the program says besides is
+    a warning.
+    """
+    return Mount(_program(), os.fspath(source), writable, options)
+
+
+def _program() -> str:
+    """The program: the one that ``ASDF_MOUNT`` names, the one that was installed with this module, or the one on ``PATH``."""
+    named = os.environ.get("ASDF_MOUNT")
+    if named:
+        return named
+    schemes = [None, f"{os.name}_user"]
+    folders = [sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts") for scheme in schemes]
+    folders.append(os.path.dirname(sys.executable))
+    for folder in folders:
+        found = shutil.which("asdf-mount", path=folder)
+        if found:
+            return found
+    found = shutil.which("asdf-mount")
+    if not found:
+        raise MountError("asdf-mount is not on PATH; ASDF_MOUNT can name the program")
+    return found
+
+
+def _option(name: str, value: Option) -> List[str]:
+    """An option as ``-o`` takes it, or nothing for one that is not set."""
+    name = name if name in _UNDERSCORES else name.replace("_", "-")
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [name]
+    text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    return ["{}={}".format(name, text.replace("\\", "\\\\").replace(",", "\\,"))]
+
+
+def _said(stderr: bytes) -> str:
+    """What the program has said, without its name."""
+    lines = os.fsdecode(stderr).splitlines()
+    start = "asdf-mount: "
+    return "; ".join(line[len(start) :] if line.startswith(start) else line for line in lines)
+
+
+def _unmount(program: str, path: Path, lifeline: int, owner: int) -> Optional[str]:
+    """Unmounts; what was written and is not saved, if anything."""
+    if os.getpid() != owner:
+        # a process that was forked: the mount is its parent's
+        return None
+    command = [program, "-u", "--timeout", str(_TIMEOUT), "--", str(path)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode != _UNKEPT:
+        # where something of it is in use, the daemon takes it out of sight now, and goes on until that ends
+        os.close(lifeline)
+    return _said(done.stderr) if done.returncode in (_PENDING, _UNKEPT) else None
+
+
+def _attribute(path: Path, name: str) -> Optional[str]:
+    try:
+        return os.fsdecode(os.getxattr(path, f"user.asdf.{name}"))
+    except OSError:
+        return None
+
+
+def _array(path: Path, writable: bool) -> Any:
+    """The array of a NPY file."""
+    try:
+        import numpy
+    except ImportError:
+        return _elements(path.with_suffix(".bin"), writable)
+    return numpy.load(path, mmap_mode="r+" if writable else "r")
+
+
+def _elements(path: Path, writable: bool) -> Union[_mmap.mmap, bytes]:
+    """The elements of an array, without NumPy."""
+    with open(path, "r+b" if writable else "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return b""
+        return _mmap.mmap(file.fileno(), 0, access=_mmap.ACCESS_WRITE if writable else _mmap.ACCESS_READ)

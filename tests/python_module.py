@@ -1,0 +1,391 @@
+#!/usr/bin/env python3
+"""The Python module of the wheel, on the program under test.
+
+    python_module.py --bin PROGRAM [-v] [--mounts N]
+
+Each case mounts, in this process or in one that is killed. N mounts one after the other, 40 by default, leave nothing behind: no process,
+no descriptor, no directory.
+"""
+import argparse
+import ast
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import warnings
+
+import mounting
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "package/python"
+OLDEST = (3, 9)
+sys.path.insert(0, str(PACKAGE))
+import asdf_mount  # noqa: E402
+
+HEAD = "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n"
+TREE = """\
+meta: {filter: F184, none: !core/ndarray-1.0.0 {data: [], datatype: int16}}
+data: !core/ndarray-1.0.0 {source: 0, datatype: float32, byteorder: little, shape: [2, 3]}
+deep: [{flux: !core/ndarray-1.0.0 {source: 1, datatype: int16, byteorder: big, shape: [4]}}]
+...
+"""
+cases = []
+
+
+def case(run):
+    cases.append(run)
+    return run
+
+
+def block(data):
+    sizes = b"".join(len(data).to_bytes(8, "big") for _ in range(3))
+    return b"\xd3BLK\0\x30\0\0\0\0\0\0\0\0" + sizes + bytes(16) + data
+
+
+def sample(directory, name="galaxy.asdf"):
+    import array
+    floats = array.array("f", range(6))
+    shorts = array.array("h", [1, -2, 3, -4])
+    shorts.byteswap()
+    path = pathlib.Path(directory) / name
+    path.write_bytes((HEAD + TREE).encode() + block(floats.tobytes()) + block(shorts.tobytes()))
+    return path
+
+
+def raises(kind, run):
+    try:
+        run()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def left():
+    """What a mount leaves: its directory, and its place in the table of mounts."""
+    directory = tempfile.tempdir
+    names = [path.name for path in pathlib.Path(directory).glob("asdf-mount-*")]
+    table = pathlib.Path("/proc/self/mountinfo").read_text(errors="replace")
+    return names + [line for line in table.splitlines() if f" {directory}/asdf-mount-" in line]
+
+
+@case
+def arrays_are_found_by_their_paths(place):
+    with asdf_mount.mount(sample(place)) as m:
+        assert list(m) == ["meta/none", "data", "deep/0/flux"], list(m)
+        assert len(m) == 3 and "data" in m and "meta" not in m and "../data" not in m and 5 not in m
+        data, flux = m["data"], m["deep/0/flux"]
+        assert type(data).__name__ == "memmap" and data.shape == (2, 3) and data.mean() == 2.5
+        assert flux.tolist() == [1, -2, 3, -4] and not flux.flags.writeable
+        assert m["meta/none"].shape == (0,)
+        for name in ["nothing", "", "meta", "/data", "deep/0/../0/flux"]:
+            raises(KeyError, lambda: m[name])
+        del data, flux
+    assert raises(ValueError, lambda: m["data"]).args == ("the mount is closed",)
+
+
+@case
+def the_tree_is_a_dict(place):
+    with asdf_mount.mount(sample(place)) as m:
+        assert m.tree["meta"]["filter"] == "F184"
+        assert m.tree["data"]["!file"] == "data.npy" or m.tree["data"]["!tag"]
+        assert m.text == HEAD + TREE
+        assert (m.path / "tree.yaml").read_text() == m.text and isinstance(m.path, pathlib.Path)
+
+
+@case
+def what_is_saved_is_in_the_file(place):
+    path = sample(place)
+    with asdf_mount.mount(path, writable=True) as m:
+        m.save(m.text.replace("F184", "F158"))
+        assert not m["meta/none"].flags.writeable
+        data = m["data"]
+        data[1, 2] = 50
+        data.flush()
+        assert m.tree["meta"]["filter"] == "F158"
+        del data
+    assert b"F158" in path.read_bytes()
+    with asdf_mount.mount(path) as m:
+        assert m["data"][1, 2] == 50
+
+
+@case
+def a_text_that_is_refused_raises_with_line_and_reason(place):
+    path = sample(place)
+    before = path.read_bytes()
+    with asdf_mount.mount(path, writable=True) as m:
+        error = raises(asdf_mount.SaveError, lambda: m.save(m.text.replace("F184", "[F184")))
+        assert error.line == 5 and "line 5" in error.reason and str(error) == error.reason, error.reason
+        assert "rejected" not in error.reason, error.reason
+        for text in ["", "#ASDF 1.0.0\n", "nonsense", b"\xff\xfe"]:
+            raises(asdf_mount.SaveError, lambda: m.save(text))
+        assert m.text == HEAD + TREE
+        assert [entry.name for entry in m.path.iterdir() if entry.is_file()] == ["tree.yaml"]
+    assert path.read_bytes() == before
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["galaxy.asdf"]
+
+
+@case
+def a_mount_is_read_only_unless_it_is_to_be_writable(place):
+    path = sample(place)
+    with asdf_mount.mount(path) as m:
+        assert "writable=True" in raises(asdf_mount.SaveError, lambda: m.save(m.text)).reason
+        assert not m.writable
+    path.write_text("#ASDF 0.1.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/0.1.0/\n--- !core/asdf\na: 1\n...\n")
+    error = raises(asdf_mount.MountError, lambda: asdf_mount.mount(path, writable=True))
+    assert "read-only" in str(error), error
+    with asdf_mount.mount(path) as m:
+        assert m.tree["a"] == 1
+
+
+@case
+def what_can_not_be_mounted_raises_with_the_status_of_the_program(place):
+    error = raises(asdf_mount.MountError, lambda: asdf_mount.mount(pathlib.Path(place) / "none.asdf"))
+    assert error.status == 11 and "no such file" in str(error), error
+    error = raises(asdf_mount.MountError, lambda: asdf_mount.mount(sample(place), nonsense=True))
+    assert error.status == 2 and "unknown option" in str(error), error
+
+
+@case
+def options_are_those_of_the_program(place):
+    path = sample(place, "a,b\\c.asdf")
+    with asdf_mount.mount(path, cache="32M", validate="off", verify=True, fits=None, fsname="x,y\\z", writable=True) as m:
+        table = pathlib.Path("/proc/self/mounts").read_text()
+        assert f"x,y\\134z {m.path} " in table, table
+        status = (m.path / "info/status").read_text()
+        assert "cache=32M,validate=off,verify" in status, status
+
+
+@case
+def a_directory_has_its_files_by_their_names(place):
+    below = pathlib.Path(place) / "night"
+    below.mkdir()
+    for name in ["a.asdf", "b.asdf"]:
+        sample(below, name)
+    with asdf_mount.mount(below, writable=True) as m:
+        assert list(m) == ["a.asdf", "b.asdf"] and "c.asdf" not in m
+        assert m["b.asdf"]["data"].sum() == 15
+        m["a.asdf"].save(m["a.asdf"].text.replace("F184", "F158"))
+        assert m["a.asdf"].tree["meta"]["filter"] == "F158"
+    assert b"F158" in (below / "a.asdf").read_bytes()
+
+
+@case
+def an_exception_unmounts_and_is_the_one_that_is_raised(place):
+    def run():
+        with asdf_mount.mount(sample(place), writable=True) as m:
+            # by another way than save, so that it is pending at the end
+            with contextlib.suppress(OSError), open(m.path / "tree.yaml", "w") as tree:
+                tree.write("#ASDF 1.0.0\n--- [\n")
+            raise ZeroDivisionError
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        raises(ZeroDivisionError, run)
+    assert any("not saved" in str(warning.message) for warning in said), said
+    assert not left()
+
+
+@case
+def what_is_not_saved_raises_at_the_end(place):
+    def run():
+        with asdf_mount.mount(sample(place), writable=True) as m:
+            with contextlib.suppress(OSError), open(m.path / "tree.yaml", "w") as tree:
+                tree.write("#ASDF 1.0.0\n--- [\n")
+    error = raises(asdf_mount.SaveError, run)
+    assert "rejected.yaml" in error.reason and error.line == 3, error.reason
+
+
+@case
+def an_array_outlives_the_mount(place):
+    path = sample(place)
+    with asdf_mount.mount(path) as m:
+        data = m["data"]
+    assert mounting.wait_until(lambda: not mounting.mounted(m.path))
+    assert data.sum() == 15
+    del data
+    assert mounting.wait_until(lambda: not left() and not mounting.daemons(m.path))
+
+
+@case
+def without_numpy_an_array_is_a_map(place):
+    script = """
+        import sys
+        sys.modules["numpy"] = None
+        import asdf_mount
+        with asdf_mount.mount(sys.argv[1], writable=True) as m:
+            with m["deep/0/flux"] as flux:
+                assert flux[:] == bytes([0, 1, 255, 254, 0, 3, 255, 252]), flux[:]
+                flux[1] = 7
+                flux.flush()
+            assert m["meta/none"] == b""
+    """
+    path = sample(place)
+    run_python(script, path)
+    assert bytes([0, 7, 255, 254, 0, 3, 255, 252]) in path.read_bytes()
+
+
+def python(script, *arguments, **more):
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+def run_python(script, *arguments):
+    process = python(script, *arguments)
+    out, error = process.communicate(timeout=mounting.PATIENCE)
+    assert process.returncode == 0, error
+    return out
+
+
+HOLD = """
+    import asdf_mount, sys, time
+    m = asdf_mount.mount(sys.argv[1], writable=True)
+    data = m["data"]
+    print(m.path, flush=True)
+    time.sleep(1000)
+"""
+
+
+@case
+def a_killed_interpreter_leaves_nothing(place):
+    for number in [signal.SIGKILL, signal.SIGTERM]:
+        process = python(HOLD, sample(place))
+        path = process.stdout.readline().strip()
+        assert mounting.mounted(path)
+        process.send_signal(number)
+        process.communicate(timeout=mounting.PATIENCE)
+        assert mounting.wait_until(lambda: not left() and not mounting.daemons(path)), left()
+
+
+@case
+def the_end_of_the_interpreter_unmounts(place):
+    path = run_python("import asdf_mount, sys\nm = asdf_mount.mount(sys.argv[1])\nprint(m.path)", sample(place)).strip()
+    assert not left() and not mounting.daemons(path)
+
+
+@case
+def a_forked_process_leaves_the_mount_alone(place):
+    out = run_python("""
+        import asdf_mount, os, sys
+        m = asdf_mount.mount(sys.argv[1])
+        child = os.fork()
+        if not child:
+            m["data"].sum()
+            del m
+            sys.exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        print(m["data"].sum())
+    """, sample(place))
+    assert out == "15.0\n", out
+    assert not left()
+
+
+@case
+def threads_mount_at_once(place):
+    failures = []
+
+    def run(path):
+        try:
+            with asdf_mount.mount(path) as m:
+                assert m["data"].sum() == 15
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=[sample(place, f"{n}.asdf")]) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+
+
+@case
+def many_mounts_leave_nothing(place):
+    path = sample(place)
+    before = len(os.listdir("/proc/self/fd"))
+    for n in range(arguments.mounts):
+        with asdf_mount.mount(path, writable=n % 2 == 0) as m:
+            assert m["data"][0, 1] == 1
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not left()
+    assert not list(pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+@case
+def the_program_is_found_beside_the_interpreter_and_on_the_path(place):
+    bin = pathlib.Path(place) / "bin"
+    bin.mkdir()
+    (bin / "asdf-mount").symlink_to(os.environ["ASDF_MOUNT"])
+    script = "import asdf_mount, sys\nwith asdf_mount.mount(sys.argv[1]) as m: print(asdf_mount._program())"
+    environment = {key: value for key, value in os.environ.items() if key != "ASDF_MOUNT"}
+    environment["PYTHONPATH"] = str(PACKAGE)
+    path = sample(place)
+
+    def found(script, **more):
+        command = [sys.executable, "-c", script, str(path)]
+        done = subprocess.run(command, env={**environment, **more}, capture_output=True, text=True, timeout=mounting.PATIENCE)
+        return done.stdout.strip() or done.stderr
+
+    on_path = found(script, PATH=f"{bin}:{os.environ['PATH']}")
+    assert on_path == str(bin / "asdf-mount"), on_path
+    beside = found(f"import sysconfig\nsysconfig.get_path = lambda *_: {str(bin)!r}\n{script}", PATH="/nowhere")
+    assert beside == str(bin / "asdf-mount"), beside
+    nowhere = found(script, PATH="/nowhere")
+    assert "ASDF_MOUNT can name the program" in nowhere, nowhere
+
+
+@case
+def the_example_of_the_readme_runs(place):
+    readme = (ROOT / "README.md").read_text()
+    example = readme.split("```python\n")[1].split("```")[0]
+    assert len(example.splitlines()) == 3, example
+    sample(place)
+    here = os.getcwd()
+    os.chdir(place)
+    try:
+        out = run_python(example)
+    finally:
+        os.chdir(here)
+    assert out == "F184 2.5\n", out
+
+
+@case
+def the_oldest_python_understands_it(place):
+    text = (PACKAGE / "asdf_mount/__init__.py").read_text()
+    ast.parse(text, feature_version=OLDEST)
+    assert len(text.splitlines()) <= 400
+    assert (PACKAGE / "asdf_mount/py.typed").exists()
+
+
+def main():
+    failed, outside = 0, tempfile.gettempdir()
+    for run in cases:
+        with tempfile.TemporaryDirectory(dir=outside) as place:
+            # files lie beside the mounts, whose directory is looked at for what is left
+            place = os.path.realpath(place)
+            (pathlib.Path(place) / "files").mkdir()
+            tempfile.tempdir = os.environ["TMPDIR"] = place
+            try:
+                run(f"{place}/files")
+                assert not left(), left()
+                if arguments.verbose:
+                    print(f"ok   {run.__name__}", flush=True)
+            except Exception as error:
+                failed += 1
+                print(f"FAIL {run.__name__}: {type(error).__name__} {error}", flush=True)
+    print(f"{len(cases) - failed} passed, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("-v", dest="verbose", action="store_true")
+    parser.add_argument("--mounts", type=int, default=40)
+    arguments = parser.parse_args()
+    os.environ["ASDF_MOUNT"] = os.path.realpath(arguments.bin)
+    sys.exit(main())
