@@ -90,6 +90,8 @@ pub struct RemoteOptions {
     pub sign: bool,
     /// The longest file, in bytes, that is downloaded as a whole if the server does not send parts.
     pub max_download: u64,
+    /// How long counts what a server has said of an object or a prefix.
+    pub ttl: Duration,
     /// The directory where pieces of objects are kept for the next mount, and how many bytes in all.
     pub disk: Option<(PathBuf, u64)>,
 }
@@ -105,6 +107,7 @@ impl Default for RemoteOptions {
             timeout: Duration::from_secs(30),
             sign: true,
             max_download: 1 << 30,
+            ttl: Duration::from_secs(10),
             disk: None,
         }
     }
@@ -170,6 +173,12 @@ impl Remote {
             ahead: Arc::default(),
             runtime: Some(runtime),
         })))
+    }
+
+    /// How long counts what a server has said, see [`RemoteOptions::ttl`].
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.0.options.ttl
     }
 
     /// Opens an object, and fetches its first and last bytes.

@@ -28,9 +28,17 @@ const LEAST_CACHE: u64 = 16 << 20;
 /// Files of a mount of many that are open at once by default, unless more are in use.
 const DEFAULT_OPEN: usize = 64;
 /// The options of how far files are read, see [`Options::set_far`].
-const FAR: [&str; 4] = ["timeout", "no-sign-request", "max-download", "remote-cache"];
+const FAR: [&str; 5] = [
+    "timeout",
+    "no-sign-request",
+    "max-download",
+    "remote-cache",
+    "remote-ttl",
+];
 /// How long a server is waited for by default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long counts by default what a server has said.
+const DEFAULT_TTL: Duration = Duration::from_secs(10);
 /// The longest file, in bytes, that is downloaded by default if its server does not send parts.
 const DEFAULT_MAX_DOWNLOAD: u64 = 1 << 30;
 /// The most threads that make sense.
@@ -121,6 +129,8 @@ pub(crate) struct Options {
     pub(crate) sign: bool,
     /// `max-download=`, bytes
     pub(crate) max_download: u64,
+    /// `remote-ttl=`: how long counts what a server has said
+    pub(crate) ttl: Duration,
     /// `remote-cache=`: the directory, and how many bytes it may hold
     pub(crate) remote_cache: Option<(PathBuf, u64)>,
     /// The URLs that are named, by what is shown of them.
@@ -163,6 +173,7 @@ impl Default for Options {
             timeout: DEFAULT_TIMEOUT,
             sign: true,
             max_download: DEFAULT_MAX_DOWNLOAD,
+            ttl: DEFAULT_TTL,
             remote_cache: None,
             urls: Urls::default(),
             matching: Match::default(),
@@ -291,6 +302,8 @@ impl Options {
             }
             ("no-sign-request", None) => self.sign = false,
             ("max-download", Some(text)) => self.max_download = size(text)?,
+            ("remote-ttl", Some("never")) => self.ttl = Duration::MAX,
+            ("remote-ttl", Some(text)) => self.ttl = time(text)?,
             ("remote-cache", Some(text)) => {
                 let split = text.rsplit_once(':').filter(|(dir, _)| !dir.is_empty());
                 let (dir, most) =

@@ -6,12 +6,12 @@ use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use log::warn;
 
 use super::listing::{Listable, Listed, ListedKind, ListedSource};
-use super::renewed::Renewed;
+use super::renewed::{Answer, Renewed};
 use crate::error::{Error, Result};
 use crate::remote::{Identity, Location, Object, Remote, Traffic};
 use crate::save::{FarFile, FilePath, OpenFile};
@@ -71,6 +71,12 @@ struct Said {
     failure: Option<Error>,
 }
 
+impl Answer for Said {
+    fn is_said(&self) -> bool {
+        self.failure.is_none() && self.stat.is_ok()
+    }
+}
+
 impl fmt::Debug for RemoteFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.at, f)
@@ -82,7 +88,7 @@ impl RemoteFile {
         Self {
             remote: remote.clone(),
             at,
-            known: Renewed::new(PAUSE),
+            known: Renewed::new(remote.ttl(), PAUSE),
             opened: Mutex::default(),
             traffic: Arc::default(),
         }
@@ -201,6 +207,10 @@ impl Listable for Prefix {
         self.at.to_string().into()
     }
 
+    fn ttl(&self) -> Duration {
+        self.remote.ttl()
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<Listed>> {
         let at = match folder {
             "" => self.at.clone(),
@@ -280,7 +290,6 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicU16, Ordering};
-    use std::time::Duration;
 
     #[test]
     fn attributes_tell_states_of_a_file_apart() {

@@ -8,12 +8,13 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use log::warn;
 
 use super::contents::{DirEntries, Match};
 use super::item::ItemKind;
-use super::renewed::Renewed;
+use super::renewed::{Answer, Renewed};
 use crate::error::{Result, printable};
 use crate::save::FilePath;
 use crate::source::Stat;
@@ -60,6 +61,9 @@ pub trait Listable: fmt::Debug + Send + Sync {
     /// What it is called in messages.
     fn name(&self) -> PathBuf;
 
+    /// How long a listing counts as new.
+    fn ttl(&self) -> Duration;
+
     /// The files and directories in a directory, whose name is empty if it is the root.
     ///
     /// # Errors
@@ -86,6 +90,12 @@ pub struct Listing {
 
 /// What is in a directory, or why it was never listed.
 type Level = Result<Arc<ListedNames>>;
+
+impl Answer for Level {
+    fn is_said(&self) -> bool {
+        self.is_ok()
+    }
+}
 
 /// The names in a directory.
 #[derive(Debug, Default)]
@@ -135,7 +145,8 @@ impl Listing {
             known.clear();
         }
         let level = known.entry(directory.to_owned());
-        let level = Arc::clone(level.or_insert_with(|| Arc::new(Renewed::new(PAUSE))));
+        let new = || Arc::new(Renewed::new(self.bucket.ttl(), PAUSE));
+        let level = Arc::clone(level.or_insert_with(new));
         drop(known);
         level.get(|last| {
             let name = directory.to_str().unwrap_or_default();
@@ -427,6 +438,10 @@ mod tests {
     impl Listable for Failing {
         fn name(&self) -> PathBuf {
             "s3://b/".into()
+        }
+
+        fn ttl(&self) -> Duration {
+            Duration::from_secs(10)
         }
 
         fn list(&self, directory: &str) -> Result<Vec<Listed>> {

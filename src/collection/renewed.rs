@@ -5,13 +5,24 @@ use std::time::{Duration, Instant};
 
 use crate::vfs::locked;
 
-/// A server is asked after so long at the earliest,
-const INTERVAL: Duration = Duration::from_secs(10);
+/// So long a failure counts at least.
+const FAILED: Duration = Duration::from_secs(10);
+
+/// The longest that an answer counts: longer than any mount.
+const LONGEST: Duration = Duration::from_secs(1 << 32);
+
+/// What is asked for again.
+pub(super) trait Answer: Clone {
+    /// Whether the server has said it; else it is what is told without an answer.
+    fn is_said(&self) -> bool;
+}
 
 /// What a server said, which is asked for again when it is old. One thread asks; the others get the last value meanwhile, so that a
 /// server that does not answer keeps only that thread waiting.
 #[derive(Debug)]
 pub(super) struct Renewed<T> {
+    /// A server is asked after so long at the earliest,
+    ttl: Duration,
     /// and after so many times the time that the answer took.
     pause: u32,
     /// Held for moments.
@@ -29,15 +40,16 @@ struct RenewedState<T> {
     since: Option<Instant>,
 }
 
-impl<T: Clone> Renewed<T> {
-    /// A value that is not known.
-    pub(super) fn new(pause: u32) -> Self {
+impl<T: Answer> Renewed<T> {
+    /// A value that is not known. An answer counts for `ttl`, and for `pause` times the time that it took.
+    pub(super) fn new(ttl: Duration, pause: u32) -> Self {
         let state = RenewedState {
             last: None,
             until: None,
             since: None,
         };
         Self {
+            ttl,
             pause,
             state: Mutex::new(state),
             asking: Mutex::default(),
@@ -86,13 +98,18 @@ impl<T: Clone> Renewed<T> {
     /// Takes the answer that a server has just given, and that was asked for at `begun`, unless a newer one is known, or the value was
     /// forgotten since.
     pub(super) fn learn(&self, begun: Instant, value: T) {
-        let pause = begun.elapsed().saturating_mul(self.pause).max(INTERVAL);
+        let least = if value.is_said() {
+            self.ttl
+        } else {
+            self.ttl.min(FAILED)
+        };
+        let pause = begun.elapsed().saturating_mul(self.pause).max(least);
         let mut state = locked(&self.state);
         if state.since.is_some_and(|since| begun < since) {
             return;
         }
         state.last = Some(value);
-        state.until = Instant::now().checked_add(pause);
+        state.until = Instant::now().checked_add(pause.min(LONGEST));
         state.since = Some(begun);
     }
 
@@ -126,10 +143,42 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
+    const TTL: Duration = Duration::from_secs(10);
+
+    /// A number that a server has said, unless it is negative.
+    impl Answer for i32 {
+        fn is_said(&self) -> bool {
+            *self >= 0
+        }
+    }
+
+    #[test]
+    fn an_answer_counts_for_its_time_and_a_failure_for_no_longer_than_usual() {
+        let day = Duration::from_hours(24);
+        let left = |value: &Renewed<i32>| {
+            let until = locked(&value.state).until.unwrap();
+            until.duration_since(Instant::now())
+        };
+        for (ttl, of_answer, of_failure) in [
+            (day, TTL..=day, TTL),
+            (Duration::ZERO, Duration::ZERO..=TTL, TTL),
+        ] {
+            let value = Renewed::new(ttl, 2);
+            value.get(|_| 1);
+            assert!(of_answer.contains(&left(&value)), "{ttl:?}");
+            value.forget();
+            value.get(|_| -1);
+            assert!(left(&value) <= of_failure, "{ttl:?}");
+        }
+        let never = Renewed::new(Duration::MAX, 2);
+        never.get(|_| 1);
+        assert_eq!(never.get(|_| 2), 1);
+    }
+
     /// A server that does not answer kept every thread that wanted to know of a file.
     #[test]
     fn while_one_thread_asks_the_others_have_the_last_value() {
-        let value = Renewed::new(2);
+        let value = Renewed::new(TTL, 2);
         assert_eq!(value.get(|_| 1), 1);
         assert_eq!(value.get(|_| 2), 1, "as good as new");
         value.expire();
@@ -153,7 +202,7 @@ mod tests {
 
     #[test]
     fn what_was_forgotten_meanwhile_is_asked_for_again() {
-        let value = Renewed::new(2);
+        let value = Renewed::new(TTL, 2);
         value.learn(Instant::now(), 1);
         value.expire();
         let asked = value.get(|_| {
@@ -168,7 +217,7 @@ mod tests {
     /// What one thread had found in a file was replaced by what another one had been told before that.
     #[test]
     fn an_older_answer_that_comes_later_is_not_taken() {
-        let value = Renewed::new(2);
+        let value = Renewed::new(TTL, 2);
         let known = value.get(|_| {
             value.learn(Instant::now(), 2);
             1

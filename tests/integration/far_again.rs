@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::common::{Mount, PROGRAM, asdf_mount, can_mount, run};
+use crate::common::{Mount, PROGRAM, asdf_mount, can_mount, eventually, run};
 use crate::far_server::Server;
 use crate::sample::{Block, Sample, array, noise};
 
@@ -216,4 +216,49 @@ fn files_of_a_list_whose_servers_fail_are_told_of_also_when_they_are_closed() {
     }
     let gone = asdf_mount([Path::new("-u"), &mountpoint]);
     assert_eq!(gone.code, 0, "{gone:?}");
+}
+
+/// A listing and the attributes of its files were asked for again every ten seconds, also of an archive that never changes.
+#[test]
+fn of_what_never_changes_a_second_look_asks_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let looked_at = |ttl: &str| {
+        let server = Server::new();
+        for name in ["a.asdf", "b.asdf", "y/c.asdf"] {
+            let file = Sample::new(&array("flux", 0, "uint8", "[5]")).block(Block::raw(b"hello"));
+            server.put(&format!("/pub/x/{name}"), file.bytes());
+        }
+        let mut command = of_bucket(&server, &format!("remote-ttl={ttl}"));
+        let mount = Mount::by(&mut command, Path::new("s3://pub/x/"));
+        let first = list(&mount);
+        assert_eq!(first.matches(" flux.npy\n").count(), 3, "{first}");
+        let before = asked(&server);
+        (server, mount, first, before)
+    };
+    let (never, mount, first, before) = looked_at("never");
+    let (again, other, _, least) = looked_at("0s");
+    // the kernel keeps what it knows for a second
+    eventually("asked again", || {
+        list(&other);
+        asked(&again) > least
+    });
+    assert_eq!(list(&mount), first);
+    assert_eq!(asked(&never), before);
+}
+
+/// What `ls -lR` prints of a mount.
+fn list(mount: &Mount) -> String {
+    let said = run(Command::new("ls").arg("-lR").arg(&mount.dir));
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    // that file tells how long ago the server was asked
+    let lines = said.stdout.lines().filter(|line| !line.ends_with("status"));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// How often files were asked for, and listings.
+fn asked(server: &Server) -> (usize, usize) {
+    let state = server.state();
+    (state.requests.len(), state.listings)
 }

@@ -30,6 +30,8 @@ pub(crate) struct State {
     ends: Option<usize>,
     /// The requests for files: the first line and the headers.
     pub(crate) requests: Vec<String>,
+    /// How often a bucket was listed.
+    pub(crate) listings: usize,
     /// Bytes of files that were sent.
     pub(crate) sent: usize,
 }
@@ -101,7 +103,8 @@ fn serve(connection: &TcpStream, shared: &Shared) -> Option<()> {
         let target = request.split(' ').nth(1)?;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         if query.contains("list-type=2") {
-            let state = shared.state.lock().ok()?;
+            let mut state = shared.state.lock().ok()?;
+            state.listings += 1;
             let listed = list(&state, path, query);
             drop(state);
             reply(

@@ -18,6 +18,7 @@ pub(super) fn start(options: &Options, cache: &Arc<Cache>) -> Result<Remote> {
         timeout: options.timeout,
         sign: options.sign,
         max_download: options.max_download,
+        ttl: options.ttl,
         disk: options.remote_cache.clone(),
     };
     Remote::new(options, cache)

@@ -180,6 +180,13 @@ pub(crate) const OPTIONS: &[MountOption] = &[
     ),
     option(
         Scope::Far,
+        "remote-ttl",
+        "TIME|never",
+        "1h",
+        "how long an answer of a server counts [10s]",
+    ),
+    option(
+        Scope::Far,
         "remote-cache",
         "DIR:SIZE",
         "/var/tmp/far:10G",
