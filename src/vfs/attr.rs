@@ -16,9 +16,14 @@ use super::{Handle, Node, Reading, Result, Scratch, View, kind, owner};
 /// How long the kernel may keep attributes, and names that never change.
 pub(super) const VALID: Duration = Duration::from_secs(1);
 
-/// How long the kernel may keep names: a save, or another file that is made, may give a name to another file at any time.
-fn entries_valid(read_only: bool) -> Duration {
-    if read_only { VALID } else { Duration::ZERO }
+/// How long the kernel may keep names: a save, or another file that is made, may give the name of a file to another file at any time. That
+/// of a directory leads to no other one, and what is looked up in a directory that is gone is not found.
+fn entries_valid(read_only: bool, node: Node) -> Duration {
+    if read_only || kind(node) == FileKind::Directory && node != Node::Root {
+        VALID
+    } else {
+        Duration::ZERO
+    }
 }
 
 /// Kind of a file of the mount. There are no others.
@@ -92,7 +97,7 @@ impl Attr {
             ctime: file.changed(),
             version: 0,
             attr_valid: VALID,
-            entry_valid: entries_valid(read_only),
+            entry_valid: entries_valid(read_only, node),
         }
     }
 }
