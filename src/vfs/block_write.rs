@@ -373,7 +373,13 @@ impl Vfs {
     /// Changes the size of a file for a caller that has its turn.
     fn resize_held(&self, written: &WrittenFile, size: u64) -> Result<()> {
         match (written.content(), written.file) {
-            (Content::Emptied(_), _) if size == 0 => self.empty_held(written)?,
+            (Content::Emptied(_), file) if size == 0 => {
+                self.empty_held(written)?;
+                // unlike O_TRUNC alone, this asks for no bytes
+                if let Node::Block(_) = file {
+                    written.save_if_empty();
+                }
+            }
             (Content::Emptied(bytes), _) | (Content::Edited(bytes), Node::Block(_)) => {
                 bytes.resize(size);
             }

@@ -66,8 +66,8 @@ pub(super) struct WrittenFile {
 
 struct Inner {
     content: Content,
-    /// Whether the block is to be made, even if nothing is written.
-    is_made: bool,
+    /// Whether an emptied file is saved even if nothing is written: the block is to be made, or to be empty.
+    saved_if_empty: bool,
     /// When bytes were patched last.
     patched: Option<SystemTime>,
     /// Why a write of the emptied file has failed: bytes of it are missing.
@@ -89,7 +89,7 @@ impl WrittenFile {
             opened: AtomicBool::new(false),
             turn: Mutex::default(),
             inner: Mutex::new(Inner {
-                is_made: matches!(content, Content::Emptied(_)),
+                saved_if_empty: matches!(content, Content::Emptied(_)),
                 content,
                 patched: None,
                 short: None,
@@ -164,8 +164,13 @@ impl WrittenFile {
         match &inner.content {
             Content::Saved => false,
             Content::Patched(_) | Content::Edited(_) => true,
-            Content::Emptied(bytes) => inner.is_made || !bytes.is_empty(),
+            Content::Emptied(bytes) => inner.saved_if_empty || !bytes.is_empty(),
         }
+    }
+
+    /// Has the emptied file saved even if nothing is written.
+    pub(super) fn save_if_empty(&self) {
+        locked(&self.inner).saved_if_empty = true;
     }
 
     /// What becomes of what is not saved when the file is closed: a patch is in FILE already.
@@ -247,7 +252,7 @@ impl Blocks {
     pub(super) fn set(&self, written: &WrittenFile, content: Content) {
         let mut inner = locked(&written.inner);
         (inner.content, inner.short, inner.refused) = (content, None, None);
-        inner.is_made &= matches!(inner.content, Content::Emptied(_));
+        inner.saved_if_empty &= matches!(inner.content, Content::Emptied(_));
         drop(inner);
         self.changed();
     }

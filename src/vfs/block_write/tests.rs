@@ -294,6 +294,22 @@ fn each_writer_is_told_at_each_flush_that_an_edit_can_not_be_saved() {
     }
 }
 
+/// `close` returned 0, and the block had its bytes.
+#[test]
+fn a_block_that_is_emptied_once_more_is_to_be_empty() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let empty = Attributes {
+        size: Some(0),
+        ..Attributes::default()
+    };
+    let handle = opened_for_writing(&vfs, Node::Block(0), true);
+    vfs.flush(&handle, 0).unwrap();
+    assert_eq!(stored(&vfs), b"abc", "as it was emptied for what follows");
+    vfs.setattr(Node::Block(0), Some(&handle), &empty).unwrap();
+    vfs.flush(&handle, 0).unwrap();
+    assert_eq!(stored(&vfs), b"");
+}
+
 /// It kept what another program had done to FILE from being shown, and all arrays from being read, until it was closed.
 #[test]
 fn a_descriptor_that_has_changed_nothing_keeps_nothing_from_being_shown() {
