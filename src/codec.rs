@@ -10,9 +10,9 @@
 //! |---|---|
 //! | `decoded` | From where does a read get a segment: the cache, a thread that decodes it already, or a decoder of its own? |
 //! | `decoded::decode` | How does a thread take a decoder through the segments, and what do the others see of it? |
-//! | `sequential`, `decoded::ahead`, `jobs` | What is decoded before a reader asks for it, and by which threads? |
+//! | `ahead`, `decoded::ahead` | What is decoded before a reader asks for it, and by which threads? |
 //! | `cache` | Which segments and which decoders at rest are kept, and what do they count? |
-//! | `grant`, `gate` | When may a thread decode, and with how much memory? |
+//! | `limit` | When may a thread decode, and with how much memory? |
 //!
 //! # Locks and threads
 //!
@@ -29,39 +29,36 @@
 //!
 //! | lock | guards | while it is held |
 //! |---|---|---|
-//! | `Decoded::state` (in `decoded`) | running decodes, known damage, readers and queued jobs of a block | all below; asks streams for entries, never decodes a segment |
+//! | `Decoded::state` (in `decoded`) | running decodes, known damage, readers and queued jobs of a block | those of its stream and the cache; asks streams for entries, never decodes a segment |
 //! | those of a stream | entries and what its decoders share | may read stored bytes |
-//! | `Cache::ledger` | segments, parked decoders, what streams hold, the `Gate` | `POOL`; reads `Cache::wanted`, and calls it: one poll(2) |
+//! | `Cache::kept` | segments, decoders at rest, what streams hold | none |
+//! | `Limit::queue` | what is taken of the limit, and who waits | none |
 //! | `Jobs::state` | queued jobs, the threads that run them | may start a thread |
-//! | `POOL` (in `source::pooled_buf`) | idle buffers | nothing else |
+//! | `POOL` (in `source::pooled_buf`) | idle buffers | none |
 //!
-//! `Jobs::state` and `Cache::ledger` are never held together. What counts in the cache is one atomic number: a thread adds
-//! to it with the ledger locked, and a `MemoryPermit` that is dropped subtracts from it without. A stream has one lock, but for
+//! What counts in the cache is one atomic number. A stream has one lock, but for
 //! Blosc, which takes `BloscStream::walk` before `Cframe::piece`. A stream finds entries under its lock, which takes reads of stored headers, for LZ4 frames the
 //! decoding of one LZ4 block per frame, and for the offsets of a Blosc2 frame that of one Blosc block.
 //!
 //! A thread waits for another in these places:
 //!
-//! - On `Decoded::moved`, for a running decode of the same block. It has given back its `Grant`: run slot and memory.
-//!   The thread that decodes never waits for the one that waits: its `Decoder` signals at each segment, and when it is
-//!   dropped.
-//! - On `Cache::changed`, for a run slot or memory, with no lock. A thread with a run slot does
-//!   not wait here. One that has been granted memory waits for a run slot only. It wakes at least four times a second to see
-//!   whether the mount has ended. The rule is that of `Gate`, of which a test tries every order.
-//! - For a server, in the source of an object that lies far away (`Cache::while_waiting`): it has given back its run slot, not
-//!   its memory, and waits for no slot afterwards, as it may have the lock of a stream. It may also have `Decoded::state`, if it
-//!   asks the stream for an entry: all readers of that block wait with it.
-//! - For the lock of a stream, perhaps with a run slot: the thread that has that lock waits for a server, or for room for an array as
-//!   below, and never for a run slot or memory.
+//! - On `Decoded::moved`, for a running decode of the same block, with nothing. The thread that decodes never waits for the one that
+//!   waits: its `Decoder` signals at each segment, and when it is dropped.
+//! - On `Limit::moved`, for memory to decode with, with nothing: a test tries every order of such waits. It wakes at least four times a
+//!   second to see whether the mount has ended.
+//! - For a server, in the source of an object that lies far away, perhaps with a permit of the limit. It may also have the lock of a stream,
+//!   and `Decoded::state` if it asks the stream for an entry: all readers of that block wait with it.
+//! - For the lock of a stream, perhaps with a permit: the thread that has that lock waits for a server, or for room for an array as
+//!   below, and never for the limit.
 //! - On `Jobs::called`, a thread `asdf-ahead` without a job, with nothing.
 //! - In `asdf::buffers`, for room for an array. A thread that decodes waits there too, if the array is part of an encoding
-//!   chain, but only for threads that wait for no run slot (`Buffers::beneath_decoders`).
+//!   chain, but only for threads that wait for no permit (`Buffers::beneath_decoders`).
 //! - When it drops the last reference to a cache: for the jobs that run. It must hold none of these locks.
 //!
-//! So a decoder that reads the output of another must not read it from a [`Decoded`], where its thread would wait with a run
-//! slot. It reads it by [`decode_beneath`], which waits for no other thread.
+//! So a decoder that reads the output of another must not read it from a [`Decoded`], where its thread would wait with a
+//! permit. It reads it by [`decode_beneath`], which waits for no other thread.
 //!
-//! A function that needs one of these locks held takes what it guards as a parameter, `&DecodedState` or `&mut Ledger`: a thread has
+//! A function that needs one of these locks held takes what it guards as a parameter, such as `&DecodedState`: a thread has
 //! such a reference only while it holds the lock.
 //!
 //! # A new codec
@@ -77,31 +74,27 @@
 //!   `src/sums.rs`;
 //! - the manual, the README and `CHANGELOG.md`, which list the codes.
 
+mod ahead;
 #[cfg(feature = "blosc")]
 mod blosc;
 mod bzp2;
 mod cache;
 pub mod caller;
-#[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
-mod chunked;
+mod chunks;
+mod cores;
 mod decoded;
 mod deflate;
 mod entries;
-mod gate;
-mod grant;
+mod headers;
 mod inflate;
 mod input;
-mod jobs;
+mod limit;
 mod lz4;
 #[cfg(feature = "lz4f")]
 mod lz4f;
-mod memory_permit;
-mod piped;
-mod sequential;
 mod splice;
 #[cfg(test)]
 mod testing;
-mod walk;
 #[cfg(feature = "xz")]
 mod xz;
 mod zlib;
@@ -110,20 +103,18 @@ mod zstd;
 
 use std::fmt;
 use std::io::Write;
-use std::ops::Range;
 use std::sync::Arc;
 
-use self::piped::Piped;
+use self::decoded::Beneath;
 use crate::error::{Error, Place, Result, unless_damaged};
 use crate::source::Source;
 
-pub use cache::{Cache, SEGMENT};
+#[cfg(feature = "remote")]
+pub(crate) use ahead::{Reader, Readers};
+pub use cache::{Cache, CountedBuf, SEGMENT};
+pub(crate) use cores::cores;
 pub use decoded::Decoded;
 pub(crate) use deflate::{ADLER_START, adler32, crc32, fnv1a};
-pub(crate) use jobs::cores;
-pub use memory_permit::CountedBuf;
-#[cfg(feature = "remote")]
-pub(crate) use sequential::{Reader, Readers};
 #[doc(hidden)]
 pub use splice::Edited;
 #[doc(hidden)]
@@ -174,7 +165,7 @@ pub trait Cursor: Send {
     fn position(&self) -> u64;
 
     /// Decodes bytes into the start of `buf`, and gives their number. It takes no more memory than was [needed](Cursor::needed)
-    /// before the call, but for at most `grant::SMALL` bytes, which `held` counts from the next call on.
+    /// before the call, but for at most 256 KiB, which `held` counts from the next call on.
     ///
     /// It gives at least one byte. If that takes more memory, it gives none, and `needed` then says how much.
     ///
@@ -205,11 +196,6 @@ pub trait Cursor: Send {
 }
 
 impl dyn Cursor + '_ {
-    /// The decoded offsets that are decoded already, from the position on.
-    fn in_hand(&self) -> Range<u64> {
-        self.position()..self.decoded_to()
-    }
-
     /// Decodes until all of `buf` is filled, however much memory that takes.
     ///
     /// # Errors
@@ -425,8 +411,8 @@ pub fn goes_on(
             Some(stream) => stream,
             None => open(code, stored, longer)?.stream,
         };
-        let piped = Piped::new(stream, longer, cache);
-        piped.read_exact_at(&mut [0], len)
+        let longer = Beneath::new(stream, longer, cache);
+        longer.read_exact_at(&mut [0], len)
     };
     Ok(unless_damaged(look())?.is_some())
 }
@@ -442,7 +428,7 @@ pub fn decode_beneath(
     cache: &Arc<Cache>,
 ) -> Result<Arc<dyn Source>> {
     let opened = open(code, stored, data_size)?;
-    Ok(Arc::new(Piped::new(opened.stream, data_size, cache)))
+    Ok(Arc::new(Beneath::new(opened.stream, data_size, cache)))
 }
 
 /// Opens a payload of that code, unless it is too short for so many decoded bytes.

@@ -11,8 +11,8 @@
 //!
 //! # Who owns what
 //!
-//! A member is a [`Vfs`] and knows of no other. It gets what it shares with the others: the memory budget, the cache and the gate that
-//! admits decodes ([`Cache`]). The threads of the mount serve all requests. So the number of threads and the memory do not grow with the number of
+//! A member is a [`Vfs`] and knows of no other. It gets what it shares with the others: the memory budget, and the cache with its
+//! limit of decodes ([`Cache`]). The threads of the mount serve all requests. So the number of threads and the memory do not grow with the number of
 //! members, and the number of descriptors grows only with that of open members.
 //!
 //! `fuse` calls each operation with an [`Inode`]: an item of the collection, and a node in it. An operation on a node of a member goes to

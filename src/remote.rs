@@ -18,13 +18,13 @@
 //!
 //! | lock | guards | while it is held |
 //! |---|---|---|
-//! | `PiecedObject::state` | the pieces of one object that are under way, its readers, whether it has changed | `Cache::ledger`, for a moment |
+//! | `PiecedObject::state` | the pieces of one object that are under way, its readers, whether it has changed | `Cache::kept`, for a moment |
 //! | `Clients::web`, `Clients::buckets` | the clients that are known | nothing else |
 //! | `Traffic::last` | what was noted last of an object | nothing else |
 //! | `KeptStates::states` | the states of objects whose pieces stay | nothing else |
 //!
-//! A thread waits only on `PiecedObject::moved`, with none of these locks, and gives the run slot of its decoder back meanwhile
-//! ([`Cache`]). So a server that does not answer keeps no other file from being read. A request ends at the latest when nothing has come for
+//! A thread waits only on `PiecedObject::moved`, with none of these locks; if it decodes, with the memory of its decoder. So a server that
+//! does not answer keeps no other file from being read, unless so many decoders wait for it that there is no memory for another. A request ends at the latest when nothing has come for
 //! [`RemoteOptions::timeout`]: the waiting threads have its error then. They look four times a second whether the mount has ended.
 
 mod checked;

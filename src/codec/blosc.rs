@@ -22,14 +22,13 @@ mod inner;
 mod single;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use super::chunked::{Headers, array_at};
-use super::input::Pending;
-use super::walk::{ChunkStart, ChunkWalk, FoundChunk};
-use super::{Codec, Cursor, Edited, Framed, Stream, splice};
-use crate::error::{Result, corrupt, lock, unsupported};
-use crate::source::{Source, checked_end, len_u64};
+use super::chunks::{ChunkStart, Chunked, Chunks, FoundChunk};
+use super::headers::{Headers, array_at};
+use super::{Codec, Edited, Framed, splice};
+use crate::error::{Result, corrupt, unsupported};
+use crate::source::Source;
 use cframe::{Cframe, is_cframe};
 use chunk::{BlockDecoder, Chunk};
 use encode::{BlockShape, BloscEncoder};
@@ -37,9 +36,6 @@ use encode::{BlockShape, BloscEncoder};
 const PREFIXED: &str = "prefixed chunks";
 const ONE_CHUNK: &str = "one chunk";
 const CFRAME: &str = "contiguous frame";
-
-/// Chunks without data are skipped, but not without end.
-const MAX_IDLE: u32 = 1024;
 
 /// The Blosc codecs, by code.
 pub(super) struct Blosc(pub(super) [u8; 4]);
@@ -62,19 +58,10 @@ impl Codec for Blosc {
         } else {
             (ONE_CHUNK, Layout::Single)
         };
-        let stream = BloscStream {
-            stored,
-            data_size,
-            layout,
-            walk: Mutex::new(ChunkWalk::new(data_size)),
-        };
-        if data_size > 0 {
-            // A payload without a chunk is refused now, not at the first read.
-            stream.locate(0)?;
-        }
+        let chunks = BloscChunks { data_size, layout };
         Ok(Framed {
             framing,
-            stream: Arc::new(stream),
+            stream: Chunks::open(stored, data_size, chunks)?,
         })
     }
 
@@ -174,57 +161,35 @@ enum Layout {
     Frame(Box<Cframe>),
 }
 
-/// The decoded bytes of a Blosc payload.
-struct BloscStream {
-    stored: Arc<dyn Source>,
+/// The chunks of a Blosc payload, whose units are their blocks.
+struct BloscChunks {
     data_size: u64,
     layout: Layout,
-    walk: Mutex<ChunkWalk>,
 }
 
-impl BloscStream {
-    /// Reads the header of the chunk at a place, or of the first chunk behind it that has data. Gives the chunk, and where it is.
-    fn chunk_at(
-        &self,
-        headers: &mut Headers,
-        mut place: ChunkStart,
-    ) -> Result<(Chunk, FoundChunk)> {
-        for _ in 0..MAX_IDLE {
-            let (chunk, found) = self.any_chunk_at(headers, place)?;
-            if chunk.size > 0 {
-                return Ok((chunk, found));
-            }
-            place = found.next;
-        }
-        Err(corrupt(format!(
-            "more than {MAX_IDLE} Blosc chunks without data"
-        )))
-    }
+impl Chunked for BloscChunks {
+    type Chunk = Chunk;
+    type Scratch = BlockDecoder;
 
-    /// Reads the header of the chunk at a place, even if the chunk has no data.
-    fn any_chunk_at(
-        &self,
-        headers: &mut Headers,
-        place: ChunkStart,
-    ) -> Result<(Chunk, FoundChunk)> {
+    fn chunk(&self, headers: &mut Headers, place: ChunkStart) -> Result<(Chunk, FoundChunk)> {
         let ChunkStart { start, mark } = place;
         let data_room = self.data_size.saturating_sub(start);
         let (chunk, mark) = match &self.layout {
             Layout::Single if mark > 0 => {
                 return Err(corrupt("Blosc chunk that ends before the data does"));
             }
-            Layout::Single => (Chunk::read(headers, 0, self.stored.len(), data_room)?, 1),
+            Layout::Single => (Chunk::read(headers, 0, headers.len(), data_room)?, 1),
             Layout::Prefixed => {
                 let len = u64::from(u32::from_be_bytes(headers.array(mark)?));
                 let at = mark.saturating_add(4);
-                let room = len.min(self.stored.len().saturating_sub(at));
+                let room = len.min(headers.len().saturating_sub(at));
                 (
                     Chunk::read(headers, at, room, data_room)?,
                     at.saturating_add(len),
                 )
             }
             Layout::Frame(frame) => {
-                let stored = self.stored.as_ref();
+                let stored = headers.source();
                 (
                     frame.chunk(headers, stored, start, mark)?,
                     mark.saturating_add(1),
@@ -239,141 +204,39 @@ impl BloscStream {
             at: place,
             block: chunk.block,
             next,
+            memory: chunk.memory(),
         };
         Ok((chunk, found))
     }
 
-    /// The chunk that holds the byte at `offset`.
-    fn locate(&self, offset: u64) -> Result<FoundChunk> {
-        let mut headers = Headers::new(self.stored.as_ref());
-        let mut read = |place| Ok(self.chunk_at(&mut headers, place)?.1);
-        match self.known(offset) {
-            Some(place) => read(place),
-            None => lock(&self.walk).locate(offset, read),
-        }
-    }
-
-    /// The place of the chunk that holds `offset`, if the frame has chunks of one size.
-    fn known(&self, offset: u64) -> Option<ChunkStart> {
+    fn place(&self, offset: u64) -> Option<ChunkStart> {
         let Layout::Frame(frame) = &self.layout else {
             return None;
         };
         let (start, mark) = frame.find(offset)?;
         Some(ChunkStart { start, mark })
     }
-}
 
-impl Stream for BloscStream {
-    fn entry(&self, offset: u64) -> u64 {
-        match self.locate(offset) {
-            Ok(found) => found.entry(offset),
-            // Damage: the entry is where it begins, and a cursor there is an error.
-            Err(_) => match self.known(offset) {
-                Some(place) => place.start,
-                None => lock(&self.walk).reached(offset).start,
-            },
-        }
+    fn decode(
+        &self,
+        stored: &dyn Source,
+        chunk: &Chunk,
+        n: u64,
+        decoder: &mut BlockDecoder,
+        out: &mut [u8],
+    ) -> Result<()> {
+        decoder.decode(stored, chunk, n, out)
     }
 
-    fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
-        let (position, current) = if offset >= self.data_size {
-            (self.entry(offset), None)
-        } else {
-            let found = self.locate(offset)?;
-            let mut headers = Headers::new(self.stored.as_ref());
-            let current = self.chunk_at(&mut headers, found.at)?;
-            (found.entry(offset), Some(current))
-        };
-        Ok(Box::new(BloscCursor {
-            stream: self,
-            position,
-            largest: current.as_ref().map_or(0, |(chunk, _)| chunk.memory()),
-            current,
-            decoder: BlockDecoder::default(),
-            pending: Pending::default(),
-        }))
-    }
-
-    fn parallel(&self) -> bool {
-        true
-    }
-
-    fn thin_out(&self) {
-        lock(&self.walk).thin_out();
-        if let Layout::Frame(frame) = &self.layout {
-            frame.thin_out();
-        }
+    fn scratch_held(decoder: &BlockDecoder) -> u64 {
+        decoder.held()
     }
 
     fn held(&self) -> u64 {
-        let entries = lock(&self.walk).held();
         match &self.layout {
-            Layout::Frame(frame) => entries.saturating_add(frame.held()),
-            _ => entries,
+            Layout::Frame(frame) => frame.held(),
+            _ => 0,
         }
-    }
-}
-
-/// A decoder that runs through the blocks.
-struct BloscCursor {
-    stream: Arc<BloscStream>,
-    position: u64,
-    /// The chunk that it is in or has just left, and where that is.
-    current: Option<(Chunk, FoundChunk)>,
-    /// The most bytes of memory that decoding a block takes, of the chunks that it has met.
-    largest: u64,
-    decoder: BlockDecoder,
-    pending: Pending,
-}
-
-impl Cursor for BloscCursor {
-    fn position(&self) -> u64 {
-        self.position
-    }
-
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
-        checked_end(self.position, buf.len(), self.stream.data_size)?;
-        let announced = self.needed();
-        let mut given = self.pending.take(buf);
-        if given == 0 {
-            // A whole block was left behind, so the position is the start of one.
-            let here = self.chunk_here()?;
-            let (chunk, found) = &*self.current.insert(here);
-            let within = self.position.saturating_sub(found.at.start);
-            let n = within
-                .checked_div(chunk.block)
-                .ok_or_else(|| corrupt("Blosc chunk without blocks"))?;
-            self.largest = self.largest.max(chunk.memory());
-            if self.largest > announced {
-                return Ok(0);
-            }
-            let stored = self.stream.stored.as_ref();
-            let decode = |out: &mut [u8]| self.decoder.decode(stored, chunk, n, out);
-            given = self.pending.decode(buf, chunk.block_len(n), decode)?;
-        }
-        self.position = self.position.saturating_add(len_u64(given));
-        Ok(given)
-    }
-
-    fn held(&self) -> u64 {
-        self.pending.held().saturating_add(self.decoder.held())
-    }
-
-    fn needed(&self) -> u64 {
-        self.largest.max(self.held())
-    }
-}
-
-impl BloscCursor {
-    /// The chunk at the position, which is the current one or the next.
-    fn chunk_here(&mut self) -> Result<(Chunk, FoundChunk)> {
-        let place = match self.current.take() {
-            Some((chunk, found)) if self.position < found.next.start => return Ok((chunk, found)),
-            Some((_, passed)) => passed.next,
-            None => self.stream.locate(self.position)?.at,
-        };
-        let mut headers = Headers::new(self.stream.stored.as_ref());
-        self.stream.chunk_at(&mut headers, place)
     }
 }
 

@@ -1,24 +1,27 @@
 //! The decoded bytes of a block as a [`Source`]: decodes only what is read, and once for all readers.
 //!
 //! The bytes are cut into segments of fixed length. A thread that wants a segment takes it from the cache. If another thread
-//! is decoding it, or runs a decoder that will pass it, the thread waits for that one. Else it decodes the segment itself, with
-//! the decoder parked nearest before it, or with a new one at the stream's last entry before it. Segments on the way go to
-//! the cache, which keeps the last of them, and the decoder is parked where it stops, so that reading on never starts over.
+//! runs a decoder that will pass it, the thread waits for that one. Else it decodes the segment itself, with
+//! the decoder at rest nearest before it, or with a new one at the stream's last entry before it. Segments on the way go to
+//! the cache, which keeps the last of them, and the decoder comes to rest there where it stops, so that reading on never starts over.
 //!
-//! All threads that wait for a decode get its error. If the payload is damaged the place is remembered: the segments before it
-//! stay readable, and so do those behind it that another entry leads to. A segment is returned whole or not at all.
+//! All threads that wait for a decode get its error, but not that of a thread whose own reader is gone. If the payload is damaged the place
+//! is remembered: the segments before it stay readable, and so do those behind it that another entry leads to. A segment is returned whole
+//! or not at all.
 
 mod ahead;
+mod beneath;
 mod decode;
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use self::decode::{Decode, Decoder};
-use super::cache::{Demand, Parked, SEGMENT};
-use super::grant::Grant;
-use super::sequential::Readers;
-use super::{Cache, CountedBuf, Stream, misplaced};
+pub(super) use self::beneath::Beneath;
+use self::decode::{Decoder, Run};
+use super::ahead::Readers;
+use super::cache::SEGMENT;
+use super::{Cache, CountedBuf, Cursor, Stream, misplaced};
 use crate::error::{Error, Result, lock};
 use crate::source::{Borrower, Loan, Source, at_most, checked_end, len_u64};
 
@@ -33,22 +36,36 @@ pub struct Decoded {
     cache: Arc<Cache>,
     /// This block's key in the cache.
     key: u64,
-    /// Not held while a segment is decoded. Taken before the locks of the stream and `Cache::ledger`.
+    /// The segment that was read last, if its reader is known to have got there.
+    last: AtomicU64,
+    /// Not held while a segment is decoded, or memory is waited for. Taken before the locks of the stream and of the cache.
     state: Mutex<DecodedState>,
     /// Signalled when a decode ends or moves on to another segment.
     moved: Condvar,
 }
 
 /// What the readers of a block and the threads that decode it know of each other.
+#[derive(Default)]
 struct DecodedState {
-    /// The decoders that run.
-    decodes: Vec<Arc<Decode>>,
+    /// The decoders that run or wait for memory, as other threads see them.
+    runs: Vec<Arc<Run>>,
     damages: Vec<Damage>,
     readers: Readers,
-    /// Which of the jobs that decode ahead are queued or running.
-    ahead_jobs: [bool; ahead::JOBS],
+    /// Jobs that decode ahead, queued or running.
+    ahead: usize,
     /// Whether a job that tidies the stream is queued or running.
     tidying: bool,
+}
+
+/// Who wants a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Demand {
+    /// A reader, who waits for it.
+    Random,
+    /// A sequential reader, who waits for it.
+    Sequential,
+    /// No reader yet: it is decoded ahead of a sequential one.
+    Ahead,
 }
 
 /// A damaged place: no decoder gets from `from` to the end of `segment`.
@@ -58,12 +75,27 @@ struct Damage {
     error: Error,
 }
 
+/// How a thread gets a segment that is not in the cache.
+enum Way<'a> {
+    /// Not at all.
+    Damaged(Error),
+    /// By waiting for another thread.
+    Wait(Arc<Run>),
+    /// By decoding it. Other threads see that from now on.
+    Decode(Decoder<'a>),
+}
+
 impl DecodedState {
-    /// The position of the last running decoder before the decoded offset `start` that gets there no later than a new one from `entry`.
-    fn nearest_running(&self, start: u64, entry: u64) -> Option<u64> {
-        let decoders = self.decodes.iter().map(|decode| &decode.reach);
-        let in_time = decoders.filter(|reach| is_no_later_than_new(reach, start, entry));
-        in_time.map(|reach| reach.start).max()
+    /// The decoder that is at a segment.
+    fn run_of(&self, segment: u64) -> Option<&Arc<Run>> {
+        self.runs.iter().find(|run| run.segment == segment)
+    }
+
+    /// The last decoder that gets to the decoded offset `start` no later than a new one from `entry`.
+    fn nearest_run(&self, start: u64, entry: u64) -> Option<Arc<Run>> {
+        let runs = self.runs.iter();
+        let in_time = runs.filter(|run| is_no_later_than_new(&run.reach, start, entry));
+        in_time.max_by_key(|run| run.reach.start).map(Arc::clone)
     }
 
     /// The remembered damage that keeps any decoder of `stream` from a segment.
@@ -75,33 +107,46 @@ impl DecodedState {
         let met = self.damages.iter().find(is_met);
         met.map(|damage| damage.error.clone())
     }
+
+    /// Remembers damage of the payload; errors of the medium are not, because a later read may succeed.
+    fn remember(&mut self, damage: Damage) {
+        if matches!(
+            damage.error,
+            Error::Corrupt { .. } | Error::Unsupported { .. }
+        ) {
+            self.damages.retain(|other| other.segment != damage.segment);
+            if self.damages.len() >= DAMAGES {
+                self.damages.remove(0);
+            }
+            self.damages.push(damage);
+        }
+    }
 }
 
 /// Whether a decoder gets to the byte at `start` no later than a new one that begins at `entry`. It stands at the start of `reach`, and
 /// has the bytes up to its end decoded, or will have with its next step.
-pub(super) fn is_no_later_than_new(reach: &Range<u64>, start: u64, entry: u64) -> bool {
+fn is_no_later_than_new(reach: &Range<u64>, start: u64, entry: u64) -> bool {
     let is_between = (entry..=start).contains(&reach.start);
     is_between || reach.contains(&start)
+}
+
+/// Whether a decoder at rest gets to the byte at `start` no later than a new one that begins at `entry`.
+fn is_worth_taking(cursor: &dyn Cursor, start: u64, entry: u64) -> bool {
+    is_no_later_than_new(&(cursor.position()..cursor.decoded_to()), start, entry)
 }
 
 impl Decoded {
     /// The first `len` bytes of `stream`, kept in `cache`. Decodes nothing yet.
     #[must_use]
     pub fn new(stream: Arc<dyn Stream>, len: u64, cache: &Arc<Cache>) -> Arc<Self> {
-        let state = Mutex::new(DecodedState {
-            decodes: Vec::new(),
-            damages: Vec::new(),
-            readers: Readers::default(),
-            ahead_jobs: [false; ahead::JOBS],
-            tidying: false,
-        });
         Arc::new_cyclic(|this| Self {
             stream,
             this: this.clone(),
             len,
             cache: Arc::clone(cache),
             key: cache.new_key(),
-            state,
+            last: AtomicU64::new(u64::MAX),
+            state: Mutex::default(),
             moved: Condvar::new(),
         })
     }
@@ -118,23 +163,6 @@ impl Decoded {
     pub(super) fn resized(&self, len: u64) -> Option<Arc<dyn Stream>> {
         self.stream.resized(len)
     }
-
-    /// Records a read, and starts decoding ahead if it is sequential.
-    fn note(&self, first: u64, last: u64) -> Demand {
-        let mut state = self.lock();
-        let streaming = state.readers.note(first, last);
-        if streaming {
-            self.run_ahead(&mut state);
-        }
-        if streaming {
-            self.tidy_later(&mut state);
-        }
-        if streaming {
-            Demand::Sequential(self.key)
-        } else {
-            Demand::Random(self.key)
-        }
-    }
 }
 
 impl Source for Decoded {
@@ -147,7 +175,7 @@ impl Source for Decoded {
         if buf.is_empty() {
             return Ok(());
         }
-        let demand = self.note(segment_of(offset), segment_of(end.saturating_sub(1)));
+        let read = segment_of(offset)..=segment_of(end.saturating_sub(1));
         let mut offset = offset;
         let mut rest = buf;
         while !rest.is_empty() {
@@ -155,7 +183,7 @@ impl Source for Decoded {
             let within = within_segment(offset);
             let len = rest.len().min(SEGMENT.saturating_sub(within));
             let (part, behind) = rest.split_at_mut(len);
-            let bytes = self.segment(self.lock(), segment, demand)?;
+            let bytes = self.segment(segment, &read)?;
             let found = bytes
                 .get(within..within.saturating_add(len))
                 .ok_or_else(|| misplaced(start_of(segment)))?;
@@ -173,8 +201,7 @@ impl Source for Decoded {
         if len == 0 || segment_of(end.saturating_sub(1)) != segment {
             return Ok(None);
         }
-        let demand = self.note(segment, segment);
-        let bytes = self.segment(self.lock(), segment, demand)?;
+        let bytes = self.segment(segment, &(segment..=segment))?;
         let within = within_segment(offset);
         let range = within..within.saturating_add(len);
         let is_there = bytes.get(range.clone()).is_some();
@@ -183,105 +210,84 @@ impl Source for Decoded {
 }
 
 impl Decoded {
-    /// The bytes of a segment, from the cache, from the thread that decodes it, or decoded now. `state` is unlocked meanwhile.
-    fn segment<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, DecodedState>,
-        segment: u64,
-        demand: Demand,
-    ) -> Result<Arc<CountedBuf>> {
-        let mut grant = Grant::new(&self.cache);
+    /// The bytes of a segment, for a read of those of `read`.
+    fn segment(&self, segment: u64, read: &RangeInclusive<u64>) -> Result<Arc<CountedBuf>> {
+        let found = self.cache.get(self.key, segment);
+        let is_last =
+            *read == (segment..=segment) && self.last.swap(segment, Ordering::Relaxed) == segment;
+        match found {
+            Some(found) if is_last => Ok(found),
+            Some(found) => {
+                self.note(read);
+                Ok(found)
+            }
+            None => self.missing(segment, self.note(read)),
+        }
+    }
+
+    /// Records a read, and starts decoding ahead if it is sequential.
+    fn note(&self, read: &RangeInclusive<u64>) -> Demand {
+        let mut state = self.lock();
+        if !state.readers.note(*read.start(), *read.end()) {
+            return Demand::Random;
+        }
+        self.run_ahead(&mut state);
+        self.tidy_later(&mut state);
+        Demand::Sequential
+    }
+
+    /// The bytes of a segment that was not in the cache: from the thread that decodes it, or decoded now.
+    fn missing(&self, segment: u64, demand: Demand) -> Result<Arc<CountedBuf>> {
+        let mut waited_for: Option<Arc<Run>> = None;
+        let mut state = self.lock();
         loop {
             if let Some(found) = self.cache.get(self.key, segment) {
                 return Ok(found);
             }
-            if let Some(error) = state.damage_of(&*self.stream, segment) {
-                return Err(error);
+            let run = waited_for.filter(|run| run.segment == segment);
+            if let Some(outcome) = run.as_ref().and_then(|run| run.outcome.get()) {
+                // an error, or the cache has no room for the segment
+                return outcome.clone();
             }
-            let same = |decode: &&Arc<Decode>| decode.segment == Some(segment);
-            if let Some(decode) = state.decodes.iter().find(same).map(Arc::clone) {
-                grant.give_back();
-                state = self.wait_for(&decode, state);
-                let Some(outcome) = decode.outcome.get().cloned() else {
-                    continue;
-                };
-                if !demand.is_background() {
-                    // it was decoded ahead of this reader, who has it now
-                    let _ = self.cache.get(self.key, segment);
+            match self.way(&mut state, segment) {
+                Way::Damaged(error) => return Err(error),
+                Way::Wait(run) => {
+                    state = self.wait(state);
+                    waited_for = Some(run);
                 }
-                return outcome;
+                Way::Decode(decoder) => {
+                    drop(state);
+                    return decoder.run(segment, demand);
+                }
             }
-            let Some(decoder) = self.begin(&mut state, segment, &mut grant) else {
-                grant.give_back();
-                state = self.wait(state);
-                continue;
-            };
-            drop(state);
-            if let Some(bytes) = decoder.run(segment, demand, &mut grant)? {
-                return Ok(bytes);
-            }
-            state = self.lock();
         }
     }
 
-    /// Chooses the way to a segment that is neither cached nor being decoded, of those that begin nearest before it: a running decoder
-    /// to wait for (then `None`), a parked one, or a new one. The decoder that this thread is to run is shown to other threads.
+    /// The way to a segment, of those that begin nearest before it: with a decoder that runs, with one at rest, or with a new one.
     ///
-    /// A running decoder goes before a parked or new one at the same place, and a parked one before a new one. `grant` gets the memory of
-    /// a parked one.
-    fn begin(
-        &self,
-        state: &mut DecodedState,
-        segment: u64,
-        grant: &mut Grant<'_>,
-    ) -> Option<Decoder<'_>> {
-        let start = start_of(segment);
-        let entry = self.stream.entry(start);
-        let running = state.nearest_running(start, entry);
-        let parked = self.cache.unpark(self.key, start, |cursor| {
-            is_no_later_than_new(&cursor.in_hand(), start, entry)
-                && running.is_none_or(|running| cursor.position() > running)
-        });
-        let parked = parked.map(|Parked { cursor, memory, .. }| {
-            grant.take_over(memory);
-            cursor
-        });
-        let shown = match &parked {
-            Some(cursor) => Decode::of(cursor.as_ref()),
-            None if running.is_some() => return None,
-            None => Decode::opening(entry),
-        };
-        let shown = Arc::new(shown);
-        state.decodes.push(Arc::clone(&shown));
-        Some(Decoder {
-            block: self,
-            shown,
-            parked,
-        })
-    }
-
-    /// Whether a running decoder gets to the segment no later than a new one.
-    fn must_wait(&self, state: &DecodedState, segment: u64) -> bool {
-        let start = start_of(segment);
-        let entry = self.stream.entry(start);
-        state.nearest_running(start, entry).is_some()
-    }
-
-    /// Remembers damage of the payload; errors of the medium are not, because a later read may succeed.
-    fn remember_damage(&self, decode: &Decode, segment: u64, error: &Error) {
-        let is_damage = matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. });
-        let mut state = self.lock();
-        if is_damage {
-            state.damages.retain(|damage| damage.segment != segment);
-            if state.damages.len() >= DAMAGES {
-                state.damages.remove(0);
-            }
-            state.damages.push(Damage {
-                segment,
-                from: decode.reach.start,
-                error: error.clone(),
-            });
+    /// A running decoder goes before one at rest or a new one at the same place, and one at rest before a new one.
+    fn way(&self, state: &mut DecodedState, segment: u64) -> Way<'_> {
+        if let Some(error) = state.damage_of(&*self.stream, segment) {
+            return Way::Damaged(error);
         }
+        if let Some(run) = state.run_of(segment) {
+            return Way::Wait(Arc::clone(run));
+        }
+        let start = start_of(segment);
+        let entry = self.stream.entry(start);
+        let running = state.nearest_run(start, entry);
+        let resting = self.cache.nearest(self.key, start, |cursor| {
+            is_worth_taking(cursor, start, entry)
+        });
+        let reach = match (resting, running) {
+            (Some(resting), Some(run)) if resting.start <= run.reach.start => {
+                return Way::Wait(run);
+            }
+            (Some(resting), _) => resting,
+            (None, Some(run)) => return Way::Wait(run),
+            (None, None) => entry..entry,
+        };
+        Way::Decode(Decoder::begin(self, state, reach))
     }
 
     /// Length of a segment.
@@ -291,18 +297,6 @@ impl Decoded {
 
     fn lock(&self) -> MutexGuard<'_, DecodedState> {
         lock(&self.state)
-    }
-
-    /// Waits until a decode has its outcome or has ended without; `state` is unlocked meanwhile.
-    fn wait_for<'a>(
-        &self,
-        decode: &Decode,
-        mut state: MutexGuard<'a, DecodedState>,
-    ) -> MutexGuard<'a, DecodedState> {
-        while decode.outcome.get().is_none() && decode.is_running(&state) {
-            state = self.wait(state);
-        }
-        state
     }
 
     /// Waits until a decode of this block ends or moves on; `state` is unlocked meanwhile.

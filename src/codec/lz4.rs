@@ -14,18 +14,18 @@ mod encode;
 mod long;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use lz4_flex::block::decompress_into;
 
-use self::chunk::{LONG_CHUNK, Lz4Chunk, MAX_RATIO};
+use self::chunk::{Lz4Chunk, MAX_RATIO};
 use self::encode::Lz4Encoder;
 use self::long::LongBlock;
-use super::input::Pending;
-use super::walk::{ChunkStart, ChunkWalk};
-use super::{Codec, Cursor, Edited, Framed, SEGMENT, Stream, splice};
-use crate::error::{Result, lock};
-use crate::source::{Peek, PooledBuf, Source, len_u64};
+use super::chunks::{ChunkStart, Chunked, Chunks, FoundChunk, Pieces};
+use super::headers::Headers;
+use super::{Codec, Edited, Framed, splice};
+use crate::error::Result;
+use crate::source::{PooledBuf, Source};
 
 /// The code.
 const CODE: [u8; 4] = *b"lz4\0";
@@ -59,19 +59,9 @@ impl Codec for Lz4 {
         if magic == FRAME_MAGIC && flags.checked_shr(6) == Some(FRAME_VERSION) {
             return super::codec(FRAME_CODE)?.open(stored, data_size);
         }
-        let first = if data_size > 0 {
-            let start = ChunkStart::default();
-            Lz4Chunk::read(stored.as_ref(), &mut Peek::default(), start)?.memory()
-        } else {
-            0
-        };
         Ok(Framed {
             framing: CHUNKS,
-            stream: Arc::new(Chunks {
-                stored,
-                walk: Mutex::new(ChunkWalk::new(data_size)),
-                first,
-            }),
+            stream: Chunks::open(stored, data_size, PythonChunks)?,
         })
     }
 
@@ -99,158 +89,42 @@ impl Codec for Lz4 {
     }
 }
 
-/// A block in Python's framing.
-struct Chunks {
-    stored: Arc<dyn Source>,
-    walk: Mutex<ChunkWalk>,
-    /// Bytes of memory that decoding the first chunk takes.
-    first: u64,
-}
+/// Python's framing.
+struct PythonChunks;
 
-impl Chunks {
-    /// The start of the chunk that decoded byte `offset` is in, or of the damaged one that keeps it from being found.
-    fn locate(&self, offset: u64) -> ChunkStart {
-        let mut headers = Peek::default();
-        let mut walk = lock(&self.walk);
-        let found = walk.locate(offset, |place| {
-            Ok(Lz4Chunk::read(self.stored.as_ref(), &mut headers, place)?.found())
-        });
-        found.map_or_else(|_| walk.reached(offset), |found| found.at)
-    }
-}
+impl Chunked for PythonChunks {
+    type Chunk = Lz4Chunk;
+    type Scratch = ();
 
-impl Stream for Chunks {
-    fn entry(&self, offset: u64) -> u64 {
-        self.locate(offset).start
+    fn chunk(&self, headers: &mut Headers, at: ChunkStart) -> Result<(Lz4Chunk, FoundChunk)> {
+        let chunk = Lz4Chunk::read(headers, at)?;
+        Ok((chunk, chunk.found()))
     }
 
-    fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>> {
-        let next = self.locate(offset);
-        Ok(Box::new(ChunkCursor {
-            position: next.start,
-            next,
-            headers: Peek::default(),
-            pending: Pending::default(),
-            long: None,
-            largest: self.first,
-            chunks: self,
-        }))
-    }
-
-    fn parallel(&self) -> bool {
-        true
-    }
-
-    fn held(&self) -> u64 {
-        lock(&self.walk).held()
-    }
-
-    fn thin_out(&self) {
-        lock(&self.walk).thin_out();
-    }
-}
-
-/// A decoder that runs through the chunks.
-struct ChunkCursor {
-    chunks: Arc<Chunks>,
-    position: u64,
-    /// The chunk behind the one that it is in.
-    next: ChunkStart,
-    headers: Peek,
-    /// The rest of a chunk that was decoded in memory.
-    pending: Pending,
-    /// A chunk too long for that, as long as it has bytes to come.
-    long: Option<Box<LongBlock>>,
-    /// The most bytes of memory that decoding a chunk takes, of the first chunk and those that it has met.
-    largest: u64,
-}
-
-impl ChunkCursor {
-    /// Begins the next chunk; gives how much of `buf` it has filled already, or `None` if that takes more memory than was `announced`.
-    fn begin(&mut self, buf: &mut [u8], announced: u64) -> Result<Option<usize>> {
-        let chunk = Lz4Chunk::read(self.chunks.stored.as_ref(), &mut self.headers, self.next)?;
-        self.largest = self.largest.max(chunk.memory());
-        if chunk.memory() > announced {
-            return Ok(None);
-        }
-        self.next = chunk.next();
-        if chunk.size > LONG_CHUNK {
-            let stored = Arc::clone(&self.chunks.stored);
-            let block = LongBlock::new(stored, chunk.block_start(), chunk.len, chunk.size);
-            self.long = Some(Box::new(block));
-            return Ok(Some(0));
-        }
-        let size = usize::try_from(chunk.size).map_err(|cause| chunk.damaged(cause))?;
+    fn decode(
+        &self,
+        stored: &dyn Source,
+        chunk: &Lz4Chunk,
+        _: u64,
+        (): &mut (),
+        out: &mut [u8],
+    ) -> Result<()> {
         let len = usize::try_from(chunk.len).map_err(|cause| chunk.damaged(cause))?;
-        let mut stored = PooledBuf::of(len);
-        self.chunks
-            .stored
-            .read_exact_at(&mut stored, chunk.block_start())?;
-        let filled = self.pending.decode(buf, size, |target| {
-            let decoded = decompress_into(&stored, target).map_err(|cause| chunk.damaged(cause))?;
-            if decoded != size {
-                return Err(chunk.damaged(format!("{decoded} decoded bytes, {size} announced")));
-            }
-            Ok(())
-        });
-        filled.map(Some)
-    }
-
-    /// Fills a part of `buf`; gives how much, or `None` if it takes more memory than was `announced`.
-    fn read_some(&mut self, buf: &mut [u8], announced: u64) -> Result<Option<usize>> {
-        if let Some(block) = &mut self.long {
-            let len = block.left().min(buf.len());
-            block.read(buf.get_mut(..len).unwrap_or_default())?;
-            if block.left() == 0 {
-                self.long = None;
-            }
-            return Ok(Some(len));
+        let mut block = PooledBuf::of(len);
+        stored.read_exact_at(&mut block, chunk.block_start())?;
+        let decoded = decompress_into(&block, out).map_err(|cause| chunk.damaged(cause))?;
+        if decoded != out.len() {
+            let announced = out.len();
+            return Err(chunk.damaged(format!("{decoded} decoded bytes, {announced} announced")));
         }
-        if self.pending.len() == 0 {
-            return self.begin(buf, announced);
-        }
-        let len = self.pending.take(buf);
-        if self.pending.len() == 0 {
-            // its memory may be wanted elsewhere before the next chunk
-            self.pending = Pending::default();
-        }
-        Ok(Some(len))
-    }
-}
-
-impl Cursor for ChunkCursor {
-    fn position(&self) -> u64 {
-        self.position
+        Ok(())
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
-        let announced = self.needed();
-        let mut filled = 0;
-        while filled == 0 && !buf.is_empty() {
-            match self.read_some(buf, announced)? {
-                Some(some) => filled = some,
-                None => break,
-            }
-        }
-        self.position = self.position.saturating_add(len_u64(filled));
-        Ok(filled)
-    }
-
-    fn held(&self) -> u64 {
-        let long = self.long.as_ref().map_or(0, |block| block.held());
-        self.pending.held().saturating_add(long)
-    }
-
-    /// What the next chunk takes, if a segment more reaches into it.
-    fn needed(&self) -> u64 {
-        if self.next.start >= self.position.saturating_add(len_u64(SEGMENT)) {
-            return self.held();
-        }
-        self.largest.max(self.held())
-    }
-
-    fn decoded_to(&self) -> u64 {
-        self.position.saturating_add(len_u64(self.pending.len()))
+    fn in_pieces(&self, stored: &Arc<dyn Source>, chunk: &Lz4Chunk) -> Option<Box<dyn Pieces>> {
+        let block = || LongBlock::new(Arc::clone(stored), chunk);
+        chunk
+            .is_long()
+            .then(|| -> Box<dyn Pieces> { Box::new(block()) })
     }
 }
 
@@ -261,6 +135,7 @@ mod tests {
         read_all,
     };
     use super::super::{Cache, Decoded};
+    use super::chunk::LONG_CHUNK;
     use super::encode::CHUNK_LEN;
     use super::*;
     use proptest::prelude::*;

@@ -29,8 +29,8 @@ use std::sync::{Arc, Mutex};
 
 use lz4_flex::block;
 
-use super::chunked::{Headers, read_into};
 use super::entries::Entries;
+use super::headers::{Headers, read_into};
 use super::input::{Pending, keep_last};
 use super::{Codec, Cursor, Framed, Stream};
 use crate::error::{Error, Result, corrupt, lock, unsupported};

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::walk::ChunkStart;
+use super::chunks::ChunkStart;
 use crate::error::{Error, Result};
 use crate::source::{Source, at_most, each_piece};
 

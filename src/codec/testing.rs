@@ -45,7 +45,7 @@ pub(super) fn image(len: usize) -> Vec<u8> {
 /// `len` bytes like those of a detector; of some lengths also such as nothing makes shorter, and such as all does.
 #[cfg(feature = "blosc")]
 pub(super) fn plains(len: usize) -> Vec<Vec<u8>> {
-    use super::chunked::tests::noise;
+    use super::headers::tests::noise;
     let others = [5000, 3 << 20]
         .contains(&len)
         .then(|| [noise(len), vec![0; len]]);

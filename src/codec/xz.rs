@@ -22,9 +22,9 @@ use std::sync::Arc;
 
 use lzma_rust2::{Action, XzOptions, XzStream, XzWriter};
 
-use super::chunked::{Headers, array_at};
 use super::deflate::crc32;
 use super::entries::Entries;
+use super::headers::{Headers, array_at};
 use super::input::{Input, PIECE};
 use super::{Codec, Cursor, Framed, Stream};
 use crate::error::{Error, Lasting, Result, corrupt, unless_damaged, unsupported};

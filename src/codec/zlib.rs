@@ -18,8 +18,6 @@ use std::sync::{Arc, Mutex};
 
 use self::index::{Point, PointIndex, WINDOW, Window};
 use self::wrapper::Wrapper;
-use super::cache::Demand;
-use super::grant::Grant;
 use super::inflate::Inflate;
 use super::input::{Input, MAX_IDLE_INPUT, PIECE, Step, Stop, keep_last};
 use super::{Cache, Codec, Cursor, Edited, Framed, SEGMENT, Stream};
@@ -96,7 +94,7 @@ impl Codec for Zlib {
     }
 }
 
-/// How many bytes a zlib stream decodes to, if that is stored nowhere. Decodes it once, when the gate of `cache` admits that, and keeps
+/// How many bytes a zlib stream decodes to, if that is stored nowhere. Decodes it once, and keeps
 /// none of the bytes.
 ///
 /// # Errors
@@ -106,11 +104,9 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
     let mut input = Input::new(0);
     let mut output = vec![0; PIECE];
     let mut decoded = 0_u64;
-    let mut grant = Grant::new(cache);
     loop {
-        grant.admit(0, Demand::NONE)?;
+        cache.check_wanted()?;
         let step = inflate.run(input.fill(stored, stored.len())?, &mut output, false)?;
-        grant.pause();
         input.take(step.used);
         decoded = decoded.saturating_add(len_u64(step.filled));
         if step.stop == Stop::End {

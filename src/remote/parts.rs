@@ -303,8 +303,7 @@ impl PiecedObject {
             self.stored.traffic.note_in_memory();
             return Ok(found);
         }
-        let outcome = self.inner.cache.while_waiting(|| self.wait_for(piece, end));
-        Ok(outcome?)
+        Ok(self.wait_for(piece, end)?)
     }
 
     /// Waits until a piece is here. Requests it if no request for it is under way, also if it came and was dropped again.

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use super::chunk::{BlockDecoder, Chunk};
-use crate::codec::chunked::{Headers, array_at};
+use crate::codec::headers::{Headers, array_at};
 use crate::error::{Result, corrupt, lock, unsupported};
 use crate::source::{PooledBuf, Source, len_u64};
 
@@ -253,11 +253,6 @@ impl Cframe {
         let held = lock(&self.piece);
         held.as_ref()
             .map_or(0, |(_, bytes)| len_u64(bytes.capacity()))
-    }
-
-    /// Drops the decoded offsets that are held.
-    pub(super) fn thin_out(&self) {
-        *lock(&self.piece) = None;
     }
 }
 

@@ -19,7 +19,7 @@
 
 use super::filters;
 use super::inner::{Decoders, Inner};
-use crate::codec::chunked::{Headers, array_at, read_into};
+use crate::codec::headers::{Headers, array_at, read_into};
 use crate::error::{Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 

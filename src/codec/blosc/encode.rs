@@ -10,9 +10,9 @@ use std::io::Write;
 
 use super::chunk::{BIT_SHUFFLED, Chunk, DELTA, EXTENDED, HEADER, NOT_SPLIT, SHUFFLED, STORED};
 use super::filters::{bit_shuffle, shuffle};
-use crate::codec::chunked::{Headers, array_at};
+use crate::codec::chunks::ChunkStart;
+use crate::codec::headers::{Headers, array_at};
 use crate::codec::splice::{Edited, Framing, write};
-use crate::codec::walk::ChunkStart;
 use crate::codec::zstd;
 use crate::error::{Result, corrupt};
 use crate::source::len_u64;
@@ -264,7 +264,7 @@ pub(super) fn u32_len(len: usize) -> u32 {
 mod tests {
     use super::super::{Blosc, PREFIXED};
     use super::*;
-    use crate::codec::chunked::tests::{encode, noise};
+    use crate::codec::headers::tests::{encode, noise};
     use crate::codec::testing::{EditCase, edits, image, python};
     use proptest::prelude::*;
 

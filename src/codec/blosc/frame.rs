@@ -15,7 +15,7 @@ use std::io::Write;
 use super::cframe::{Cframe, FrameChunk};
 use super::chunk::STORED;
 use super::encode::{BlockShape, BloscEncoder, header};
-use crate::codec::chunked::array_at;
+use crate::codec::headers::array_at;
 use crate::codec::splice::{Edited, write};
 use crate::error::{Result, corrupt};
 use crate::source::{Source, at_most, each_piece, len_u64};
@@ -257,7 +257,7 @@ mod tests {
 
     use super::super::{Blosc, CFRAME};
     use super::*;
-    use crate::codec::chunked::tests::noise;
+    use crate::codec::headers::tests::noise;
     use crate::codec::testing::{EditCase, image, plains, python};
     use crate::codec::{Cache, Codec, decode};
     use crate::source::{Memory, read_all};

@@ -98,7 +98,7 @@ mod tests {
 
     use super::super::{Blosc, ONE_CHUNK};
     use super::*;
-    use crate::codec::chunked::tests::noise;
+    use crate::codec::headers::tests::noise;
     use crate::codec::testing::{EditCase, image, plains, python};
     use crate::codec::{Cache, Codec, decode};
     use crate::error::Place;

@@ -7,7 +7,7 @@ use super::block::{Pointers, follow};
 use super::entry::EntryPoint;
 use super::runs::{measure, split_span};
 use super::{block_len, damaged};
-use crate::codec::jobs::{cores, on_all_cores};
+use crate::codec::cores::{cores, on_all_cores};
 use crate::error::{Error, Place, Result};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 

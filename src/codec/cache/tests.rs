@@ -1,13 +1,20 @@
-use super::ledger::SEQUENTIAL_WINDOW;
 use super::*;
 use crate::error::{Error, Place, Result};
 
-const ANY: Demand = Demand::Random(0);
+/// A block that is read here and there.
+const ANY: (u64, bool) = (0, false);
 
-fn fill(cache: &Cache, demand: Demand, index: u64) {
-    let mut buffer = cache.segment(SEGMENT, demand);
+/// One that is read sequentially.
+const LONG: (u64, bool) = (1, true);
+
+fn fill(cache: &Cache, (key, sequential): (u64, bool), index: u64) {
+    let mut buffer = cache.segment(key, SEGMENT, sequential);
     buffer.fill(index as u8);
-    cache.insert(demand.key(), index, buffer, false);
+    cache.insert(key, index, buffer, false);
+}
+
+fn has_room_ahead(cache: &Cache) -> bool {
+    cache.is_missing(u64::MAX, 0)
 }
 
 #[test]
@@ -19,7 +26,7 @@ fn the_least_recently_used_goes_first() {
     let first = cache.get(0, 0).unwrap().as_ptr();
     cache.get(0, 0).unwrap();
     cache.get(0, 2).unwrap();
-    let _buffer = cache.segment(SEGMENT, ANY);
+    let _buffer = cache.segment(0, SEGMENT, false);
     assert_eq!(cache.get(0, 0).unwrap().as_ptr(), first);
     assert!(!cache.contains(0, 1));
     assert_eq!(cache.used(), 3 * cost(SEGMENT));
@@ -43,11 +50,11 @@ fn what_a_reply_is_made_from_is_neither_reused_nor_forgotten_about() {
 #[test]
 fn a_short_segment_counts_what_it_takes() {
     let cache = Cache::new(1 << 20);
-    let buffer = cache.segment(1000, ANY);
+    let buffer = cache.segment(0, 1000, false);
     assert_eq!(cache.used(), cost(1000));
     cache.insert(0, 0, buffer, false);
     assert_eq!(cache.used(), cost(1000));
-    drop(cache.segment(500, ANY));
+    drop(cache.segment(0, 500, false));
     cache.forget(0);
     assert_eq!(cache.used(), 0);
 }
@@ -58,21 +65,19 @@ fn a_block_read_sequentially_makes_room_at_its_own_cost() {
     for index in 0..4 {
         fill(&cache, ANY, index);
     }
-    let long = Demand::Sequential(1);
     for index in 0..50 {
-        fill(&cache, long, index);
+        fill(&cache, LONG, index);
     }
     assert!((0..4).all(|index| cache.contains(0, index)));
-    assert!((46..50).all(|index| cache.contains(1, index)));
-    assert_eq!(cache.used(), 8 * cost(SEGMENT));
+    assert!((47..50).all(|index| cache.contains(1, index)));
+    assert_eq!(cache.used(), 7 * cost(SEGMENT));
 }
 
 #[test]
 fn a_sequential_read_uses_few_buffers_again_whatever_the_budget() {
     let cache = Cache::new(1 << 40);
-    let long = Demand::Sequential(1);
     for index in 0..100 {
-        fill(&cache, long, index);
+        fill(&cache, LONG, index);
     }
     let most = SEQUENTIAL_WINDOW + 2 * cost(SEGMENT);
     assert!(cache.used() <= most, "{}", cache.used());
@@ -85,13 +90,13 @@ fn a_sequential_read_uses_few_buffers_again_whatever_the_budget() {
 fn unread_segments_are_bounded_until_somebody_reads_them() {
     let cache = Cache::new(8 * cost(SEGMENT));
     for index in 0..2 {
-        assert!(cache.has_room_ahead());
-        let buffer = cache.segment(SEGMENT, ANY);
+        assert!(has_room_ahead(&cache));
+        let buffer = cache.segment(0, SEGMENT, false);
         cache.insert(0, index, buffer, true);
     }
-    assert!(!cache.has_room_ahead());
+    assert!(!has_room_ahead(&cache));
     cache.get(0, 0).unwrap();
-    assert!(cache.has_room_ahead());
+    assert!(has_room_ahead(&cache));
 }
 
 #[test]
@@ -99,30 +104,28 @@ fn what_readers_have_abandoned_does_not_keep_others_from_reading_ahead() {
     // Once segments that nobody came for counted for ever: after nine files were read in part, no other was read ahead.
     let cache = Cache::new(16 * cost(SEGMENT));
     let ahead = |key, index| {
-        let demand = Demand::Sequential(key);
-        let buffer = cache.segment(SEGMENT, demand);
+        let buffer = cache.segment(key, SEGMENT, true);
         cache.insert(key, index, buffer, true);
     };
     for index in 0..4 {
         ahead(1, index);
     }
-    assert!(!cache.has_room_ahead());
-    let reader = Demand::Sequential(2);
+    assert!(!has_room_ahead(&cache));
     for index in 0..4 {
-        drop(cache.segment(SEGMENT, reader));
-        assert!(cache.has_room_ahead());
+        drop(cache.segment(2, SEGMENT, true));
+        assert!(has_room_ahead(&cache));
         ahead(2, index);
-        assert!(!cache.has_room_ahead());
+        assert!(!has_room_ahead(&cache));
     }
-    drop(cache.segment(SEGMENT, reader));
-    assert!(!cache.has_room_ahead(), "now they are its own");
-    drop(cache.segment(SEGMENT, Demand::Random(3)));
-    assert!(!cache.has_room_ahead(), "it does not read sequentially");
+    drop(cache.segment(2, SEGMENT, true));
+    assert!(!has_room_ahead(&cache), "now they are its own");
+    drop(cache.segment(3, SEGMENT, false));
+    assert!(!has_room_ahead(&cache), "it does not read sequentially");
     assert!((0..4).all(|index| cache.contains(1, index)));
     for key in [1, 2] {
         (0..4).for_each(|index| drop(cache.get(key, index)));
     }
-    assert_eq!(cache.lock().unread, 0);
+    assert_eq!(cache.lock().unread(), 0);
 }
 
 /// A stream that only holds memory, which it gives up by halves down to a least amount.
@@ -166,17 +169,17 @@ fn streams_hold_a_part_of_the_budget_and_those_that_hold_most_give_up_theirs() {
     let cache = Cache::new(4000);
     let streams = [holding(600, 0), holding(100, 0), holding(200, 0)];
     for (key, stream) in (0..).zip(&streams) {
-        cache.recount(stream, Demand::Random(key));
+        cache.recount(key, stream);
     }
     assert_eq!(cache.used(), 900, "that much they may hold");
     let fourth = holding(500, 0);
-    cache.recount(&fourth, Demand::Random(3));
+    cache.recount(3, &fourth);
     let held = |stream: &Arc<dyn Stream>| stream.held();
     assert_eq!(streams.each_ref().map(held), [300, 100, 200]);
     assert_eq!(fourth.held(), 250);
     assert_eq!(cache.used(), 850);
     cache.forget(0);
-    cache.recount(&streams[1], Demand::Random(1));
+    cache.recount(1, &streams[1]);
     assert_eq!(cache.used(), 550);
     for key in 0..4 {
         cache.forget(key);
@@ -188,9 +191,100 @@ fn streams_hold_a_part_of_the_budget_and_those_that_hold_most_give_up_theirs() {
 fn streams_that_have_nothing_to_give_up_are_left_alone() {
     let cache = Cache::new(4000);
     let fixed = holding(1200, 1200);
-    cache.recount(&fixed, Demand::Random(0));
+    cache.recount(0, &fixed);
     let other = holding(800, 100);
-    cache.recount(&other, Demand::Random(1));
+    cache.recount(1, &other);
     assert_eq!((fixed.held(), other.held()), (1200, 100));
     assert_eq!(cache.used(), 1300);
+}
+
+/// A decoder that only holds memory. Notes what counts while it is freed.
+struct Holds {
+    held: u64,
+    position: u64,
+    freed_at: Arc<AtomicU64>,
+    used: Arc<AtomicU64>,
+}
+
+impl Cursor for Holds {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn read(&mut self, _: &mut [u8]) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn held(&self) -> u64 {
+        self.held
+    }
+}
+
+impl Drop for Holds {
+    fn drop(&mut self) {
+        let used = self.used.load(Ordering::SeqCst);
+        self.freed_at.store(used, Ordering::SeqCst);
+    }
+}
+
+fn rest(cache: &Cache, key: u64, position: u64, held: u64) -> Arc<AtomicU64> {
+    let freed_at = Arc::<AtomicU64>::default();
+    let cursor = Holds {
+        held,
+        position,
+        freed_at: Arc::clone(&freed_at),
+        used: Arc::clone(&cache.used),
+    };
+    cache.rest(Box::new(cursor), cache.counted(), key);
+    freed_at
+}
+
+#[test]
+fn segments_and_decoders_go_in_the_order_of_their_use() {
+    let cache = Cache::new(4 * cost(SEGMENT));
+    fill(&cache, ANY, 0);
+    let first = rest(&cache, 1, 0, cost(SEGMENT));
+    fill(&cache, ANY, 1);
+    let second = rest(&cache, 2, 0, cost(SEGMENT));
+    cache.get(0, 0).unwrap();
+    let is_gone = |freed_at: &Arc<AtomicU64>| freed_at.load(Ordering::SeqCst) > 0;
+    fill(&cache, ANY, 2);
+    assert!(is_gone(&first) && !is_gone(&second));
+    fill(&cache, ANY, 3);
+    assert!(!cache.contains(0, 1) && !is_gone(&second));
+    fill(&cache, ANY, 4);
+    assert!(cache.contains(0, 0) && is_gone(&second));
+    assert_eq!(cache.used(), 4 * cost(SEGMENT));
+}
+
+/// It counted no more before, and then other decoders took the memory that it still had.
+#[test]
+fn a_decoder_counts_until_it_is_freed() {
+    let cache = Cache::new(1 << 20);
+    let freed_at = rest(&cache, 1, 0, 1000);
+    let _buffer = cache.buffer(1 << 20);
+    assert_eq!(freed_at.load(Ordering::SeqCst), (1 << 20) + 1000);
+    assert_eq!(cache.used(), 1 << 20);
+}
+
+#[test]
+fn the_nearest_decoder_is_taken_and_a_block_has_few_of_them() {
+    let cache = Cache::new(1 << 20);
+    for position in [10, 40, 30, 20, 50] {
+        rest(&cache, 1, position, 100);
+    }
+    rest(&cache, 2, 35, 100);
+    assert_eq!(cache.used(), 500);
+    let taken = |start, least| {
+        let fits = |cursor: &dyn Cursor| cursor.position() >= least;
+        let (cursor, memory) = cache.take(1, start, fits)?;
+        assert_eq!(memory.bytes(), 100);
+        Some(cursor.position())
+    };
+    assert_eq!(taken(39, 0), Some(30));
+    assert_eq!(taken(39, 21), None);
+    assert_eq!(taken(39, 0), Some(20));
+    assert_eq!(taken(39, 0), None, "the oldest had to go");
+    cache.forget(1);
+    assert_eq!(cache.used(), 100);
 }

@@ -1,15 +1,13 @@
 //! The decoders that run: how a thread takes one through the segments, and what other threads see of it. A thread that wants the
-//! same segment waits for its decode.
+//! same segment waits for its run.
 
 use std::ops::Range;
-use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use super::{Decoded, DecodedState, start_of};
-use crate::codec::cache::Demand;
+use super::{Damage, Decoded, DecodedState, Demand, is_worth_taking, start_of};
 use crate::codec::caller;
-use crate::codec::grant::Grant;
-use crate::codec::jobs::caught;
+use crate::codec::cores::caught;
+use crate::codec::limit::Permit;
 use crate::codec::{CountedBuf, Cursor, SEGMENT, misplaced};
 use crate::error::{Error, Place, Result};
 use crate::source::{PooledBuf, at_most, len_u64};
@@ -17,10 +15,10 @@ use crate::source::{PooledBuf, at_most, len_u64};
 /// Size of the buffer used to skip from an entry to the wanted segment.
 const SKIP: usize = 64 << 10;
 
-/// A running decoder, as other threads see it.
-pub(super) struct Decode {
-    /// The segment it is decoding; `None` while it is being opened.
-    pub(super) segment: Option<u64>,
+/// A running decoder at one segment, as other threads see it.
+pub(super) struct Run {
+    /// The first segment that begins at its position or behind it.
+    pub(super) segment: u64,
     /// From its position to the decoded offset that its next call of [`Cursor::read`] will reach.
     pub(super) reach: Range<u64>,
     /// The segment or the error, set once, for the threads that wait for it: they wake when the decoder moves on or is dropped. If
@@ -28,177 +26,165 @@ pub(super) struct Decode {
     pub(super) outcome: OnceLock<Result<Arc<CountedBuf>>>,
 }
 
-impl Decode {
-    /// What `cursor` is about to decode: the first segment that begins at its position or behind it.
-    pub(super) fn of(cursor: &dyn Cursor) -> Self {
-        Self {
-            segment: Some(next_segment(cursor)),
-            reach: cursor.position()..cursor.will_decode_to(),
+impl Run {
+    fn new(reach: Range<u64>) -> Arc<Self> {
+        Arc::new(Self {
+            segment: reach.start.div_ceil(len_u64(SEGMENT)),
+            reach,
             outcome: OnceLock::new(),
-        }
-    }
-
-    /// A decoder that is being opened at the decoded offset `entry`.
-    pub(super) fn opening(entry: u64) -> Self {
-        Self {
-            segment: None,
-            reach: entry..entry,
-            outcome: OnceLock::new(),
-        }
-    }
-
-    /// Whether it still runs.
-    pub(super) fn is_running(&self, state: &DecodedState) -> bool {
-        state
-            .decodes
-            .iter()
-            .any(|other| ptr::eq(&raw const **other, self))
+        })
     }
 }
 
-/// A decoder that this thread runs, and shows to other threads as a [`Decode`] until dropped.
+/// A decoder that this thread runs or is about to, and shows to other threads as a [`Run`] until dropped.
 pub(super) struct Decoder<'a> {
-    pub(super) block: &'a Decoded,
+    block: &'a Decoded,
     /// Another one takes its place at each segment, so that threads which wait for this keep its outcome.
-    pub(super) shown: Arc<Decode>,
-    /// Where it goes on from; `None` for one that is yet to be opened.
-    pub(super) parked: Option<Box<dyn Cursor>>,
+    shown: Arc<Run>,
 }
 
-impl Decoder<'_> {
-    /// Decodes all segments up to `wanted`, copies those behind it that are ready if the read is sequential, and parks the decoder.
+impl<'a> Decoder<'a> {
+    /// One that is to begin at the start of `reach`.
+    pub(super) fn begin(block: &'a Decoded, state: &mut DecodedState, reach: Range<u64>) -> Self {
+        let shown = Run::new(reach);
+        state.runs.push(Arc::clone(&shown));
+        Self { block, shown }
+    }
+
+    /// Decodes all segments up to `wanted`, copies those behind it that are ready if the read is sequential, and leaves the decoder to the
+    /// cache. Where memory runs short it leaves the decoder to the cache as well, and goes on with it when there is enough.
     ///
-    /// `None` if the thread is to look at the block again, because memory ran short: the decoder is parked on the way, and `grant` has
-    /// the memory by now.
-    pub(super) fn run(
-        mut self,
-        wanted: u64,
-        demand: Demand,
-        grant: &mut Grant<'_>,
-    ) -> Result<Option<Arc<CountedBuf>>> {
-        let opened = match self.parked.take() {
-            Some(parked) => Ok(parked),
-            None => self.open(wanted, demand, grant),
-        };
-        let mut cursor = match opened {
-            Ok(cursor) => cursor,
-            Err(error) => return Err(self.fail(wanted, error)),
-        };
+    /// # Errors
+    /// Of decoding; if no reader waits for the segment, also if memory runs short.
+    pub(super) fn run(mut self, wanted: u64, demand: Demand) -> Result<Arc<CountedBuf>> {
+        let mut permit = Permit::none(&self.block.cache);
+        let mut needed = 0;
         loop {
-            let segment = next_segment(&*cursor);
-            if segment > wanted {
-                return Err(self.fail(wanted, misplaced(start_of(wanted))));
+            match permit.admit(needed, demand != Demand::Ahead) {
+                Ok(true) => {}
+                Ok(false) => return Err(no_memory()),
+                Err(error) => return Err(self.fail(error)),
             }
-            let demand = if segment < wanted {
-                demand.on_the_way()
-            } else {
-                demand
-            };
-            let unread = demand.is_background();
-            match self.decode(&mut *cursor, segment, demand, unread, grant) {
-                Ok(Some(bytes)) if segment == wanted => {
-                    self.copy_ready(cursor, demand, grant);
-                    return Ok(Some(bytes));
+            let opened = self.cursor(wanted);
+            let mut cursor = opened.map_err(|error| self.fail(error))?;
+            match self.decode_to(wanted, &mut *cursor, demand, &mut permit) {
+                Ok(Some(bytes)) => {
+                    self.copy_ready(cursor, demand, permit);
+                    return Ok(bytes);
                 }
-                Ok(Some(_)) => {}
                 Ok(None) => {
-                    self.wait_for_memory(cursor, segment, demand, grant)?;
-                    return Ok(None);
+                    needed = cursor.needed();
+                    self.leave(cursor, &mut permit);
                 }
                 Err(error) => {
                     drop(cursor);
-                    return Err(self.fail(segment, error));
+                    return Err(self.fail(error));
                 }
             }
         }
     }
 
-    /// Opens it, for which it may read and decode a little.
-    fn open(&self, wanted: u64, demand: Demand, grant: &mut Grant<'_>) -> Result<Box<dyn Cursor>> {
-        grant.admit(0, demand)?;
-        let stream = Arc::clone(&self.block.stream);
-        let opened = caught(|| stream.cursor(start_of(wanted)));
-        grant.pause();
-        opened
+    /// The decoder at rest nearest before a segment, or a new one.
+    fn cursor(&self, wanted: u64) -> Result<Box<dyn Cursor>> {
+        let start = start_of(wanted);
+        let entry = self.block.stream.entry(start);
+        let resting = self.block.cache.take(self.block.key, start, |cursor| {
+            is_worth_taking(cursor, start, entry)
+        });
+        match resting {
+            // the permit counts its memory from here on
+            Some((cursor, _)) => Ok(cursor),
+            None => caught(|| Arc::clone(&self.block.stream).cursor(start)),
+        }
     }
 
-    /// Copies to the cache, for a sequential read, the segments behind the wanted one that the decoder has decoded already, and parks
-    /// it. The reader does not get an error of those segments: a thread that reads one of them does.
-    fn copy_ready(&mut self, mut cursor: Box<dyn Cursor>, demand: Demand, grant: &mut Grant<'_>) {
+    /// Decodes the segments from the one that `cursor` stands before to the wanted one; `None` if it pauses on the way.
+    fn decode_to(
+        &mut self,
+        wanted: u64,
+        cursor: &mut dyn Cursor,
+        demand: Demand,
+        permit: &mut Permit<'_>,
+    ) -> Result<Option<Arc<CountedBuf>>> {
         loop {
-            let segment = next_segment(&*cursor);
-            if !demand.is_sequential() || !self.is_ready(&*cursor, segment) {
-                return grant.park(cursor, demand);
+            let segment = next_segment(cursor);
+            if segment > wanted {
+                return Err(misplaced(start_of(wanted)));
             }
-            match self.decode(&mut *cursor, segment, demand, true, grant) {
+            // what lies on the way is not what others read
+            let demand = match demand {
+                Demand::Random if segment < wanted => Demand::Sequential,
+                other => other,
+            };
+            let decoded = self.decode(cursor, demand, demand == Demand::Ahead, permit)?;
+            if segment == wanted || decoded.is_none() {
+                return Ok(decoded);
+            }
+        }
+    }
+
+    /// Copies to the cache, for a sequential read, the segments behind the wanted one that the decoder has decoded already, and leaves it
+    /// there. The reader does not get an error of those segments: a thread that reads one of them does.
+    fn copy_ready(&mut self, mut cursor: Box<dyn Cursor>, demand: Demand, mut permit: Permit<'_>) {
+        while demand != Demand::Random && self.is_ready(&*cursor) {
+            match self.decode(&mut *cursor, demand, true, &mut permit) {
                 Ok(Some(_)) => {}
-                Ok(None) => return park_before(segment, cursor, demand, grant),
+                Ok(None) => break,
                 Err(error) => {
                     drop(cursor);
-                    self.fail(segment, error);
+                    self.fail(error);
                     return;
                 }
             }
         }
+        self.leave(cursor, &mut permit);
     }
 
-    /// Parks the decoder, whose next step takes more memory than is free, and waits for that memory. It is shown no more meanwhile:
-    /// other threads may have to decode first, even with this decoder.
-    ///
-    /// # Errors
-    /// If no reader waits for the segment, at once; else as of [`Grant::wait_for`].
-    fn wait_for_memory(
-        self,
-        cursor: Box<dyn Cursor>,
-        segment: u64,
-        demand: Demand,
-        grant: &mut Grant<'_>,
-    ) -> Result<()> {
-        let needed = cursor.needed();
-        park_before(segment, cursor, demand, grant);
-        if demand.is_background() {
-            return Err(no_memory());
+    /// Leaves the decoder to the cache with its memory. One that has begun the segment is dropped instead: it can't give the bytes of the
+    /// segment again.
+    fn leave(&self, cursor: Box<dyn Cursor>, permit: &mut Permit<'_>) {
+        let has_begun = cursor.position() > start_of(self.shown.segment);
+        if !has_begun || self.shown.outcome.get().is_some() {
+            let block = self.block;
+            block.cache.rest(cursor, permit.memory(), block.key);
         }
-        drop(self);
-        grant.wait_for(needed)
     }
 
-    /// Decodes the segment that `cursor` stands before, and puts it into the cache; `None` if memory runs short.
+    /// Decodes the segment that `cursor` stands before, and puts it into the cache; `None` if more memory is needed first than is free, or
+    /// nobody wants the bytes any more.
     fn decode(
         &mut self,
         cursor: &mut dyn Cursor,
-        segment: u64,
         demand: Demand,
         unread: bool,
-        grant: &mut Grant<'_>,
+        permit: &mut Permit<'_>,
     ) -> Result<Option<Arc<CountedBuf>>> {
-        self.move_on(segment, cursor);
-        let buffer = self.fill(cursor, segment, demand, grant);
-        grant.pause();
-        let Some(buffer) = buffer? else {
+        self.show(cursor);
+        let block = self.block;
+        if block.cache.check_wanted().is_err() {
+            return Ok(None);
+        }
+        let segment = self.shown.segment;
+        let Some(buffer) = self.fill(cursor, segment, demand, permit)? else {
             return Ok(None);
         };
-        let block = self.block;
         let bytes = block.cache.insert(block.key, segment, buffer, unread);
-        block.cache.recount(&block.stream, demand);
+        block.cache.recount(block.key, &block.stream);
         let _ = self.shown.outcome.set(Ok(Arc::clone(&bytes)));
         Ok(Some(bytes))
     }
 
-    /// Shows that it goes on to the next segment, and wakes the threads that wait for the one before.
-    fn move_on(&mut self, segment: u64, cursor: &dyn Cursor) {
-        if self.shown.segment == Some(segment) {
-            return;
+    /// Shows where the decoder is, and wakes the threads that wait for the segment before.
+    fn show(&mut self, cursor: &dyn Cursor) {
+        let next = Run::new(cursor.position()..cursor.will_decode_to());
+        if next.segment != self.shown.segment {
+            let mut state = self.block.lock();
+            state.runs.retain(|other| !Arc::ptr_eq(other, &self.shown));
+            state.runs.push(Arc::clone(&next));
+            drop(state);
+            self.shown = next;
+            self.block.moved.notify_all();
         }
-        let next = Arc::new(Decode::of(cursor));
-        let mut state = self.block.lock();
-        state
-            .decodes
-            .retain(|other| !Arc::ptr_eq(other, &self.shown));
-        state.decodes.push(Arc::clone(&next));
-        self.shown = next;
-        drop(state);
-        self.block.moved.notify_all();
     }
 
     /// The bytes of a segment, from a decoder that stands at most one segment before it; `None` if memory runs short.
@@ -207,15 +193,18 @@ impl Decoder<'_> {
         cursor: &mut dyn Cursor,
         segment: u64,
         demand: Demand,
-        grant: &mut Grant<'_>,
+        permit: &mut Permit<'_>,
     ) -> Result<Option<CountedBuf>> {
         let len = self.block.segment_len(segment);
-        let mut buffer = self.block.cache.segment(len, demand);
+        let mut buffer = self
+            .block
+            .cache
+            .segment(self.block.key, len, demand != Demand::Random);
         let start = start_of(segment);
         let mut filled = 0;
         while filled < buffer.len() {
             let needed = cursor.needed();
-            if !grant.admit(needed, demand)? {
+            if !permit.grow(needed) {
                 return Ok(None);
             }
             let before = cursor.position();
@@ -237,18 +226,22 @@ impl Decoder<'_> {
     }
 
     /// Whether a decoder has decoded the segment already that it stands before, and the cache has room for it but not the segment.
-    fn is_ready(&self, cursor: &dyn Cursor, segment: u64) -> bool {
+    fn is_ready(&self, cursor: &dyn Cursor) -> bool {
         let block = self.block;
+        let segment = next_segment(cursor);
         let end = start_of(segment.saturating_add(1)).min(block.len);
         start_of(segment) < end
             && cursor.decoded_to() >= end
-            && block.cache.has_room_ahead()
-            && !block.cache.contains(block.key, segment)
+            && block.cache.is_missing(block.key, segment)
     }
 
-    /// Ends with an error at a segment, which is remembered if it is damage.
-    fn fail(&self, segment: u64, error: Error) -> Error {
-        self.block.remember_damage(&self.shown, segment, &error);
+    /// Ends with an error at the segment that is shown. It is remembered if it is damage.
+    fn fail(&self, error: Error) -> Error {
+        self.block.lock().remember(Damage {
+            segment: self.shown.segment,
+            from: self.shown.reach.start,
+            error: error.clone(),
+        });
         // others that wait for the segment decode it themselves if this thread's reader is gone
         if caller::is_wanted() {
             let _ = self.shown.outcome.set(Err(error.clone()));
@@ -260,19 +253,9 @@ impl Decoder<'_> {
 impl Drop for Decoder<'_> {
     fn drop(&mut self) {
         let mut state = self.block.lock();
-        state
-            .decodes
-            .retain(|other| !Arc::ptr_eq(other, &self.shown));
+        state.runs.retain(|other| !Arc::ptr_eq(other, &self.shown));
         drop(state);
         self.block.moved.notify_all();
-    }
-}
-
-/// Parks a decoder that memory ran short for while it decoded the segment. One that has begun it is dropped instead: it can't give
-/// the bytes of the segment again.
-fn park_before(segment: u64, cursor: Box<dyn Cursor>, demand: Demand, grant: &mut Grant<'_>) {
-    if cursor.position() <= start_of(segment) {
-        grant.park(cursor, demand);
     }
 }
 

@@ -1,8 +1,8 @@
 //! A chunk of Python's framing, by the lengths before it.
 
-use crate::codec::walk::{ChunkStart, FoundChunk};
+use crate::codec::chunks::{ChunkStart, FoundChunk};
+use crate::codec::headers::Headers;
 use crate::error::{Error, Result};
-use crate::source::{Peek, Source};
 
 /// No LZ4 block gives more than 255 bytes for each of its own.
 pub(super) const MAX_RATIO: u64 = 255;
@@ -29,26 +29,18 @@ pub(super) struct Lz4Chunk {
 
 impl Lz4Chunk {
     /// The chunk that begins at `start`, by its lengths.
-    pub(super) fn read(stored: &dyn Source, headers: &mut Peek, at: ChunkStart) -> Result<Self> {
-        let lengths = headers.read(stored, at.mark, HEADER_LEN.into())?;
-        let &[n0, n1, n2, n3, s0, s1, s2, s3] = lengths else {
-            let why = format!(
-                "{} bytes left at stored byte {}, where a chunk should begin",
-                lengths.len(),
-                at.mark
-            );
-            return Err(Error::corrupt(crate::error::Place::File, why));
-        };
+    pub(super) fn read(headers: &mut Headers, at: ChunkStart) -> Result<Self> {
+        let [n0, n1, n2, n3, s0, s1, s2, s3] = headers.array(at.mark)?;
         let stored_len = u32::from_be_bytes([n0, n1, n2, n3]);
         let chunk = Self {
             at,
             len: stored_len.saturating_sub(4),
             size: u32::from_le_bytes([s0, s1, s2, s3]),
         };
-        if stored_len < 4 || chunk.next().mark > stored.len() {
+        if stored_len < 4 || chunk.next().mark > headers.len() {
             return Err(chunk.damaged(format!(
                 "{stored_len} bytes, but {} follow",
-                stored.len().saturating_sub(at.mark)
+                headers.len().saturating_sub(at.mark)
             )));
         }
         let longest = u64::from(chunk.size)
@@ -83,11 +75,16 @@ impl Lz4Chunk {
     }
 
     /// Bytes of memory that decoding it takes, stored and decoded together; 0 if that is done piece by piece.
-    pub(super) fn memory(&self) -> u64 {
-        if self.size > LONG_CHUNK {
+    fn memory(&self) -> u64 {
+        if self.is_long() {
             return 0;
         }
         u64::from(self.size).saturating_add(self.len.into())
+    }
+
+    /// Whether it is decoded piece by piece.
+    pub(super) fn is_long(&self) -> bool {
+        self.size > LONG_CHUNK
     }
 
     /// As the table of the chunks has it.
@@ -96,6 +93,7 @@ impl Lz4Chunk {
             at: self.at,
             block: self.size.into(),
             next: self.next(),
+            memory: self.memory(),
         }
     }
 

@@ -4,19 +4,18 @@ use std::io::Write;
 
 use lz4_flex::block::{compress_into, get_maximum_output_size};
 
+use super::super::chunks::ChunkStart;
+use super::super::headers::Headers;
 use super::super::splice::{Edited, Framing, write};
-use super::super::walk::ChunkStart;
 use super::chunk::Lz4Chunk;
 use crate::error::{Error, Place, Result};
-use crate::source::Peek;
 
 /// Decoded size of a chunk: Python's default.
 pub(super) const CHUNK_LEN: u64 = 4 << 20;
 
-/// Reads the lengths of chunks, and writes chunks.
+/// Writes chunks.
 #[derive(Default)]
 pub(super) struct Lz4Encoder {
-    headers: Peek,
     block: Vec<u8>,
 }
 
@@ -26,7 +25,7 @@ impl Framing for Lz4Encoder {
     type Shape = ();
 
     fn read(&mut self, edited: &Edited, at: ChunkStart) -> Result<(ChunkStart, ())> {
-        let chunk = Lz4Chunk::read(edited.stored.as_ref(), &mut self.headers, at)?;
+        let chunk = Lz4Chunk::read(&mut Headers::new(edited.stored.as_ref()), at)?;
         Ok((chunk.next(), ()))
     }
 

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use super::chunk::Lz4Chunk;
+use crate::codec::chunks::Pieces;
 use crate::codec::input::{Input, keep_last};
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, at_most, len_u64};
@@ -37,56 +39,20 @@ pub(super) struct LongBlock {
 }
 
 impl LongBlock {
-    /// The block of `len` bytes at `start`, which gives `size` bytes.
-    pub(super) fn new(stored: Arc<dyn Source>, start: u64, len: u32, size: u32) -> Self {
+    /// The block of a chunk.
+    pub(super) fn new(stored: Arc<dyn Source>, chunk: &Lz4Chunk) -> Self {
+        let start = chunk.block_start();
         Self {
             stored,
             input: Input::new(start),
-            end: start.saturating_add(len.into()),
-            left: size.into(),
+            end: start.saturating_add(chunk.len.into()),
+            left: chunk.size.into(),
             window: Vec::new(),
             literals: 0,
             token: None,
             matched: 0,
             distance: 0,
         }
-    }
-
-    /// Decoded bytes to come.
-    pub(super) fn left(&self) -> usize {
-        usize::try_from(self.left).unwrap_or(usize::MAX)
-    }
-
-    /// Memory held.
-    pub(super) fn held(&self) -> u64 {
-        self.input
-            .held()
-            .saturating_add(len_u64(self.window.capacity()))
-    }
-
-    /// Fills `buf`, which is at most as long as what is left.
-    pub(super) fn read(&mut self, buf: &mut [u8]) -> Result<()> {
-        let mut filled = 0;
-        while filled < buf.len() {
-            let (before, rest) = buf.split_at_mut(filled);
-            let len = if self.literals > 0 {
-                self.copy_literals(rest)?
-            } else if self.matched > 0 {
-                self.copy_match(before, rest)?
-            } else {
-                self.next_sequence()?;
-                0
-            };
-            filled = filled.saturating_add(len);
-        }
-        self.left = self.left.saturating_sub(len_u64(buf.len()));
-        let is_at_end =
-            self.input.position() >= self.end && self.literals == 0 && self.matched == 0;
-        if self.left == 0 && !is_at_end {
-            return Err(self.damaged("it goes on behind its size"));
-        }
-        keep_last(&mut self.window, WINDOW, buf);
-        Ok(())
     }
 
     /// Reads on to where literals or a match begin.
@@ -177,15 +143,57 @@ impl LongBlock {
     }
 }
 
+impl Pieces for LongBlock {
+    fn left(&self) -> usize {
+        usize::try_from(self.left).unwrap_or(usize::MAX)
+    }
+
+    fn held(&self) -> u64 {
+        self.input
+            .held()
+            .saturating_add(len_u64(self.window.capacity()))
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            let (before, rest) = buf.split_at_mut(filled);
+            let len = if self.literals > 0 {
+                self.copy_literals(rest)?
+            } else if self.matched > 0 {
+                self.copy_match(before, rest)?
+            } else {
+                self.next_sequence()?;
+                0
+            };
+            filled = filled.saturating_add(len);
+        }
+        self.left = self.left.saturating_sub(len_u64(buf.len()));
+        let is_at_end =
+            self.input.position() >= self.end && self.literals == 0 && self.matched == 0;
+        if self.left == 0 && !is_at_end {
+            return Err(self.damaged("it goes on behind its size"));
+        }
+        keep_last(&mut self.window, WINDOW, buf);
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::chunks::ChunkStart;
     use crate::source::Memory;
     use proptest::prelude::*;
 
     fn decode(block: &[u8], size: usize, step: usize) -> Result<Vec<u8>> {
-        let stored = Arc::new(Memory::new([b"xx", block].concat()));
-        let mut long = LongBlock::new(stored, 2, block.len() as u32, size as u32);
+        let stored = Arc::new(Memory::new([b"xx12345678", block].concat()));
+        let chunk = Lz4Chunk {
+            at: ChunkStart { start: 0, mark: 2 },
+            len: block.len() as u32,
+            size: size as u32,
+        };
+        let mut long = LongBlock::new(stored, &chunk);
         let mut out = vec![0; size];
         for piece in out.chunks_mut(step) {
             long.read(piece)?;

@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 use twox_hash::XxHash32;
 
-use super::super::chunked::array_at;
+use super::super::headers::array_at;
 use super::frame::{Frame, FrameBlock};
 use crate::error::{Result, corrupt};
 use crate::source::Source;

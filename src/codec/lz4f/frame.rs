@@ -2,7 +2,7 @@
 
 use twox_hash::XxHash32;
 
-use super::super::chunked::{Headers, array_at, read_into};
+use super::super::headers::{Headers, array_at, read_into};
 use super::decode_block;
 use crate::error::{Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, len_u64};

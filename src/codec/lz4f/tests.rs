@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::codec::chunked::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
+use crate::codec::headers::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
 use crate::source::Memory;
 
 const SIZE: usize = 270_001;

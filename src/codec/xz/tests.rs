@@ -1,7 +1,7 @@
 //! Tests of the xz codec: streams recorded from xz and Python, and our own.
 
 use super::*;
-use crate::codec::chunked::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
+use crate::codec::headers::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
 use crate::codec::testing::{image, python};
 use crate::source::Memory;
 use proptest::prelude::*;

@@ -7,8 +7,8 @@ use std::io::Write;
 use std::ops::Range;
 
 use super::super::SEGMENT;
+use super::super::cores::{codec_panicked, cores, on_all_cores};
 use super::super::deflate::{ADLER_START, adler32, adler32_combine, deflate};
-use super::super::jobs::{codec_panicked, cores, on_all_cores};
 use super::super::splice::{Edited, write};
 use super::len_u64;
 use super::segments::{DeflateSegment, find};

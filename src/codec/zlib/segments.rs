@@ -8,10 +8,10 @@
 use std::ops::Range;
 
 use super::super::SEGMENT;
+use super::super::cores::{codec_panicked, cores, on_all_cores};
 use super::super::deflate::{ADLER_START, adler32, adler32_combine};
 use super::super::inflate::Inflate;
 use super::super::input::{Input, PIECE, Stop};
-use super::super::jobs::{codec_panicked, cores, on_all_cores};
 use super::{HEADER_LEN, PRESET_DICTIONARY, len_u64};
 use crate::error::Result;
 use crate::source::{Source, at_most};

@@ -3,8 +3,8 @@
 //! Written from RFC 8878 §3.1.1 (frames), §3.1.1.2 (blocks), §3.1.2 (skippable frames), and for the seek table from facebook/zstd,
 //! contrib/seekable_format/zstd_seekable_compression_format.md 0.1.0.
 
-use crate::codec::chunked::{Headers, array_at, read_into};
 use crate::codec::entries::Entries;
+use crate::codec::headers::{Headers, array_at, read_into};
 use crate::error::{Error, Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 

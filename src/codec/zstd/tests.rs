@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::codec::chunked::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
+use crate::codec::headers::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
 use crate::codec::testing::Counted;
 use crate::source::{Memory, len_u64};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -57,7 +57,7 @@ impl Readers {
     }
 
     /// Records a read of the segments `first..=last`; tells whether segments are to be decoded ahead of its reader.
-    pub(super) fn note(&mut self, first: u64, last: u64) -> bool {
+    pub(in crate::codec) fn note(&mut self, first: u64, last: u64) -> bool {
         let read = first..last.saturating_add(1);
         let (reader, had_reached) = self.follow(&read, SLACK);
         if let Some(had_reached) = had_reached
@@ -71,13 +71,13 @@ impl Readers {
     }
 
     /// The segments below `end` to be decoded ahead, the most urgent first: those of the latest reader, then those of the others.
-    pub(super) fn wanted(&self, end: u64) -> impl Iterator<Item = u64> {
+    pub(in crate::codec) fn wanted(&self, end: u64) -> impl Iterator<Item = u64> {
         let latest_first = self.0.iter().rev();
         latest_first.flat_map(move |reader| reader.reached..reader.ahead_to.min(end))
     }
 
     /// Stops decoding ahead until a reader reads on.
-    pub(super) fn discourage(&mut self) {
+    pub(in crate::codec) fn discourage(&mut self) {
         for reader in &mut self.0 {
             reader.ahead_to = reader.reached;
         }

@@ -1,4 +1,4 @@
-//! Memory that counts under the budget of the cache: a permit for it, and buffers that have one.
+//! Memory that counts under the budget of the cache, and buffers of such memory.
 
 use std::mem::replace;
 use std::ops::{Deref, DerefMut};
@@ -9,16 +9,15 @@ use crate::source::PooledBuf;
 
 /// Memory that counts in a [`Cache`](super::Cache) until this is dropped.
 ///
-/// Dropping it takes no lock: replies of a mount hold permits for longer than the cache lives, and the cache itself drops some
-/// while its ledger is locked.
-pub(super) struct MemoryPermit {
+/// Dropping it takes no lock: replies of a mount hold such memory for longer than the cache lives.
+pub(in crate::codec) struct Counted {
     /// Bytes that count in the cache.
     used: Arc<AtomicU64>,
     bytes: u64,
 }
 
-impl MemoryPermit {
-    /// For no memory yet, of what counts as `used`.
+impl Counted {
+    /// No memory yet, of a cache in which `used` bytes count.
     pub(super) fn new(used: &Arc<AtomicU64>) -> Self {
         Self {
             used: Arc::clone(used),
@@ -27,25 +26,19 @@ impl MemoryPermit {
     }
 
     /// Bytes that count.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::codec) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Counts so many bytes in place of those before. The cache has made room for them.
-    pub(super) fn count(&mut self, bytes: u64) {
+    /// Counts so many bytes in place of those before.
+    pub(in crate::codec) fn count(&mut self, bytes: u64) {
         let before = replace(&mut self.bytes, bytes);
         self.used.fetch_add(bytes, Ordering::Relaxed);
         self.used.fetch_sub(before, Ordering::Relaxed);
     }
-
-    /// The permit for what counts, and one for nothing in its place.
-    pub(super) fn take(&mut self) -> Self {
-        let none = Self::new(&self.used);
-        replace(self, none)
-    }
 }
 
-impl Drop for MemoryPermit {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.count(0);
     }
@@ -54,16 +47,21 @@ impl Drop for MemoryPermit {
 /// A buffer that counts in the cache. Its memory goes back to the pool of buffers when it is dropped.
 pub struct CountedBuf {
     bytes: PooledBuf<u8>,
-    _counted: MemoryPermit,
+    counted: Counted,
 }
 
 impl CountedBuf {
     /// `len` bytes of any value, for which room was made.
-    pub(super) fn new(len: usize, counted: MemoryPermit) -> Self {
+    pub(super) fn new(len: usize, counted: Counted) -> Self {
         Self {
             bytes: PooledBuf::of(len),
-            _counted: counted,
+            counted,
         }
+    }
+
+    /// Bytes that count.
+    pub(super) fn cost(&self) -> u64 {
+        self.counted.bytes()
     }
 }
 

@@ -2,12 +2,15 @@
 
 use super::input::check_end;
 use crate::error::{Result, corrupt};
-use crate::source::{Peek, PooledBuf, Source};
+#[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
+use crate::source::PooledBuf;
+use crate::source::{Peek, Source};
 
 /// The `N` bytes at `offset`.
 ///
 /// # Errors
 /// As of the source, a range beyond its end included.
+#[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
 pub(super) fn array_at<const N: usize>(source: &dyn Source, offset: u64) -> Result<[u8; N]> {
     let mut bytes = [0; N];
     check_end(source, offset, N)?;
@@ -28,6 +31,12 @@ impl<'a> Headers<'a> {
             source,
             peek: Peek::default(),
         }
+    }
+
+    /// The payload.
+    #[cfg(feature = "blosc")]
+    pub(super) fn source(&self) -> &'a dyn Source {
+        self.source
     }
 
     /// Length of the payload.
@@ -51,6 +60,7 @@ impl<'a> Headers<'a> {
 ///
 /// # Errors
 /// As of the source, a range beyond its end included: checked before `buf` grows.
+#[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
 pub(super) fn read_into<'a>(
     source: &dyn Source,
     offset: u64,
@@ -63,7 +73,10 @@ pub(super) fn read_into<'a>(
     Ok(buf)
 }
 
-#[cfg(test)]
+#[cfg(all(
+    test,
+    any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd")
+))]
 pub(super) mod tests {
     use super::*;
     use crate::codec::{Codec, Stream};

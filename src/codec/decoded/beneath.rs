@@ -1,16 +1,15 @@
 //! The decoded bytes of a stream, as the source of another decoder.
 //!
-//! A thread that has a run slot must not wait for another one (see [`Grant::admit`](super::grant::Grant::admit)). So
+//! A thread that has a permit must not wait for another one (see [`limit`](crate::codec::limit)). So
 //! of decoders that read from each other only the last, which readers see, is a [`Decoded`](super::Decoded). Here a thread
-//! waits for no other thread: it takes the decoder parked nearest before the offset, or a new one, and parks it
+//! waits for no other thread: it takes the decoder at rest nearest before the offset, or a new one, and leaves it to the cache
 //! behind what it has read. No bytes are kept, because the decoder above reads them in order, once.
 
 use std::sync::Arc;
 
-use super::cache::{Cache, Demand, Parked};
-use super::decoded::is_no_later_than_new;
-use super::memory_permit::MemoryPermit;
-use super::{Cursor, Stream, misplaced};
+use super::is_worth_taking;
+use crate::codec::cache::{Cache, Counted};
+use crate::codec::{Cursor, Stream, misplaced};
 use crate::error::Result;
 use crate::source::{PooledBuf, Source, at_most, checked_end, len_u64};
 
@@ -18,7 +17,7 @@ use crate::source::{PooledBuf, Source, at_most, checked_end, len_u64};
 const SKIP: usize = 64 << 10;
 
 /// A decoded block that another decoder reads.
-pub(super) struct Piped {
+pub(in crate::codec) struct Beneath {
     stream: Arc<dyn Stream>,
     len: u64,
     cache: Arc<Cache>,
@@ -26,9 +25,9 @@ pub(super) struct Piped {
     key: u64,
 }
 
-impl Piped {
-    /// The first `len` bytes of `stream`; its decoders are parked in `cache`.
-    pub(super) fn new(stream: Arc<dyn Stream>, len: u64, cache: &Arc<Cache>) -> Self {
+impl Beneath {
+    /// The first `len` bytes of `stream`; its decoders rest in `cache`.
+    pub(in crate::codec) fn new(stream: Arc<dyn Stream>, len: u64, cache: &Arc<Cache>) -> Self {
         Self {
             stream,
             len,
@@ -37,31 +36,30 @@ impl Piped {
         }
     }
 
-    /// The parked decoder nearest before `offset`, or a new one if that gets there sooner; and the permit for its memory. The gate does not
-    /// grant that: the thread would wait.
-    fn cursor(&self, offset: u64, demand: Demand) -> Result<(Box<dyn Cursor>, MemoryPermit)> {
+    /// The decoder at rest nearest before `offset`, or a new one if that gets there sooner; and its memory. That is not taken of the limit:
+    /// the thread would wait.
+    fn cursor(&self, offset: u64) -> Result<(Box<dyn Cursor>, Counted)> {
         let entry = self.stream.entry(offset);
-        let parked = self.cache.unpark(self.key, offset, |cursor| {
-            is_no_later_than_new(&cursor.in_hand(), offset, entry)
+        let resting = self.cache.take(self.key, offset, |cursor| {
+            is_worth_taking(cursor, offset, entry)
         });
-        if let Some(Parked { cursor, memory, .. }) = parked {
-            return Ok((cursor, memory));
+        if let Some(resting) = resting {
+            return Ok(resting);
         }
         let cursor = Arc::clone(&self.stream).cursor(offset)?;
-        let memory = self.cache.permit(cursor.held(), demand);
+        let memory = self.cache.count(cursor.held());
         Ok((cursor, memory))
     }
 }
 
-impl Source for Piped {
+impl Source for Beneath {
     fn len(&self) -> u64 {
         self.len
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         checked_end(offset, buf.len(), self.len)?;
-        let demand = Demand::Random(self.key);
-        let (mut cursor, memory) = self.cursor(offset, demand)?;
+        let (mut cursor, memory) = self.cursor(offset)?;
         while cursor.position() < offset {
             self.cache.check_wanted()?;
             let left = offset.saturating_sub(cursor.position());
@@ -72,14 +70,14 @@ impl Source for Piped {
         }
         cursor.fill(buf)?;
         if offset.saturating_add(len_u64(buf.len())) < self.len {
-            self.cache.park(cursor, memory, false, demand);
+            self.cache.rest(cursor, memory, self.key);
         }
-        self.cache.recount(&self.stream, demand);
+        self.cache.recount(self.key, &self.stream);
         Ok(())
     }
 }
 
-impl Drop for Piped {
+impl Drop for Beneath {
     fn drop(&mut self) {
         self.cache.forget(self.key);
     }

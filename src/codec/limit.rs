@@ -1,0 +1,253 @@
+//! How much memory the decodes that run take together: one semaphore, weighted in bytes.
+//!
+//! A decode weighs what its decoder needs, and the segment that it fills. A thread takes that weight first and the decoder then. If the
+//! decoder needs more on its way, the thread asks for more, but does not wait for it: it leaves the decoder to the cache, gives back all
+//! that it holds, and waits for the whole. So a thread that waits holds nothing, and the threads that hold something come to their end.
+//! They wait for nothing but servers, and the lock of a stream, whose owner never waits here.
+//!
+//! Waiting threads are served in the order in which they have come, and no other thread passes them: many small decoders would keep out
+//! a large one for ever. A decode that weighs more than all of the limit runs alone. One that is ahead of its reader never waits.
+//!
+//! The rule is in [`Queue`], which waits for nothing and takes no lock, so that a test can try every order in which threads may ask.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::cache::{Cache, Counted, SEGMENT};
+use crate::error::{Error, Place, Result, lock};
+use crate::source::len_u64;
+
+/// Bytes that one decoder may take beyond the budget of the cache.
+const BEYOND: u64 = 32 << 20;
+
+/// How long a thread waits before it looks whether somebody still wants what it is to decode.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The limit of a cache.
+pub(super) struct Limit {
+    /// Held for moments.
+    queue: Mutex<Queue>,
+    /// Signalled when the queue has moved on, if threads wait.
+    moved: Condvar,
+}
+
+/// What is taken, and who waits.
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(test, derive(PartialEq, Eq, Hash))]
+struct Queue {
+    /// The most bytes that several threads take together.
+    most: u64,
+    taken: u64,
+    /// The tickets of the threads that wait, the next one first.
+    waiting: VecDeque<u64>,
+    next_ticket: u64,
+}
+
+impl Queue {
+    /// What a decode of this weight takes.
+    fn share(&self, weight: u64) -> u64 {
+        weight.min(self.most)
+    }
+
+    /// Makes the weight of a thread that has `held` the greater one, `weight`; `false` if that is not free, or another thread waits.
+    fn grow(&mut self, held: u64, weight: u64) -> bool {
+        let more = self.share(weight).saturating_sub(self.share(held));
+        more == 0 || (self.waiting.is_empty() && self.take(more))
+    }
+
+    /// A ticket for a thread that is to wait, and holds nothing.
+    fn enter(&mut self) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket = ticket.wrapping_add(1);
+        self.waiting.push_back(ticket);
+        ticket
+    }
+
+    /// Gives a waiting thread its weight if that is free and it is the next one.
+    fn serve(&mut self, ticket: u64, weight: u64) -> bool {
+        let served = self.waiting.front() == Some(&ticket) && self.take(self.share(weight));
+        if served {
+            self.leave(ticket);
+        }
+        served
+    }
+
+    /// Has a thread wait no more.
+    fn leave(&mut self, ticket: u64) {
+        self.waiting.retain(|&other| other != ticket);
+    }
+
+    /// Takes back the weight of a thread.
+    fn give_back(&mut self, held: u64) {
+        self.taken = self.taken.saturating_sub(self.share(held));
+    }
+
+    fn take(&mut self, bytes: u64) -> bool {
+        let taken = self.taken.saturating_add(bytes);
+        let free = taken <= self.most;
+        if free {
+            self.taken = taken;
+        }
+        free
+    }
+}
+
+impl Limit {
+    /// The limit of a cache of `budget` bytes.
+    pub(super) fn new(budget: u64) -> Self {
+        let queue = Queue {
+            most: budget.max(BEYOND),
+            ..Queue::default()
+        };
+        Self {
+            queue: Mutex::new(queue),
+            moved: Condvar::new(),
+        }
+    }
+
+    /// Waits for a weight.
+    ///
+    /// # Errors
+    /// Of `wanted`, which is asked again and again; the thread has nothing then.
+    fn wait(&self, weight: u64, wanted: impl Fn() -> Result<()>) -> Result<()> {
+        let mut queue = lock(&self.queue);
+        let ticket = queue.enter();
+        let mut outcome = Ok(());
+        while outcome.is_ok() && !queue.serve(ticket, weight) {
+            let woken = self.moved.wait_timeout(queue, LOOK_EVERY);
+            (queue, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            outcome = wanted();
+        }
+        queue.leave(ticket);
+        self.signal(&queue);
+        outcome
+    }
+
+    fn give_back(&self, held: u64) {
+        let mut queue = lock(&self.queue);
+        queue.give_back(held);
+        self.signal(&queue);
+    }
+
+    /// Wakes the threads that wait. There is none as a rule, and waking none costs a system call.
+    fn signal(&self, queue: &Queue) {
+        if !queue.waiting.is_empty() {
+            self.moved.notify_all();
+        }
+    }
+
+    /// Threads that wait.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        lock(&self.queue).waiting.len()
+    }
+
+    /// Bytes that are taken.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> u64 {
+        lock(&self.queue).taken
+    }
+}
+
+/// What a thread has taken of the limit, until dropped. The memory that its decoder needs counts in the cache.
+pub(super) struct Permit<'a> {
+    cache: &'a Cache,
+    /// Bytes taken of the limit; 0 for none.
+    weight: u64,
+    memory: Counted,
+}
+
+impl<'a> Permit<'a> {
+    /// Nothing yet.
+    pub(super) fn none(cache: &'a Cache) -> Self {
+        Self {
+            cache,
+            weight: 0,
+            memory: cache.counted(),
+        }
+    }
+
+    /// Takes what a decoder of `needed` bytes weighs, and has room made for it. If that is not free, gives back what it holds, and waits;
+    /// `false` if it is not to wait.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if nobody wants the bytes any more.
+    pub(super) fn admit(&mut self, needed: u64, waits: bool) -> Result<bool> {
+        self.cache.check_wanted()?;
+        if self.grow(needed) {
+            return Ok(true);
+        }
+        self.give_back();
+        if !waits {
+            return Ok(false);
+        }
+        check(needed, self.cache.budget())?;
+        let weight = weight_of(needed);
+        self.cache
+            .limit
+            .wait(weight, || self.cache.check_wanted())?;
+        self.hold(weight, needed);
+        Ok(true)
+    }
+
+    /// Takes more, if the decoder needs more now; `false` if that is not free. It does not wait.
+    pub(super) fn grow(&mut self, needed: u64) -> bool {
+        if self.weight > 0 && needed <= self.memory.bytes() {
+            return true;
+        }
+        let weight = weight_of(needed);
+        let is_possible = check(needed, self.cache.budget()).is_ok();
+        let free = is_possible && lock(&self.cache.limit.queue).grow(self.weight, weight);
+        if free {
+            self.hold(weight, needed);
+        }
+        free
+    }
+
+    fn hold(&mut self, weight: u64, needed: u64) {
+        self.weight = weight;
+        self.memory.count(needed);
+        self.cache.make_room();
+    }
+
+    /// The memory that counts for the decoder, which takes it along.
+    pub(super) fn memory(&mut self) -> Counted {
+        std::mem::replace(&mut self.memory, self.cache.counted())
+    }
+
+    /// Gives back all.
+    pub(super) fn give_back(&mut self) {
+        self.memory.count(0);
+        if self.weight > 0 {
+            let weight = std::mem::take(&mut self.weight);
+            self.cache.limit.give_back(weight);
+        }
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// What a decode weighs whose decoder needs so many bytes.
+fn weight_of(needed: u64) -> u64 {
+    needed.saturating_add(len_u64(SEGMENT))
+}
+
+/// Checks that a decoder of `needed` bytes can ever run in a cache of `budget` bytes.
+fn check(needed: u64, budget: u64) -> Result<()> {
+    if needed <= budget.saturating_add(BEYOND) {
+        return Ok(());
+    }
+    let cache = needed.saturating_sub(BEYOND).div_ceil(1 << 20);
+    let why = format!(
+        "decoding takes {needed} bytes of memory; mount the file with -o cache={cache}M or more"
+    );
+    Err(Error::unsupported(Place::File, why))
+}
+
+#[cfg(test)]
+mod tests;
