@@ -90,6 +90,8 @@ impl Raw {
     const OPEN: u8 = 4;
     /// The alias stands for a node that it is part of.
     const RECURSIVE: u8 = 8;
+    /// A tag, an alias or a text `$ref` is in the collection.
+    const LEADING: u8 = 16;
 }
 
 /// A parsed tree with its text.
@@ -200,6 +202,16 @@ impl Tree {
     /// All nodes, in document order.
     pub(in crate::asdf) fn all(&self) -> impl Iterator<Item = Node<'_>> {
         (0..).map_while(|id| self.node(NodeId(id)))
+    }
+
+    /// How many nodes have a tag of that kind themselves.
+    pub(in crate::asdf) fn count_tagged(&self, such: impl Fn(&str) -> bool) -> usize {
+        let such: Vec<bool> = self.tags.iter().map(|tag| such(tag)).collect();
+        let has_tag = |raw: &&Raw| {
+            let number = usize::from(raw.tag).checked_sub(1);
+            number.and_then(|number| such.get(number)) == Some(&true)
+        };
+        self.nodes.iter().filter(has_tag).count()
     }
 
     /// How many nodes there are.

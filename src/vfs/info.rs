@@ -17,6 +17,9 @@ use crate::view::json;
 /// The most problems of a kind that are shown.
 const MAX_PROBLEMS: usize = 100;
 
+/// Longest `info/tree.json`, in bytes, that is kept from when its length was asked for to when it is opened.
+const MAX_KEPT: u64 = 1 << 20;
+
 /// Most blocks and arrays, and longest tree in bytes, for which a text is put together just to tell its length.
 const MAX_COUNTED: usize = 1000;
 const MAX_TEXT_COUNTED: usize = 1 << 20;
@@ -24,7 +27,8 @@ const MAX_TEXT_COUNTED: usize = 1 << 20;
 impl Vfs {
     /// A text under `info/`, as it is now, to be read.
     pub(super) fn info_text(&self, state: &State, node: Node) -> String {
-        let text = self.made(state, node);
+        let kept = (node == Node::TreeJson).then(|| locked(&state.json).take());
+        let text = kept.flatten().unwrap_or_else(|| self.made(state, node));
         // a program that asks for the size of the opened file gets this one
         locked(&state.info_lens).insert(node, text.len());
         text.into_string()
@@ -43,8 +47,12 @@ impl Vfs {
         let short = short && node != Node::TreeJson;
         let last = locked(&state.info_lens).get(&node).copied();
         last.filter(|_| !short).unwrap_or_else(|| {
-            let len = self.made(state, node).len();
+            let text = self.made(state, node);
+            let len = text.len();
             locked(&state.info_lens).insert(node, len);
+            if node == Node::TreeJson && len <= MAX_KEPT {
+                *locked(&state.json) = Some(text);
+            }
             len
         })
     }

@@ -28,6 +28,8 @@ struct OpenCollection {
     /// The end of its last child.
     end: u32,
     flow: bool,
+    /// [`Raw::LEADING`], if that is known of it.
+    leading: u8,
 }
 
 /// Makes nodes of events, one after the other.
@@ -144,6 +146,9 @@ impl<'a> Composer<'a> {
                 raw.len = raw.len.saturating_add(1);
             }
             parent.end = raw.end;
+            if raw.tag > 0 || raw.kind == NodeKind::Alias || event.value == "$ref" {
+                parent.leading = Raw::LEADING;
+            }
             parent.grow(weight, event)?;
         }
         self.tree.nodes.push(raw);
@@ -242,6 +247,7 @@ impl<'a> Composer<'a> {
             weight: 1,
             end: raw.end,
             flow: event.flow,
+            leading: 0,
         });
         Ok(())
     }
@@ -284,6 +290,7 @@ impl<'a> Composer<'a> {
         let behind = offset(self.tree.nodes.len());
         if let Some(raw) = index(&mut self.tree.nodes, open.node) {
             raw.flags &= !Raw::OPEN;
+            raw.flags |= open.leading;
             raw.at = behind;
             raw.end = end;
         }
@@ -291,6 +298,7 @@ impl<'a> Composer<'a> {
             return Ok(());
         };
         parent.end = end;
+        parent.leading |= open.leading;
         parent.grow(open.weight.saturating_sub(1), event)
     }
 }

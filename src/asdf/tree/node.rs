@@ -74,6 +74,20 @@ impl<'t> Node<'t> {
         self.tree.part(at, raw.flags & Raw::POOLED != 0)
     }
 
+    /// The bytes of [`Node::text`], of which a look at some is quicker than that; of no scalar, none.
+    pub(super) fn text_bytes(self) -> &'t [u8] {
+        let raw = self.follow().raw;
+        if raw.kind != NodeKind::Scalar {
+            return &[];
+        }
+        let at = range(raw.at, raw.at.saturating_add(raw.len));
+        let from = match raw.flags & Raw::POOLED {
+            0 => self.tree.bytes.as_slice(),
+            _ => self.tree.pool.as_bytes(),
+        };
+        from.get(at).unwrap_or_default()
+    }
+
     /// A scalar's type: by its tag, or by its looks if it is plain. A tag that is not YAML's own leaves it a string.
     #[must_use]
     pub fn scalar_type(self) -> Option<Type> {
@@ -89,6 +103,11 @@ impl<'t> Node<'t> {
     #[must_use]
     pub fn value(self) -> Option<Value<'t>> {
         Some(self.scalar_type()?.value(self.text()?))
+    }
+
+    /// Whether no array, alias or reference can be in it: nothing in it has a tag, is an alias or the text `$ref`.
+    pub(in crate::asdf) fn leads_nowhere(self) -> bool {
+        self.raw.kind != NodeKind::Alias && self.raw.flags & Raw::LEADING == 0
     }
 
     /// How many items or entries it has.
