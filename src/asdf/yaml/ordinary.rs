@@ -6,9 +6,12 @@
 //! sound, and why others are not. Knows nothing of nodes or ASDF.
 
 use super::{Event, EventKind, is_break};
+use crate::asdf::scalar::TAG_PREFIX;
 
 /// Longest key, tag or prefix of tags, in bytes. libyaml takes keys of up to 1024.
 const MAX_SHORT: usize = 1000;
+/// The tag of what has the type that it looks like; also what `!` stands for in front of a tag, if nothing else is declared.
+const NON_SPECIFIC: &str = "!";
 /// Stands for the byte behind the text. A text with NUL is not ordinary.
 const END: u8 = 0;
 
@@ -22,7 +25,7 @@ pub(in crate::asdf) fn read(text: &str, take: impl FnMut(&Event<'_>) -> Option<(
         text,
         at: 0,
         line: 0,
-        prefix: "!",
+        prefix: NON_SPECIFIC,
         levels: Vec::new(),
         start: None,
         anchor: None,
@@ -64,6 +67,15 @@ struct Level {
     inner: usize,
 }
 
+/// The events that begin and end a collection.
+fn kinds(is_sequence: bool) -> (EventKind, EventKind) {
+    if is_sequence {
+        (EventKind::SequenceStart, EventKind::SequenceEnd)
+    } else {
+        (EventKind::MappingStart, EventKind::MappingEnd)
+    }
+}
+
 /// A scalar that was read.
 struct Scalar {
     start: usize,
@@ -71,6 +83,17 @@ struct Scalar {
     /// The bytes of the value in the text; none of one that was put together in [`Reader::folded`].
     value: Option<(usize, usize)>,
     quoted: bool,
+}
+
+impl Scalar {
+    fn empty(start: usize, end: usize) -> Self {
+        Self {
+            start,
+            end,
+            value: Some((start, start)),
+            quoted: false,
+        }
+    }
 }
 
 struct Reader<'t, F> {
@@ -132,10 +155,6 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         self.at.saturating_sub(self.line).saturating_add(1)
     }
 
-    fn is_at_line(&self) -> bool {
-        self.at == self.line
-    }
-
     /// Whether an item of a block sequence begins here.
     fn is_entry(&self) -> bool {
         self.peek() == b'-' && is_blank(self.byte(1))
@@ -144,7 +163,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
     /// Whether `...` or `---` stands here as the mark of an end or start.
     fn is_marker(&self, dot: u8) -> bool {
         let is = |ahead| self.byte(ahead) == dot;
-        self.is_at_line() && is(0) && is(1) && is(2) && matches!(self.byte(3), b' ' | b'\n' | END)
+        self.inner() == 1 && is(0) && is(1) && is(2) && matches!(self.byte(3), b' ' | b'\n' | END)
     }
 
     /// Skips what stands in front of the tree, up to behind its `---`.
@@ -198,22 +217,13 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
     /// Begins a collection at a place.
     fn enter(&mut self, is_sequence: bool, inner: usize, at: usize) -> Option<()> {
         self.levels.push(Level { is_sequence, inner });
-        let kind = if is_sequence {
-            EventKind::SequenceStart
-        } else {
-            EventKind::MappingStart
-        };
-        self.give(kind, at)
+        self.give(kinds(is_sequence).0, at)
     }
 
     /// Ends the collection that was begun last. None if there is none.
     fn leave(&mut self) -> Option<()> {
-        let kind = if self.levels.pop()?.is_sequence {
-            EventKind::SequenceEnd
-        } else {
-            EventKind::MappingEnd
-        };
-        self.give(kind, self.at)
+        let is_sequence = self.levels.pop()?.is_sequence;
+        self.give(kinds(is_sequence).1, self.at)
     }
 
     /// Reads an item of a block sequence, and those in it that begin in the same line.
@@ -237,7 +247,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
             self.enter(false, column, first)?;
             return self.entry_of(&scalar);
         }
-        self.give_scalar(&scalar)?;
+        self.event(EventKind::Scalar, &scalar)?;
         self.end_line()
     }
 
@@ -252,7 +262,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
     fn colon(&mut self, key: &Scalar) -> Option<()> {
         let is_short = key.end.saturating_sub(key.start) <= MAX_SHORT && self.line <= key.start;
         (is_short && self.peek() == b':' && is_blank(self.byte(1))).then_some(())?;
-        self.give_scalar(key)?;
+        self.event(EventKind::Scalar, key)?;
         self.skip(1);
         Some(())
     }
@@ -276,7 +286,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
             _ if inner == 0 => return None,
             _ => {
                 let scalar = self.scalar(inner)?;
-                self.give_scalar(&scalar)?;
+                self.event(EventKind::Scalar, &scalar)?;
             }
         }
         self.end_line()
@@ -296,15 +306,10 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         if own > inner && !is_end || own == inner && is_entry && in_mapping {
             return self.enter(is_entry, own, self.at);
         }
-        // libyaml has an empty top node elsewhere
-        (inner > 0).then_some(())?;
+        // libyaml has an empty top node elsewhere, and another type for an empty one with `!`
+        (inner > 0 && self.tag != NON_SPECIFIC).then_some(())?;
         let start = self.start.unwrap_or(mark);
-        self.give_scalar(&Scalar {
-            start,
-            end: mark,
-            value: Some((start, start)),
-            quoted: false,
-        })
+        self.event(EventKind::Scalar, &Scalar::empty(start, mark))
     }
 
     /// Reads a tag and an anchor, if they are here. Gives the place behind the last of them, or the `mark` if there is none.
@@ -325,18 +330,23 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
 
     /// Reads a tag, and resolves it.
     fn tag(&mut self) -> Option<()> {
-        let is_verbatim = self.byte(1) == b'<';
-        self.skip(if is_verbatim { 2 } else { 1 });
+        let (opening, prefix) = match self.byte(1) {
+            b' ' | b'\n' => (1, NON_SPECIFIC),
+            b'!' => (2, TAG_PREFIX),
+            b'<' => (2, ""),
+            _ => (1, self.prefix),
+        };
+        self.skip(opening);
         let start = self.at;
-        self.skip_while(|byte| is_tag_byte(byte) || is_verbatim && byte == b',');
+        self.skip_while(|byte| is_tag_byte(byte) || prefix.is_empty() && byte == b',');
         let suffix = self.text.get(start..self.at)?;
-        (1..=MAX_SHORT).contains(&suffix.len()).then_some(())?;
-        if is_verbatim {
+        let is_whole = prefix == NON_SPECIFIC || !suffix.is_empty();
+        (is_whole && suffix.len() <= MAX_SHORT).then_some(())?;
+        if prefix.is_empty() {
             (self.peek() == b'>').then_some(())?;
             self.skip(1);
-        } else {
-            self.tag.push_str(self.prefix);
         }
+        self.tag.push_str(prefix);
         self.tag.push_str(suffix);
         Some(())
     }
@@ -371,7 +381,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                 b'*' => self.alias()?,
                 _ => {
                     let scalar = self.scalar(0)?;
-                    self.give_scalar(&scalar)?;
+                    self.event(EventKind::Scalar, &scalar)?;
                 }
             }
             self.gap()?;
@@ -406,7 +416,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
     /// Skips blanks in a flow collection, whose lines do not begin in the first column.
     fn gap(&mut self) -> Option<()> {
         self.skip_blanks();
-        (!self.is_at_line()).then_some(())
+        (self.inner() > 1).then_some(())
     }
 
     /// Reads a scalar: in flow style, or one whose further lines begin at the column `inner` or behind it.
@@ -446,7 +456,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                     let line = self.text.get(piece..self.at)?.trim_end_matches(' ');
                     let end = piece.saturating_add(line.len());
                     let breaks = self.skip_blanks();
-                    (!self.is_at_line()).then_some(())?;
+                    (self.inner() > 1).then_some(())?;
                     self.fold(piece, end, breaks)?;
                     piece = self.at;
                 }
@@ -498,7 +508,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                 });
             }
             // the mark of an end, a comment or a colon
-            (!self.is_at_line() && !b"#:\0".contains(&self.peek())).then_some(())?;
+            (self.inner() > 1 && !b"#:\0".contains(&self.peek())).then_some(())?;
             self.fold(piece, end, breaks)?;
             piece = self.at;
         }
@@ -523,19 +533,9 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         }
     }
 
-    fn give_scalar(&mut self, scalar: &Scalar) -> Option<()> {
-        self.event(EventKind::Scalar, scalar)
-    }
-
     /// Gives an event that is no scalar.
     fn give(&mut self, kind: EventKind, at: usize) -> Option<()> {
-        let nothing = Scalar {
-            start: at,
-            end: at,
-            value: Some((at, at)),
-            quoted: true,
-        };
-        self.event(kind, &nothing)
+        self.event(kind, &Scalar::empty(at, at))
     }
 
     fn event(&mut self, kind: EventKind, scalar: &Scalar) -> Option<()> {
@@ -543,13 +543,13 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
             Some((start, end)) => self.text.get(start..end)?,
             None => &self.folded,
         };
-        let tag = Some(self.tag.as_str()).filter(|tag| !tag.is_empty());
+        let tag = Some(self.tag.as_str()).filter(|tag| !["", NON_SPECIFIC].contains(tag));
         let event = Event {
             kind,
             anchor: self.anchor,
             tag,
             value,
-            plain: !scalar.quoted && tag.is_none(),
+            plain: self.tag == NON_SPECIFIC || !scalar.quoted && tag.is_none(),
             flow: self.levels.last().is_some_and(|level| level.inner == 0),
             start: self.start.unwrap_or(scalar.start),
             end: scalar.end,

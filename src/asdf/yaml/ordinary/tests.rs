@@ -40,7 +40,7 @@ fn take(events: &mut Vec<Taken>, open: &mut Vec<bool>, event: &Event<'_>) {
         anchor: event.anchor.map(str::to_owned),
         tag: event.tag.map(str::to_owned),
         value: event.value.to_owned(),
-        plain: event.plain,
+        plain: event.plain && event.kind == EventKind::Scalar,
         flow,
         start,
         end,
@@ -75,7 +75,8 @@ fn is_read(text: &str) -> bool {
 const HEAD: &str = "#ASDF 1.0.0\n#ASDF_STANDARD 1.5.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n";
 
 /// Bodies of trees as Python's asdf writes them, and what else has that form.
-const BODIES: [&str; 12] = [
+const BODIES: [&str; 13] = [
+    "---\n- !core/history_entry-1.0.0 {description: some, time: ! '2025-07-23\n    11:56:15+00:00'}\n- !!timestamp '2019-07-18\n    20:01:09'\n- !!int 1\n- ! [a]\n- ! b\n- !\n  c: !\n  - d\n",
     "--- !core/asdf-1.1.0\nasdf_library: !core/software-1.0.0 {author: The ASDF Developers, homepage: 'http://github.com/asdf-format/asdf',\n  name: asdf, version: 4.1.0}\nhistory:\n  extensions:\n  - !core/extension_metadata-1.0.0\n    extension_class: asdf.extension._manifest.ManifestExtension\n    extension_uri: asdf://asdf-format.org/core/extensions/core-1.6.0\n    software: !core/software-1.0.0 {name: asdf, version: 4.1.0}\n",
     "--- !core/asdf-1.1.0\nroman: !<asdf://stsci.edu/datamodels/roman/tags/wfi_image-1.0.0>\n  data: &id001 !core/ndarray-1.1.0\n    source: 0\n    datatype: float32\n    byteorder: little\n    shape: [4096, 4096]\n  again: *id001\n  meta:\n    date: !time/time-1.1.0 2020-01-01T00:00:00.000\n    empty:\n    tagged: !x\n    list: []\n    map: {}\n",
     "---\na:\n- 1\n- - 2\n  - - 3\n    -  4\n- b: 5\n  c:\n  - d: &x [*y, {k: v, l: [w, '']}]\n    e: !t {a: !u b}\n-   f: g\n    h: i\nz: ~\n",
@@ -98,7 +99,7 @@ fn text(body: &str) -> String {
 fn what_programs_write_is_read() {
     let read: Vec<bool> = BODIES.iter().map(|body| is_read(&text(body))).collect();
     let (known, unknown): (Vec<_>, Vec<_>) = (0..BODIES.len()).partition(|&i| read[i]);
-    assert_eq!(unknown, [9, 11], "{known:?}");
+    assert_eq!(unknown, [10, 12], "{known:?}");
 }
 
 #[test]
@@ -125,10 +126,10 @@ fn what_programs_do_not_write_is_left_to_libyaml() {
         "---\na: {b: c, }\n",
         "---\na: [b\n]\n",
         "---\na: 'b\nc'\n",
-        "---\na: !!int 1\n",
+        "---\na: !!\n",
         "---\na: !a!b c\n",
         "---\na: !%41 b\n",
-        "---\na: ! b\n",
+        "---\na: !\n",
         "---\n!t a: b\n",
         "---\n&a a: b\n",
         "---\n*a : b\n",
