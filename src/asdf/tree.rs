@@ -362,6 +362,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_read_before_libyaml_takes_over_is_forgotten() {
+        let tree = tree("a: !t &x [1, 'it''s']\nb: *x\nc: |\n  end");
+        assert_eq!((tree.len(), tree.tags.len()), (9, 2));
+        assert_eq!(tree.pool, "it's");
+        assert_eq!(get(&tree, "b").tag(), Some("tag:stsci.edu:asdf/t"));
+    }
+
+    #[test]
+    fn a_collection_leads_somewhere_if_something_in_it_does() {
+        let tree = tree(
+            "a: &a [1, {k: [x, '!t']}]\nb: !t []\nc: [[{k: !t x}]]\nd: {k: [*a]}\ne: [{'$ref': x}]\nf: {k: {l: {}}}",
+        );
+        let keys = ["a", "b", "c", "d", "e", "f"];
+        let leads = keys.map(|key| !get(&tree, key).leads_nowhere());
+        assert_eq!(leads, [false, false, true, true, true, false]);
+        assert!(!tree.root().unwrap().leads_nowhere());
+    }
+
+    #[test]
     fn errors_say_line_column_and_cause() {
         assert_eq!(
             error(format!("{HEAD}a: [1, 2\nb: }}\n")),

@@ -288,6 +288,22 @@ mod tests {
         assert_eq!(text.into_string(), "a%09b%0Ac\t\té%1B\n");
     }
 
+    /// A search of a mount made the longest text twice: to tell its length, and to be read.
+    #[test]
+    fn the_tree_as_json_is_made_once_to_be_looked_up_and_opened() {
+        let (_dir, vfs) = writable(&Sample::new().text(b"#ASDF 1.0.0\n--- {a: 1}\n...\n"));
+        let state = vfs.state();
+        let len = vfs.info_len(&state, Node::TreeJson);
+        let kept = locked(&state.json).as_ref().map(Text::len);
+        assert_eq!(kept, Some(len));
+        vfs.info_text(&state, Node::Status);
+        let text = vfs.info_text(&state, Node::TreeJson);
+        assert_eq!(text, "{\n \"a\": 1\n}\n");
+        assert!(locked(&state.json).is_none());
+        assert_eq!(vfs.info_text(&state, Node::TreeJson), text);
+        assert_eq!(vfs.info_len(&state, Node::TreeJson), len);
+    }
+
     /// `ls` of `info/` had a text of gigabytes put together, for a short tree with many arrays deep in it.
     #[test]
     fn files_whose_paths_are_too_long_together_are_not_named() {
