@@ -61,8 +61,9 @@
 //!
 //! The parser is `libyaml-rs`, at the level of events, with our own composer and YAML 1.1 resolver. `serde_yaml`, which was
 //! first thought of, is built on the same parser but drops every tag that an ASDF tree depends on (`!core/ndarray-1.0.0` under
-//! a `%TAG` line), has no positions, and resolves scalars in its own way. A tree is never written anew: what is saved is
-//! the user's bytes.
+//! a `%TAG` line), has no positions, and resolves scalars in its own way. A small reader of our own makes the same events of
+//! texts in the form that programs write, and gives up at anything else: then the parser reads the text, so all errors are its.
+//! A tree is never written anew: what is saved is the user's bytes.
 #![cfg_attr(
     test,
     allow(

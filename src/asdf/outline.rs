@@ -274,6 +274,8 @@ impl<'t> TreeWalk<'t> {
                 self.declare(component, node);
             }
             (_, NodeKind::Scalar) => {}
+            // the keys of what is merged still hide those of others
+            (Some(_), _) if node.leads_nowhere() => {}
             (Some(component), _) => {
                 if let Some(uri) = pointer::reference(node) {
                     self.refer(component, node, uri);

@@ -90,6 +90,8 @@ impl Raw {
     const OPEN: u8 = 4;
     /// The alias stands for a node that it is part of.
     const RECURSIVE: u8 = 8;
+    /// A tag, an alias or a text `$ref` is in the collection.
+    const LEADING: u8 = 16;
 }
 
 /// A parsed tree with its text.
@@ -200,6 +202,16 @@ impl Tree {
     /// All nodes, in document order.
     pub(in crate::asdf) fn all(&self) -> impl Iterator<Item = Node<'_>> {
         (0..).map_while(|id| self.node(NodeId(id)))
+    }
+
+    /// How many nodes have a tag of that kind themselves.
+    pub(in crate::asdf) fn count_tagged(&self, such: impl Fn(&str) -> bool) -> usize {
+        let such: Vec<bool> = self.tags.iter().map(|tag| such(tag)).collect();
+        let has_tag = |raw: &&Raw| {
+            let number = usize::from(raw.tag).checked_sub(1);
+            number.and_then(|number| such.get(number)) == Some(&true)
+        };
+        self.nodes.iter().filter(has_tag).count()
     }
 
     /// How many nodes there are.
@@ -347,6 +359,25 @@ mod tests {
             (0, None, true)
         );
         assert!(get(&tree, "loop").get("none").is_none());
+    }
+
+    #[test]
+    fn what_was_read_before_libyaml_takes_over_is_forgotten() {
+        let tree = tree("a: !t &x [1, 'it''s']\nb: *x\nc: |\n  end");
+        assert_eq!((tree.len(), tree.tags.len()), (9, 2));
+        assert_eq!(tree.pool, "it's");
+        assert_eq!(get(&tree, "b").tag(), Some("tag:stsci.edu:asdf/t"));
+    }
+
+    #[test]
+    fn a_collection_leads_somewhere_if_something_in_it_does() {
+        let tree = tree(
+            "a: &a [1, {k: [x, '!t']}]\nb: !t []\nc: [[{k: !t x}]]\nd: {k: [*a]}\ne: [{'$ref': x}]\nf: {k: {l: {}}}",
+        );
+        let keys = ["a", "b", "c", "d", "e", "f"];
+        let leads = keys.map(|key| !get(&tree, key).leads_nowhere());
+        assert_eq!(leads, [false, false, true, true, true, false]);
+        assert!(!tree.root().unwrap().leads_nowhere());
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Snapshot {
         let is_left_out = self
             .paths()
             .is_some_and(|paths| paths.outline().reaches(Limit::Places));
-        let declared = || tree.all().filter(is_array).count();
+        let declared = || tree.count_tagged(is_ndarray);
         !is_left_out
             && arrays
                 .iter()

@@ -1,4 +1,5 @@
-//! The events of a YAML text, lent out one at a time: the only code that knows libyaml.
+//! The events of a YAML text, lent out one at a time: the only code that knows libyaml. Those of a text that a program wrote come faster
+//! from `ordinary`.
 //!
 //! libyaml (here its Rust translation) decides what is valid, so that a tree means here what it means to the Python and C
 //! libraries. What it does not limit is limited here: a prologue of many directives costs quadratic time inside one call,
@@ -7,6 +8,8 @@
     unsafe_code,
     reason = "libyaml's interface is C's; every call to it is in this file"
 )]
+
+pub(super) mod ordinary;
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char};

@@ -17,6 +17,9 @@ use crate::view::json;
 /// The most problems of a kind that are shown.
 const MAX_PROBLEMS: usize = 100;
 
+/// Longest `info/tree.json`, in bytes, that is kept from when its length was asked for to when it is opened.
+const MAX_KEPT: u64 = 1 << 20;
+
 /// Most blocks and arrays, and longest tree in bytes, for which a text is put together just to tell its length.
 const MAX_COUNTED: usize = 1000;
 const MAX_TEXT_COUNTED: usize = 1 << 20;
@@ -24,7 +27,8 @@ const MAX_TEXT_COUNTED: usize = 1 << 20;
 impl Vfs {
     /// A text under `info/`, as it is now, to be read.
     pub(super) fn info_text(&self, state: &State, node: Node) -> String {
-        let text = self.made(state, node);
+        let kept = (node == Node::TreeJson).then(|| locked(&state.json).take());
+        let text = kept.flatten().unwrap_or_else(|| self.made(state, node));
         // a program that asks for the size of the opened file gets this one
         locked(&state.info_lens).insert(node, text.len());
         text.into_string()
@@ -43,8 +47,12 @@ impl Vfs {
         let short = short && node != Node::TreeJson;
         let last = locked(&state.info_lens).get(&node).copied();
         last.filter(|_| !short).unwrap_or_else(|| {
-            let len = self.made(state, node).len();
+            let text = self.made(state, node);
+            let len = text.len();
             locked(&state.info_lens).insert(node, len);
+            if node == Node::TreeJson && len <= MAX_KEPT {
+                *locked(&state.json) = Some(text);
+            }
             len
         })
     }
@@ -278,6 +286,22 @@ mod tests {
         let mut text = Text::default();
         text.row(["a\tb\nc", "", "é\u{1b}"]);
         assert_eq!(text.into_string(), "a%09b%0Ac\t\té%1B\n");
+    }
+
+    /// A search of a mount made the longest text twice: to tell its length, and to be read.
+    #[test]
+    fn the_tree_as_json_is_made_once_to_be_looked_up_and_opened() {
+        let (_dir, vfs) = writable(&Sample::new().text(b"#ASDF 1.0.0\n--- {a: 1}\n...\n"));
+        let state = vfs.state();
+        let len = vfs.info_len(&state, Node::TreeJson);
+        let kept = locked(&state.json).as_ref().map(Text::len);
+        assert_eq!(kept, Some(len));
+        vfs.info_text(&state, Node::Status);
+        let text = vfs.info_text(&state, Node::TreeJson);
+        assert_eq!(text, "{\n \"a\": 1\n}\n");
+        assert!(locked(&state.json).is_none());
+        assert_eq!(vfs.info_text(&state, Node::TreeJson), text);
+        assert_eq!(vfs.info_len(&state, Node::TreeJson), len);
     }
 
     /// `ls` of `info/` had a text of gigabytes put together, for a short tree with many arrays deep in it.

@@ -12,6 +12,7 @@ use super::block_write::is_patched;
 use super::catalogue::{Catalogue, EntryKind, Numbers};
 use super::data::block_of;
 use super::format::Format;
+use super::info::Text;
 use super::node::Node;
 use super::version::Versions;
 use super::views::{View, Views};
@@ -39,6 +40,8 @@ pub(super) struct State {
     pub(super) numbers: Arc<Mutex<Numbers>>,
     /// How long the texts under `info/` were when they were made last.
     pub(super) info_lens: Mutex<HashMap<Node, u64>>,
+    /// The text of `info/tree.json`, from when it was made for its length to when it is opened.
+    pub(super) json: Mutex<Option<Text>>,
 }
 
 /// The names of a directory when it was opened. Positions in it stay valid while names change.
@@ -75,6 +78,7 @@ impl State {
             views: Views::default(),
             numbers: Arc::default(),
             info_lens: Mutex::default(),
+            json: Mutex::default(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! and beside `!value` of a scalar. An array that has files in a mount has the path of one as `!file`. A key of the tree that begins
 //! with `!` has another one in front, so that it is none of these. Aliases and merge keys stand for what they lead to.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io;
 
@@ -20,6 +21,8 @@ const YAML: &str = "tag:yaml.org,2002:";
 /// How many times as long as the text JSON may be, and how many bytes besides.
 const MOST_TIMES: usize = 4;
 const SPARE: usize = 64 << 20;
+/// Mappings of up to so many entries are compared pair by pair.
+const FEW: usize = 16;
 
 /// A tree as one line of JSON; see [`text`].
 ///
@@ -78,10 +81,14 @@ struct Bounded {
 
 impl io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let left = self.room.checked_sub(bytes.len());
         self.room = left.ok_or(io::ErrorKind::OutOfMemory)?;
         self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -123,6 +130,19 @@ impl<'t> JsonNode<'t> {
     /// Writes the entries of a mapping, its own first, then those that it merges and does not have. Of equal keys, the last one counts.
     /// What is merged has an end: it counts in the [weight](crate::asdf::tree::MAX_WEIGHT) of the tree.
     fn entries<M: SerializeMap>(self, map: &mut M) -> Result<(), M::Error> {
+        let has_merges = self.node.entries().any(|(key, _)| key.is_merge());
+        if !has_merges && self.node.len() <= FEW {
+            let own = self.node.entries();
+            let own: Vec<_> = own.map(|(key, value)| (self.name(key), value)).collect();
+            let mut left = own.as_slice();
+            while let Some(((name, value), later)) = left.split_first() {
+                if later.iter().all(|(other, _)| other != name) {
+                    map.serialize_entry(name, &Self::new(*value, self.file_of))?;
+                }
+                left = later;
+            }
+            return Ok(());
+        }
         let (mut parts, mut seen) = (HashSet::new(), HashSet::new());
         for part in self.node.merged() {
             if !parts.insert(part.id()) {
@@ -140,11 +160,14 @@ impl<'t> JsonNode<'t> {
     }
 
     /// What a key is called in JSON.
-    fn name(self, key: Node<'_>) -> String {
+    fn name(self, key: Node<'t>) -> Cow<'t, str> {
         match key.text() {
-            Some(text) if text.starts_with('!') => format!("!{text}"),
-            Some(text) => text.to_owned(),
-            None => serde_json::to_string(&JsonNode::new(key, self.file_of)).unwrap_or_default(),
+            Some(text) if text.starts_with('!') => format!("!{text}").into(),
+            Some(text) => text.into(),
+            None => {
+                let name = serde_json::to_string(&JsonNode::new(key, self.file_of));
+                name.unwrap_or_default().into()
+            }
         }
     }
 }

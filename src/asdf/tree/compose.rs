@@ -7,7 +7,7 @@ use super::{
     MAX_DEPTH, MAX_DEPTH_OF_PYTHON, MAX_FLOW_DEPTH, MAX_NODES, MAX_TEXT, MAX_WEIGHT, NodeKind, Raw,
     Tree,
 };
-use crate::asdf::yaml::{self, Event, Parser, YamlFault};
+use crate::asdf::yaml::{self, Event, EventKind, Parser, YamlFault, ordinary};
 
 /// Most anchors; each takes some hundred bytes while the tree is read.
 const MAX_ANCHORS: usize = 1 << 20;
@@ -28,6 +28,8 @@ struct OpenCollection {
     /// The end of its last child.
     end: u32,
     flow: bool,
+    /// [`Raw::LEADING`], if that is known of it.
+    leading: u8,
 }
 
 /// Makes nodes of events, one after the other.
@@ -49,30 +51,20 @@ pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Warnings, YamlFault
         let why = format!("a tree of {} bytes, of {MAX_TEXT} allowed", text.len());
         return Err(YamlFault::new(MAX_TEXT, why));
     }
-    let (known, unknown_directives) = yaml::known_directives(text)?;
-    let mut parser = Parser::new(&known);
-    let mut composer = Composer {
-        tree,
-        tag_numbers: HashMap::new(),
-        anchors: HashMap::new(),
-        open: Vec::new(),
-        flow_depth: 0,
-        too_deep: None,
-    };
-    loop {
-        let event = parser.next()?;
-        match event.kind {
-            yaml::EventKind::StreamStart | yaml::EventKind::DocumentStart => {}
-            yaml::EventKind::StreamEnd => break,
-            yaml::EventKind::DocumentEnd => {
-                nothing_follows(text, event.end)?;
+    let mut composer = Composer::new(tree);
+    let mut unknown_directives = Vec::new();
+    let read = ordinary::read(text, |event| composer.take(event, text).ok());
+    if read.is_none() {
+        let (known, unknown) = yaml::known_directives(text)?;
+        unknown_directives = unknown;
+        composer = Composer::new(tree);
+        let mut parser = Parser::new(&known);
+        loop {
+            let event = parser.next()?;
+            composer.take(&event, text)?;
+            if matches!(event.kind, EventKind::StreamEnd | EventKind::DocumentEnd) {
                 break;
             }
-            yaml::EventKind::SequenceEnd | yaml::EventKind::MappingEnd => composer.close(&event)?,
-            yaml::EventKind::Alias => composer.alias(&event)?,
-            yaml::EventKind::Scalar => composer.scalar(&event, text)?,
-            yaml::EventKind::SequenceStart => composer.collection(&event, NodeKind::Sequence)?,
-            yaml::EventKind::MappingStart => composer.collection(&event, NodeKind::Mapping)?,
         }
     }
     composer.tree.nodes.shrink_to_fit();
@@ -114,7 +106,35 @@ fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-impl Composer<'_> {
+impl<'a> Composer<'a> {
+    /// A composer that has composed nothing, of a tree whose nodes are dropped.
+    fn new(tree: &'a mut Tree) -> Self {
+        tree.nodes.clear();
+        tree.tags.clear();
+        tree.pool.clear();
+        Self {
+            tree,
+            tag_numbers: HashMap::new(),
+            anchors: HashMap::new(),
+            open: Vec::new(),
+            flow_depth: 0,
+            too_deep: None,
+        }
+    }
+
+    /// Adds what an event is about. After the document, nothing may follow in the text.
+    fn take(&mut self, event: &Event<'_>, text: &str) -> Result<(), YamlFault> {
+        match event.kind {
+            EventKind::StreamStart | EventKind::DocumentStart | EventKind::StreamEnd => Ok(()),
+            EventKind::DocumentEnd => nothing_follows(text, event.end),
+            EventKind::SequenceEnd | EventKind::MappingEnd => self.close(event),
+            EventKind::Alias => self.alias(event),
+            EventKind::Scalar => self.scalar(event, text),
+            EventKind::SequenceStart => self.collection(event, NodeKind::Sequence),
+            EventKind::MappingStart => self.collection(event, NodeKind::Mapping),
+        }
+    }
+
     /// Adds a node and gives its number.
     fn push(&mut self, event: &Event<'_>, raw: Raw, weight: u64) -> Result<u32, YamlFault> {
         let number = u32::try_from(self.tree.nodes.len())
@@ -126,6 +146,9 @@ impl Composer<'_> {
                 raw.len = raw.len.saturating_add(1);
             }
             parent.end = raw.end;
+            if raw.tag > 0 || raw.kind == NodeKind::Alias || event.value == "$ref" {
+                parent.leading = Raw::LEADING;
+            }
             parent.grow(weight, event)?;
         }
         self.tree.nodes.push(raw);
@@ -224,6 +247,7 @@ impl Composer<'_> {
             weight: 1,
             end: raw.end,
             flow: event.flow,
+            leading: 0,
         });
         Ok(())
     }
@@ -266,6 +290,7 @@ impl Composer<'_> {
         let behind = offset(self.tree.nodes.len());
         if let Some(raw) = index(&mut self.tree.nodes, open.node) {
             raw.flags &= !Raw::OPEN;
+            raw.flags |= open.leading;
             raw.at = behind;
             raw.end = end;
         }
@@ -273,6 +298,7 @@ impl Composer<'_> {
             return Ok(());
         };
         parent.end = end;
+        parent.leading |= open.leading;
         parent.grow(open.weight.saturating_sub(1), event)
     }
 }

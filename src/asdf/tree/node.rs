@@ -74,21 +74,46 @@ impl<'t> Node<'t> {
         self.tree.part(at, raw.flags & Raw::POOLED != 0)
     }
 
+    /// The bytes of [`Node::text`], of which a look at some is quicker than that; of no scalar, none.
+    pub(super) fn text_bytes(self) -> &'t [u8] {
+        let raw = self.follow().raw;
+        if raw.kind != NodeKind::Scalar {
+            return &[];
+        }
+        let at = range(raw.at, raw.at.saturating_add(raw.len));
+        let from = match raw.flags & Raw::POOLED {
+            0 => self.tree.bytes.as_slice(),
+            _ => self.tree.pool.as_bytes(),
+        };
+        from.get(at).unwrap_or_default()
+    }
+
     /// A scalar's type: by its tag, or by its looks if it is plain. A tag that is not YAML's own leaves it a string.
     #[must_use]
     pub fn scalar_type(self) -> Option<Type> {
+        self.typed().map(|(kind, _)| kind)
+    }
+
+    /// A scalar's type with its text.
+    fn typed(self) -> Option<(Type, &'t str)> {
         let text = self.text()?;
-        Some(match self.tag() {
+        let kind = match self.tag() {
             Some(tag) => Type::from_tag(tag).unwrap_or(Type::Str),
             None if self.follow().raw.flags & Raw::PLAIN != 0 => Type::implicit(text),
             None => Type::Str,
-        })
+        };
+        Some((kind, text))
     }
 
     /// A scalar's value.
     #[must_use]
     pub fn value(self) -> Option<Value<'t>> {
-        Some(self.scalar_type()?.value(self.text()?))
+        self.typed().map(|(kind, text)| kind.value(text))
+    }
+
+    /// Whether no array, alias or reference can be in it: nothing in it has a tag, is an alias or the text `$ref`.
+    pub(in crate::asdf) fn leads_nowhere(self) -> bool {
+        self.raw.kind != NodeKind::Alias && self.raw.flags & Raw::LEADING == 0
     }
 
     /// How many items or entries it has.
@@ -178,13 +203,13 @@ impl<'t> Node<'t> {
     /// Whether it is the string `key`.
     #[must_use]
     pub fn is_key(self, key: &str) -> bool {
-        self.text() == Some(key) && self.value() == Some(Value::Str(key))
+        self.text_bytes() == key.as_bytes() && self.value() == Some(Value::Str(key))
     }
 
     /// Whether it is the key `<<`, or one with its tag.
     #[must_use]
     pub fn is_merge(self) -> bool {
-        (self.text() == Some("<<") || self.tag().is_some())
+        (self.text_bytes() == b"<<" || self.tag().is_some())
             && self.scalar_type() == Some(Type::Merge)
     }
 

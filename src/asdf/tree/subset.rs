@@ -235,11 +235,12 @@ fn warn_of_repeated_key(key: Node<'_>, warnings: &mut Warnings) {
 /// Warns of an integer beyond 64 bits ("Numeric literals"). Its value is asked for only if the text is long enough, as a tree may
 /// hold millions.
 fn check_integer(scalar: Node<'_>, warnings: &mut Warnings) {
-    let Some(text) = scalar.text() else { return };
-    let digits_first = text.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+');
-    if text.len() < MIN_LARGE || !digits_first || scalar.scalar_type() != Some(Type::Int) {
+    let bytes = scalar.text_bytes();
+    let digits_first = matches!(bytes.first(), Some(b'0'..=b'9' | b'-' | b'+'));
+    if bytes.len() < MIN_LARGE || !digits_first || scalar.scalar_type() != Some(Type::Int) {
         return;
     }
+    let Some(text) = scalar.text() else { return };
     let large = match scalar.value() {
         Some(Value::Int(n)) => i64::try_from(n).is_err(),
         Some(Value::Huge(_)) => true,
@@ -254,12 +255,13 @@ fn check_integer(scalar: Node<'_>, warnings: &mut Warnings) {
 
 /// The Python library reads no file with a scalar whose text its type does not allow, such as a date that the calendar does not have.
 fn check_value(scalar: Node<'_>, warnings: &mut Warnings) {
-    let text = scalar.text().unwrap_or_default();
     let tagged = scalar.tag().is_some();
+    let bytes = scalar.text_bytes();
     // of those without a tag, only the likes of `2001-13-45` and `0x_`
-    if !tagged && text.as_bytes().get(YEAR_LEN) != Some(&b'-') && !text.ends_with('_') {
+    if !tagged && bytes.get(YEAR_LEN) != Some(&b'-') && !bytes.ends_with(b"_") {
         return;
     }
+    let text = scalar.text().unwrap_or_default();
     let kind = scalar.scalar_type().unwrap_or(Type::Str);
     let is_binary = scalar.tag() == Some(tags::BINARY);
     let is_what = match kind.value(text) {

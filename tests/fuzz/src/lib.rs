@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use asdf_mount::asdf::check::{Validate, check_text};
 use asdf_mount::asdf::outline::Outline;
-use asdf_mount::asdf::tree::Tree;
+use asdf_mount::asdf::tree::{NodeId, Tree};
 use asdf_mount::asdf::{OpenOptions, Snapshot, sources};
 use asdf_mount::codec::{self, Cache, Decoded, Edited};
 use asdf_mount::source::{FileSource, Memory, Source};
@@ -204,6 +204,9 @@ pub fn tree(input: &[u8]) {
     let heap = Heap::start();
     if let Ok(tree) = Tree::parse(input) {
         let _ = Outline::new(&tree);
+        if input.ends_with(b"\n...\n") {
+            compare_with_libyaml(&tree);
+        }
     }
     let blocks = [block(&[7; 64]), block(&[])].concat();
     if let Some(old) = open([TEXT, &blocks].concat()) {
@@ -216,6 +219,27 @@ pub fn tree(input: &[u8]) {
         look_at(&snapshot);
     }
     heap.check(2 * SLACK);
+}
+
+/// Compares a tree with the one that libyaml reads, as it does wherever there is a tab: one behind the document changes nothing.
+fn compare_with_libyaml(tree: &Tree) {
+    let text = [tree.text(), "#\t\n"].concat();
+    let other = Tree::parse(text).expect("a comment may follow");
+    let warnings = [tree, &other].map(Tree::warnings);
+    assert_eq!(warnings[0].list(), warnings[1].list());
+    assert_eq!(tree.len(), other.len());
+    let mut id = NodeId::FIRST;
+    while let (Some(node), Some(other)) = (tree.node(id), other.node(id)) {
+        assert_eq!(node.kind(), other.kind());
+        assert_eq!(node.span(), other.span());
+        assert_eq!(node.tag(), other.tag());
+        assert_eq!(node.text(), other.text());
+        assert_eq!(node.scalar_type(), other.scalar_type());
+        assert_eq!(node.len(), other.len());
+        assert_eq!(node.behind(), other.behind());
+        assert_eq!(node.follow().id(), other.follow().id());
+        id = id.next();
+    }
 }
 
 /// Decodes a block of the ASDF 0.1.0 draft that begins with an encoding chain; the first bytes are its decoded size.
