@@ -1,0 +1,330 @@
+//! A way to the sky that FITS can hold, fitted to any other: the gnomonic projection, with the Simple Imaging Polynomial before it
+//! (FITS WCS Paper II, section 5.1.3; Shupe et al. 2005).
+
+use std::array;
+
+use super::gwcs::Gwcs;
+use super::transform::{Axes, vector};
+use crate::asdf::numbers::unsigned;
+use crate::error::Result as LibraryResult;
+
+/// The highest degree of the polynomials.
+pub(super) const MAX_DEGREE: usize = 5;
+/// Terms of a polynomial of that degree in two variables, but for the constant one.
+const TERMS: usize = 20;
+/// Points along each side of the grid on which the fit is made, and of the one on which it is checked.
+const FITTED: u32 = 24;
+pub(super) const CHECKED: u32 = 64;
+/// Points that are transformed at a time.
+const BATCH: usize = 256;
+/// Largest error of a fit that needs no higher degree, in pixels.
+const GOOD: f64 = 1e-4;
+
+/// Why there are no coordinates: an error of the medium, or what the header is to say.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    Unread(crate::error::Error),
+    Why(String),
+}
+
+impl From<crate::error::Error> for Refusal {
+    fn from(error: crate::error::Error) -> Self {
+        Self::Unread(error)
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self::Why(why)
+    }
+}
+
+type Found<T> = Result<T, Refusal>;
+
+/// The powers of both variables in each term, by degree.
+fn powers() -> [(i32, i32); TERMS] {
+    let mut all = (1..).flat_map(|degree| (0..=degree).map(move |q| (degree - q, q)));
+    array::from_fn(|_| all.next().unwrap_or_default())
+}
+
+/// How many of the terms a polynomial of that degree has.
+fn terms(degree: usize) -> usize {
+    degree
+        .saturating_mul(degree.saturating_add(3))
+        .checked_div(2)
+        .unwrap_or(0)
+}
+
+/// A way from pixels to the sky by the gnomonic projection.
+#[derive(Debug, Clone)]
+pub(super) struct Tangent {
+    /// The pixel at which the sky is touched; whole numbers from 0 on are the centres of pixels.
+    pub(super) pixel: [f64; 2],
+    /// Its longitude and latitude, in degrees.
+    pub(super) sky: [f64; 2],
+    /// Degrees in the tangent plane by pixel: rows are of the plane, columns of pixels.
+    pub(super) matrix: [[f64; 2]; 2],
+    /// Degree of the polynomials that are added to the distance from that pixel, and their terms: powers and coefficients of both.
+    pub(super) degree: usize,
+    pub(super) distortion: Vec<((i32, i32), [f64; 2])>,
+}
+
+/// Pixels, and where they are in the sky, in degrees.
+struct Points {
+    pixels: Vec<[f64; 2]>,
+    sky: Vec<[f64; 2]>,
+}
+
+/// A rectangle of pixels.
+#[derive(Clone, Copy)]
+pub(super) struct Region {
+    /// The first and the last of each coordinate.
+    pub(super) sides: [[f64; 2]; 2],
+}
+
+impl Region {
+    /// The pixels of an image that are within the bounds of a gwcs, by their centres.
+    pub(super) fn of(size: [u64; 2], bounds: Option<[[f64; 2]; 2]>) -> Found<Self> {
+        let whole = size.map(|len| [0.0, unsigned(len) - 1.0]);
+        let sides = match bounds {
+            None => whole,
+            Some(bounds) => array::from_fn(|n| {
+                let ([low, high], [least, most]) = match n {
+                    0 => (whole[0], bounds[0]),
+                    _ => (whole[1], bounds[1]),
+                };
+                [low.max(least.ceil()), high.min(most.floor())]
+            }),
+        };
+        if sides.iter().any(|[low, high]| low >= high) {
+            let why = "fewer than two rows or columns in the bounding_box";
+            return Err(why.to_owned().into());
+        }
+        Ok(Self { sides })
+    }
+
+    fn middle(self) -> [f64; 2] {
+        self.sides.map(|[low, high]| f64::midpoint(low, high))
+    }
+
+    fn half(self) -> [f64; 2] {
+        self.sides.map(|[low, high]| (high - low) / 2.0)
+    }
+
+    /// The pixels of a grid of that many by that many, whose lines are at these parts of each side: from -1 to 1.
+    fn grid(self, count: u32, part: impl Fn(u32) -> f64) -> Vec<[f64; 2]> {
+        let (middle, half) = (self.middle(), self.half());
+        let at = |i: u32, n: usize| match n {
+            0 => middle[0] + half[0] * part(i),
+            _ => middle[1] + half[1] * part(i),
+        };
+        let rows = (0..count).flat_map(|j| (0..count).map(move |i| (i, j)));
+        rows.map(|(i, j)| [at(i, 0), at(j, 1)]).collect()
+    }
+
+    /// The pixels on which a fit is made: more towards the edges, where polynomials err most.
+    fn fitted(self) -> Vec<[f64; 2]> {
+        let step = std::f64::consts::PI / f64::from(FITTED);
+        self.grid(FITTED, |i| -((f64::from(i) + 0.5) * step).cos())
+    }
+
+    /// The pixels on which it is checked, the corners among them.
+    fn checked(self) -> Vec<[f64; 2]> {
+        let last = f64::from(CHECKED.saturating_sub(1));
+        self.grid(CHECKED, |i| 2.0 * f64::from(i) / last - 1.0)
+    }
+}
+
+impl Gwcs {
+    /// Where pixels are in the sky.
+    fn points(&self, pixels: Vec<[f64; 2]>) -> Found<Points> {
+        let mut sky = Vec::with_capacity(pixels.len());
+        for some in pixels.chunks(BATCH) {
+            let axes: Axes = vec![
+                some.iter().map(|[x, _]| *x).collect(),
+                some.iter().map(|[_, y]| *y).collect(),
+            ];
+            let found: LibraryResult<Axes> = self.transform.apply(axes);
+            let [longitudes, latitudes] = &found?[..] else {
+                return Err("a transform to something else".to_owned().into());
+            };
+            sky.extend(longitudes.iter().zip(latitudes).map(|(a, b)| [*a, *b]));
+        }
+        let is_sky = |[longitude, latitude]: &[f64; 2]| {
+            longitude.is_finite() && latitude.is_finite() && latitude.abs() <= 90.0
+        };
+        if let Some((pixel, _)) = pixels.iter().zip(&sky).find(|(_, at)| !is_sky(at)) {
+            let [x, y] = pixel;
+            return Err(format!("no place in the sky at pixel ({x}, {y})").into());
+        }
+        Ok(Points { pixels, sky })
+    }
+
+    /// The largest distance, in pixels, of a way to the sky from this one.
+    pub(super) fn error(&self, tangent: &Tangent, region: Region) -> Found<f64> {
+        tangent.error(&self.points(region.checked())?)
+    }
+
+    /// The best way to the sky that FITS can hold, with its largest error in pixels.
+    pub(super) fn fitted(&self, region: Region) -> Found<(Tangent, f64)> {
+        let middle = region.middle();
+        let centre = self.points(vec![middle])?;
+        let sky = *centre.sky.first().ok_or_else(|| "no centre".to_owned())?;
+        let equations = Equations::of(&self.points(region.fitted())?, region, sky)?;
+        let checked = self.points(region.checked())?;
+        let mut best: Option<(Tangent, f64)> = None;
+        for degree in 1..=MAX_DEGREE {
+            let Some(tangent) = equations.solved(degree, region, sky) else {
+                continue;
+            };
+            let error = tangent.error(&checked)?;
+            if best.as_ref().is_none_or(|(_, least)| error < *least) {
+                best = Some((tangent, error));
+            }
+            if error <= GOOD {
+                break;
+            }
+        }
+        best.ok_or_else(|| "pixels that all lie on a line of the sky".to_owned().into())
+    }
+}
+
+impl Tangent {
+    /// The largest distance of the places that it gives pixels from where they are, in pixels.
+    fn error(&self, points: &Points) -> Found<f64> {
+        let inverse = inverse(self.matrix).ok_or_else(|| "a matrix of no area".to_owned())?;
+        let mut largest: f64 = 0.0;
+        for (pixel, sky) in points.pixels.iter().zip(&points.sky) {
+            let wanted = times(inverse, projected(*sky, self.sky)?);
+            let [x, y] = self.undistorted(*pixel);
+            let distance = f64::hypot(wanted[0] - x, wanted[1] - y);
+            // not `max`, which passes over NaN
+            if !distance.is_finite() {
+                return Err("numbers without end".to_owned().into());
+            }
+            largest = largest.max(distance);
+        }
+        Ok(largest)
+    }
+
+    /// A pixel's distance from that at which the sky is touched, without distortion.
+    fn undistorted(&self, pixel: [f64; 2]) -> [f64; 2] {
+        let [u, v] = [pixel[0] - self.pixel[0], pixel[1] - self.pixel[1]];
+        let all = self.distortion.iter();
+        all.fold([u, v], |[x, y], ((p, q), [a, b])| {
+            let term = u.powi(*p) * v.powi(*q);
+            [x + a * term, y + b * term]
+        })
+    }
+}
+
+/// The place in the plane that touches the sky at `centre`, in degrees.
+fn projected(sky: [f64; 2], centre: [f64; 2]) -> Found<[f64; 2]> {
+    let [x, y, z] = vector([sky[0] - centre[0], sky[1]]);
+    let (sin, cos) = centre[1].to_radians().sin_cos();
+    let (east, north, up) = (y, z * cos - x * sin, z * sin + x * cos);
+    if up < 0.01 {
+        return Err("an image of about half the sky".to_owned().into());
+    }
+    Ok([(east / up).to_degrees(), (north / up).to_degrees()])
+}
+
+fn times(matrix: [[f64; 2]; 2], [x, y]: [f64; 2]) -> [f64; 2] {
+    matrix.map(|[a, b]| a * x + b * y)
+}
+
+fn inverse([[a, b], [c, d]]: [[f64; 2]; 2]) -> Option<[[f64; 2]; 2]> {
+    let area = a * d - b * c;
+    let inverse = [[d / area, -b / area], [-c / area, a / area]];
+    let is_finite = inverse.as_flattened().iter().all(|n| n.is_finite());
+    is_finite.then_some(inverse)
+}
+
+/// The normal equations of polynomials for both coordinates of the tangent plane: of the terms of the highest degree, which those of a
+/// lower one begin with.
+struct Equations {
+    products: [[f64; TERMS]; TERMS],
+    sums: [[f64; TERMS]; 2],
+}
+
+impl Equations {
+    fn of(points: &Points, region: Region, sky: [f64; 2]) -> Found<Self> {
+        let (middle, half) = (region.middle(), region.half());
+        let mut all = Self {
+            products: [[0.0; TERMS]; TERMS],
+            sums: [[0.0; TERMS]; 2],
+        };
+        let powers = powers();
+        for (pixel, at) in points.pixels.iter().zip(&points.sky) {
+            let x = (pixel[0] - middle[0]) / half[0];
+            let y = (pixel[1] - middle[1]) / half[1];
+            let row = powers.map(|(p, q)| x.powi(p) * y.powi(q));
+            for (products, a) in all.products.iter_mut().zip(row) {
+                for (product, b) in products.iter_mut().zip(row) {
+                    *product += a * b;
+                }
+            }
+            for (sums, coordinate) in all.sums.iter_mut().zip(projected(*at, sky)?) {
+                for (sum, a) in sums.iter_mut().zip(row) {
+                    *sum += a * coordinate;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The way to the sky whose polynomials have this degree; `None` if the points do not determine it.
+    fn solved(&self, degree: usize, region: Region, sky: [f64; 2]) -> Option<Tangent> {
+        let count = terms(degree);
+        let [east, north] = self.coefficients(count)?;
+        let half = region.half();
+        let all = powers().into_iter().zip(east.into_iter().zip(north));
+        let mut all = all.map(|((p, q), (east, north))| {
+            let scale = half[0].powi(p) * half[1].powi(q);
+            ((p, q), [east / scale, north / scale])
+        });
+        let ((_, by_x), (_, by_y)) = (all.next()?, all.next()?);
+        let matrix = [[by_x[0], by_y[0]], [by_x[1], by_y[1]]];
+        let inverse = inverse(matrix)?;
+        let distortion = all.map(|(powers, by)| (powers, times(inverse, by)));
+        Some(Tangent {
+            pixel: region.middle(),
+            sky,
+            matrix,
+            degree,
+            distortion: distortion.collect(),
+        })
+    }
+
+    /// The first so many coefficients of both polynomials, by Cholesky's decomposition.
+    fn coefficients(&self, count: usize) -> Option<[Vec<f64>; 2]> {
+        let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
+        let mut lower: Vec<Vec<f64>> = Vec::new();
+        for products in self.products.get(..count)? {
+            let mut row = Vec::new();
+            for above in &lower {
+                let rest = products.get(row.len())? - dot(&row, above);
+                row.push(rest / above.last()?);
+            }
+            let rest = products.get(row.len())? - dot(&row, &row);
+            row.push(Some(rest.sqrt()).filter(|root| *root > 0.0)?);
+            lower.push(row);
+        }
+        let solve = |sums: &[f64; TERMS]| {
+            let mut middle: Vec<f64> = Vec::new();
+            for (row, sum) in lower.iter().zip(sums) {
+                middle.push((sum - dot(row, &middle)) / row.last()?);
+            }
+            let mut found = vec![0.0; count];
+            for n in (0..count).rev() {
+                let column = lower.iter().map(|row| row.get(n).copied().unwrap_or(0.0));
+                let column: Vec<f64> = column.collect();
+                let rest = middle.get(n)? - dot(&column, &found);
+                *found.get_mut(n)? = rest / column.get(n)?;
+            }
+            Some(found)
+        };
+        let [east, north] = &self.sums;
+        Some([solve(east)?, solve(north)?])
+    }
+}
