@@ -227,7 +227,10 @@ impl Way {
 
 /// A number with a few digits that is not below this one.
 fn above(number: f64) -> String {
-    // half of the last digit that is shown
+    if number > 0.1 {
+        // by half of the last digit that is shown
+        return format!("{:.2}", number + 0.005);
+    }
     format!("{:.1e}", number * 1.05)
 }
 
@@ -287,3 +290,6 @@ impl HeaderText {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

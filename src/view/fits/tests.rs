@@ -7,7 +7,7 @@ use crate::codec::Cache;
 use crate::source::read_all;
 use std::io::Write;
 
-fn snapshot(body: &str) -> Snapshot {
+pub(super) fn snapshot(body: &str) -> Snapshot {
     let text = format!("#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n---\n{body}...\n");
     let bytes: Vec<u8> = (0..48).collect();
     let sample = Sample::new().text(text.as_bytes()).block(&bytes);
@@ -27,7 +27,7 @@ fn array_with(name: &str, datatype: &str, shape: &str, more: &str) -> String {
 }
 
 /// Header cards and data of the file of the first array.
-fn made(snapshot: &Snapshot, subject: Subject) -> (Vec<String>, Vec<u8>) {
+pub(super) fn made(snapshot: &Snapshot, subject: Subject) -> (Vec<String>, Vec<u8>) {
     let file = snapshot.fits_plan().file(subject).unwrap();
     let source = file.open(snapshot, &|i| snapshot.array_bin(i)).unwrap();
     assert_eq!(source.len(), file.len());
@@ -52,7 +52,7 @@ fn subjects(snapshot: &Snapshot) -> Vec<Subject> {
     all.collect()
 }
 
-fn has(cards: &[String], card: &str) -> bool {
+pub(super) fn has(cards: &[String], card: &str) -> bool {
     cards.iter().any(|found| found == card)
 }
 

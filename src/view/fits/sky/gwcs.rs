@@ -108,7 +108,7 @@ impl<'s> Reader<'s> {
     }
 
     /// The transform that a node declares.
-    fn transform(&self, node: Node<'_>) -> Found<Transform> {
+    pub(super) fn transform(&self, node: Node<'_>) -> Found<Transform> {
         self.spend(COST)?;
         let name = kind(node, &["stsci.edu:asdf/transform/", "stsci.edu:gwcs/"])
             .ok_or_else(|| format!("the transform {} is not known", brief(last_of_tag(node))))?;
