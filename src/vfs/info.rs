@@ -303,7 +303,12 @@ mod tests {
             let lines = text.lines().skip(1).map(str::to_owned);
             lines.collect::<Vec<_>>()
         };
-        let (few, many) = (lines(1), lines(2300));
+        let (few, mut many) = (lines(1), lines(2300));
+        let directory = many.pop().unwrap();
+        assert!(
+            directory.ends_with("has 1000 extensions at most"),
+            "{directory}"
+        );
         let file = few[0].split('\t').nth(1).unwrap();
         assert!(file.starts_with("fits/m/kkk") && file.ends_with("k/0.fits"));
         assert_eq!(many.len(), 2300);

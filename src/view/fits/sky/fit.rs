@@ -17,6 +17,8 @@ const FITTED: u32 = 24;
 pub(super) const CHECKED: u32 = 64;
 /// Points that are transformed at a time.
 const BATCH: usize = 256;
+/// Smallest area of a pixel, by the squares of its sides.
+const FLAT: f64 = 1e-9;
 /// Largest error of a fit that needs no higher degree, in pixels.
 const GOOD: f64 = 1e-4;
 
@@ -260,11 +262,13 @@ fn times(matrix: [[f64; 2]; 2], [x, y]: [f64; 2]) -> [f64; 2] {
     matrix.map(|[a, b]| a * x + b * y)
 }
 
+/// The inverse of a matrix; `None` if it makes a line of a square, or nearly so.
 fn inverse([[a, b], [c, d]]: [[f64; 2]; 2]) -> Option<[[f64; 2]; 2]> {
     let area = a * d - b * c;
+    let is_plane = area.abs() > FLAT * (a * a + b * b + c * c + d * d);
     let inverse = [[d / area, -b / area], [-c / area, a / area]];
     let is_finite = inverse.as_flattened().iter().all(|n| n.is_finite());
-    is_finite.then_some(inverse)
+    (is_plane && is_finite).then_some(inverse)
 }
 
 /// The normal equations of polynomials for both coordinates of the tangent plane: of the terms of the highest degree, which those of a
