@@ -1,6 +1,8 @@
 //! The scalars of a `meta` as cards, under the keywords of ESO's HIERARCH convention: `meta.exposure.start_time` is
 //! `HIERARCH META EXPOSURE START_TIME`.
 
+use std::collections::HashSet;
+
 use super::header::{HeaderText, printable_ascii, real};
 use crate::asdf::outline::column::is_tagged;
 use crate::asdf::scalar::Value;
@@ -35,11 +37,12 @@ fn add(
     (levels, left): (usize, &mut usize),
 ) -> Option<()> {
     let entries = mapping.merged().take(MAX_LEVELS);
-    let entries = entries.flat_map(|part| part.entries());
+    let entries = entries.flat_map(Node::entries);
+    let mut seen = HashSet::new();
     for (key, value) in entries.filter(|(key, _)| !key.is_merge()) {
         *left = left.checked_sub(1)?;
         let value = value.follow();
-        let Some(key) = key.text().filter(|key| !key.is_empty()) else {
+        let Some(key) = key.text().filter(|key| seen.insert(*key)) else {
             continue;
         };
         let keyword = format!("{above} {}", spelled(key));
@@ -113,7 +116,7 @@ mod tests {
         let long = "it's ".repeat(20);
         let meta = format!(
             "{{a: {{b_c: 1, d: .nan, e: true}}, f é: 1.5e-7, g: null, h: [1, 2], i: {long:?}, \
-            j: !core/ndarray-1.0.0 {{source: 0}}, k: !time/time-1.1.0 2020-01-01}}"
+            j: !core/ndarray-1.0.0 {{source: 0}}, k: !time/time-1.1.0 2020-01-01, <<: {{g: 7, l: 8}}}}"
         );
         let want = [
             "HIERARCH META A B_C = 1",
@@ -124,6 +127,7 @@ mod tests {
             "HIERARCH META I = 'it''s it''s it''s it''s it''s it''s it''s it''s it''s it''s&'",
             "CONTINUE  ' it''s it''s it''s it''s it''s it''s it''s it''s it''s it''s '",
             "HIERARCH META K = '2020-01-01'",
+            "HIERARCH META L = 8",
         ];
         assert_eq!(made(&meta), want);
     }

@@ -132,7 +132,7 @@ impl FitsPlan<'_> {
             primary.comment(&printable_ascii(&format!("left out: {name}: {why}")));
         }
         if let Some(meta) = self.meta(directory) {
-            primary.extend(&*self.cards_of(meta));
+            primary.extend(&self.cards_of(meta));
         }
         units.insert(0, Unit::of_header(primary));
         FitsFile::new(units, omitted, sky)

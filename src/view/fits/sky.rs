@@ -53,22 +53,20 @@ impl Sky {
             return None;
         }
         let declared = wcs.and_then(|wcs| wcs.get("pixel_shape"));
-        let shape = match declared.filter(|shape| shape.kind() == NodeKind::Sequence) {
-            Some(shape) => {
-                let len = |len: Node<'_>| u64::try_from(whole(len.follow())?).ok();
-                let [x, y] = shape.items().map(len).collect::<Vec<_>>()[..] else {
-                    return None;
-                };
-                [y?, x?]
-            }
-            None => {
-                let data = paths.referent(directory.get("data")?);
-                let outline = paths.outline();
-                let array = |node: Node<'_>| outline.array(outline.find(node.id())?);
-                let value = || array(paths.referent(data.get("value")?));
-                let data = snapshot.array(array(data).or_else(value)?).ok()?;
-                <[u64; 2]>::try_from(data.shape()?).ok()?
-            }
+        let declared = declared.filter(|shape| shape.kind() == NodeKind::Sequence);
+        let shape = if let Some(shape) = declared {
+            let len = |len: Node<'_>| u64::try_from(whole(len.follow())?).ok();
+            let [x, y] = shape.items().map(len).collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            [y?, x?]
+        } else {
+            let data = paths.referent(directory.get("data")?);
+            let outline = paths.outline();
+            let array = |node: Node<'_>| outline.array(outline.find(node.id())?);
+            let value = || array(paths.referent(data.get("value")?));
+            let data = snapshot.array(array(data).or_else(value)?).ok()?;
+            <[u64; 2]>::try_from(data.shape()?).ok()?
         };
         Some(Self {
             wcs: wcs.map(Node::id),
@@ -158,12 +156,11 @@ impl Way {
     /// # Errors
     /// [`Error::Io`] if stored coefficients can't be read at the moment.
     pub(super) fn write(&self, cards: &mut [u8]) -> Result<()> {
-        let found = match self.cards.get() {
-            Some(found) => found,
-            None => {
-                let found = self.found()?;
-                self.cards.get_or_init(|| found)
-            }
+        let found = if let Some(found) = self.cards.get() {
+            found
+        } else {
+            let found = self.found()?;
+            self.cards.get_or_init(|| found)
         };
         for (to, from) in cards.iter_mut().zip(found.as_bytes()) {
             *to = *from;

@@ -379,7 +379,7 @@ fn interval(node: Node<'_>, key: &str, n: Option<usize>) -> Found<[f64; 2]> {
     match found.map(Node::follow).filter(|it| !is_null(*it)) {
         None => Ok([-1.0, 1.0]),
         Some(found) => pair(found)
-            .filter(|[low, high]| low != high)
+            .filter(|[low, high]| (high - low).is_normal())
             .ok_or_else(|| format!("polynomial: {key} is no interval")),
     }
 }

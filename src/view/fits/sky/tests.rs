@@ -353,19 +353,61 @@ fn a_wcsinfo_that_its_gwcs_contradicts_is_not_believed() {
     assert!(last("150.5").starts_with("COMMENT fit of degree 1, "));
 }
 
-/// Coefficients that are stored are read when the header is, and not before.
+/// A gwcs with stored coefficients, as many as one or two doubles of the block.
+fn stored(source: u8, many: u8) -> String {
+    let array = format!(
+        "!core/ndarray-1.0.0 {{source: {source}, datatype: float64, byteorder: little, shape: [{many}]}}"
+    );
+    STEPS.replace(
+        "!transform/scale-1.4.0 {factor: 0.001}",
+        &format!("!transform/polynomial-1.3.0 {{coefficients: {array}}}"),
+    )
+}
+
 #[test]
-fn stored_coefficients_that_cannot_be_read_are_told_of() {
-    let polynomial = |source: u8| {
-        let array = format!(
-            "!core/ndarray-1.0.0 {{source: {source}, datatype: float64, byteorder: little, shape: [2]}}"
-        );
-        STEPS.replace(
-            "!transform/scale-1.4.0 {factor: 0.001}",
-            &format!("!transform/polynomial-1.3.0 {{coefficients: {array}}}"),
-        )
-    };
+fn coefficients_that_are_of_no_use_are_told_of() {
     let said = |body: String| sky_cards(&body).concat();
-    assert!(said(polynomial(0)).starts_with("COMMENT no coordinates: "));
-    assert!(said(polynomial(7)).contains("COMMENT no coordinates: "));
+    // what the block holds as doubles is next to nothing
+    assert!(said(stored(0, 2)).contains("pixels that all lie on a line of the sky"));
+    assert!(said(stored(7, 2)).contains("COMMENT no coordinates: "));
+    let many = STEPS.replace("offset: -149.5", "offset: &x [1.0]");
+    assert!(said(many).contains("offset is no number"));
+}
+
+/// An array that gives nothing.
+struct Broken;
+
+impl Source for Broken {
+    fn len(&self) -> u64 {
+        1 << 40
+    }
+
+    fn read_exact_at(&self, _: &mut [u8], _: u64) -> Result<()> {
+        Err(Error::io("a test", std::io::ErrorKind::Other.into()))
+    }
+}
+
+#[test]
+fn a_header_needs_no_elements_but_coefficients() {
+    let snapshot = snapshot(&stored(0, 2));
+    let file = snapshot.fits_plan().file(Subject::Array(0)).unwrap();
+    let header = |broken: usize| {
+        let elements = |i| -> Result<Arc<dyn Source>> {
+            if i == broken {
+                return Ok(Arc::new(Broken));
+            }
+            snapshot.array_bin(i)
+        };
+        let source = file.open(&snapshot, &elements).unwrap();
+        let mut header = vec![0; 5760];
+        source.read_exact_at(&mut header, 0).map(|()| header)
+    };
+    let found = header(0).unwrap();
+    assert_eq!(found, header(1).unwrap());
+    let array = (0..snapshot.arrays().len()).find(|i| {
+        let path = snapshot.subject_path(Subject::Array(*i));
+        path.ends_with("coefficients")
+    });
+    // an error of the medium is none of the coordinates
+    header(array.unwrap()).unwrap_err();
 }

@@ -167,8 +167,8 @@ impl Transform {
             Self::Line(line) => each(&axes, |[x]| [line.of(x)]),
             Self::Constant(value, _) => each(&axes, |[_]| [*value]),
             Self::Remap(places, _) => {
-                let axis = |place: &usize| axes.get(*place).cloned().unwrap_or_default();
-                places.iter().map(axis).collect()
+                let at = |place: &usize| axes.get(*place).cloned().unwrap_or_default();
+                places.iter().map(at).collect()
             }
             Self::Polynomial1(numbers, line) => {
                 let numbers = numbers.read()?;
@@ -193,14 +193,14 @@ impl Transform {
             Self::ToVector => each(&axes, vector),
             Self::ToSphere(wrap) => each(&axes, |vector| sphere(vector, *wrap)),
             Self::ToSky => each(&axes, |[x, y]| {
-                let polar = f64::atan2(1_f64.to_degrees(), f64::hypot(x, y));
-                [f64::atan2(x, -y).to_degrees(), polar.to_degrees()]
+                let theta = f64::atan2(1_f64.to_degrees(), f64::hypot(x, y));
+                [f64::atan2(x, -y).to_degrees(), theta.to_degrees()]
             }),
             Self::FromSky => each(&axes, |[phi, theta]| {
-                let (phi, theta) = (phi.to_radians(), theta.to_radians());
                 let far = if theta > 0.0 { 1.0 } else { f64::NAN };
-                let radius = (far / theta.tan()).to_degrees();
-                [radius * phi.sin(), -radius * phi.cos()]
+                let radius = (far / theta.to_radians().tan()).to_degrees();
+                let (sin, cos) = phi.to_radians().sin_cos();
+                [radius * sin, -radius * cos]
             }),
             Self::Beside(parts) => {
                 let (mut rest, mut all) = (axes, Vec::new());
