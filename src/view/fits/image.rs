@@ -26,22 +26,7 @@ impl Snapshot {
         let axes = if shape.is_empty() { &[1][..] } else { shape };
         let header = |is_primary: bool, name: (&str, u64)| {
             let mut header = HeaderText::default();
-            if is_primary {
-                header.value("SIMPLE", 'T');
-            } else {
-                header.text("XTENSION", "IMAGE");
-            }
-            header.value("BITPIX", bits);
-            header.value("NAXIS", axes.len());
-            for (n, len) in (1..).zip(axes.iter().rev()) {
-                header.value(&format!("NAXIS{n}"), len);
-            }
-            if is_primary {
-                header.value("EXTEND", 'T');
-            } else {
-                header.value("PCOUNT", 0);
-                header.value("GCOUNT", 1);
-            }
+            header.axes(is_primary, bits, axes);
             if let Some(zero) = zero {
                 header.value("BSCALE", 1);
                 header.value("BZERO", zero);
@@ -87,6 +72,28 @@ impl Snapshot {
             units.insert(0, Unit::of_header(primary));
         }
         Ok(units)
+    }
+}
+
+impl HeaderText {
+    /// Adds the cards that an image begins with: its type and its axes, the slowest first.
+    fn axes(&mut self, is_primary: bool, bits: i8, axes: &[u64]) {
+        if is_primary {
+            self.value("SIMPLE", 'T');
+        } else {
+            self.text("XTENSION", "IMAGE");
+        }
+        self.value("BITPIX", bits);
+        self.value("NAXIS", axes.len());
+        for (n, len) in (1..).zip(axes.iter().rev()) {
+            self.value(&format!("NAXIS{n}"), len);
+        }
+        if is_primary {
+            self.value("EXTEND", 'T');
+        } else {
+            self.value("PCOUNT", 0);
+            self.value("GCOUNT", 1);
+        }
     }
 }
 

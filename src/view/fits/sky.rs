@@ -15,10 +15,10 @@ use crate::asdf::Snapshot;
 use crate::asdf::outline::column::is_tagged;
 use crate::asdf::paths::Paths;
 use crate::asdf::tree::{Node, NodeId, NodeKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, unsupported};
 use crate::source::Source;
 
-use fit::{CHECKED, Refusal, Region, Tangent};
+use fit::{CHECKED, Region, Tangent};
 use gwcs::{Frame, Gwcs, Reader, float, whole};
 
 /// Cards that a header has for coordinates, blank ones where they take fewer: 53 of the highest degree, and comments.
@@ -92,10 +92,10 @@ impl Sky {
         };
         let [y, x] = self.shape;
         Way {
-            mosaic: node(self.mosaic).map(|(_, info)| mosaic(info)),
+            mosaic: node(self.mosaic).map(|(_, info)| mosaic(info).map_err(unsupported)),
             gwcs: node(self.wcs).map(|(paths, wcs)| {
                 let reader = Reader::new(snapshot, paths, elements);
-                reader.gwcs(wcs)
+                reader.gwcs(wcs).map_err(unsupported)
             }),
             size: [x, y],
             cards: OnceLock::new(),
@@ -142,8 +142,8 @@ fn mosaic(info: Node<'_>) -> Result<Tangent, String> {
 
 /// A way to the sky, or why it is not known.
 pub(super) struct Way {
-    mosaic: Option<Result<Tangent, String>>,
-    gwcs: Option<Result<Gwcs, String>>,
+    mosaic: Option<Result<Tangent>>,
+    gwcs: Option<Result<Gwcs>>,
     /// Of the image, fastest axis first.
     size: [u64; 2],
     /// What the headers say, once that is known.
@@ -180,19 +180,18 @@ impl Way {
                     cards.comment(&note);
                 }
             }
-            Err(Refusal::Unread(error @ Error::Io { .. })) => return Err(error),
-            Err(Refusal::Unread(error)) => cards.refusal(&error.to_string()),
-            Err(Refusal::Why(why)) => cards.refusal(&why),
+            Err(error @ Error::Io { .. }) => return Err(error),
+            Err(error) => cards.refusal(&error.to_string()),
         }
         Ok(cards)
     }
 
     /// The projection to write, its frame, and how good it is.
-    fn best(&self) -> Result<(Tangent, Frame, String), Refusal> {
+    fn best(&self) -> Result<(Tangent, Frame, String)> {
         let gwcs = match (&self.gwcs, &self.mosaic) {
             (Some(Ok(gwcs)), _) => gwcs,
-            (Some(Err(why)), None) => return Err(why.clone().into()),
-            (_, None) => return Err("no wcs".to_owned().into()),
+            (Some(Err(why)), None) => return Err(why.clone()),
+            (_, None) => return Err(unsupported("no wcs")),
             (_, Some(mosaic)) => {
                 let tangent = mosaic.clone()?;
                 return Ok((tangent, Frame::Icrs, "exact, by meta.wcsinfo".to_owned()));
@@ -212,7 +211,7 @@ impl Way {
         let degree = tangent.degree;
         if error > MAX_ERROR {
             let why = format!("degree {degree} is {} px off the gwcs", above(error));
-            return Err(why.into());
+            return Err(unsupported(why));
         }
         let note = format!(
             "fit of degree {degree}, {} px off the gwcs {grid}",

@@ -6,7 +6,7 @@ use std::array;
 use super::gwcs::Gwcs;
 use super::transform::{Axes, vector};
 use crate::asdf::numbers::unsigned;
-use crate::error::Result as LibraryResult;
+use crate::error::{Result, unsupported};
 
 /// The highest degree of the polynomials.
 pub(super) const MAX_DEGREE: usize = 5;
@@ -21,27 +21,6 @@ const BATCH: usize = 256;
 const FLAT: f64 = 1e-9;
 /// Largest error of a fit that needs no higher degree, in pixels.
 const GOOD: f64 = 1e-4;
-
-/// Why there are no coordinates: an error of the medium, or what the header is to say.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    Unread(crate::error::Error),
-    Why(String),
-}
-
-impl From<crate::error::Error> for Refusal {
-    fn from(error: crate::error::Error) -> Self {
-        Self::Unread(error)
-    }
-}
-
-impl From<String> for Refusal {
-    fn from(why: String) -> Self {
-        Self::Why(why)
-    }
-}
-
-type Found<T> = Result<T, Refusal>;
 
 /// The powers of both variables in each term, by degree.
 fn powers() -> [(usize, usize); TERMS] {
@@ -93,10 +72,10 @@ struct Points {
 
 impl Points {
     /// The same pixels, and where they are in the plane that touches the sky at `centre`.
-    fn projected(self, centre: [f64; 2]) -> Found<Self> {
+    fn projected(self, centre: [f64; 2]) -> Result<Self> {
         let sky = self.sky.iter().map(|sky| projected(*sky, centre));
         Ok(Self {
-            sky: sky.collect::<Found<_>>()?,
+            sky: sky.collect::<Result<_>>()?,
             pixels: self.pixels,
         })
     }
@@ -111,21 +90,16 @@ pub(super) struct Region {
 
 impl Region {
     /// The pixels of an image that are within the bounds of a gwcs, by their centres.
-    pub(super) fn of(size: [u64; 2], bounds: Option<[[f64; 2]; 2]>) -> Found<Self> {
-        let whole = size.map(|len| [0.0, unsigned(len) - 1.0]);
-        let sides = match bounds {
-            None => whole,
-            Some(bounds) => array::from_fn(|n| {
-                let ([low, high], [least, most]) = match n {
-                    0 => (whole[0], bounds[0]),
-                    _ => (whole[1], bounds[1]),
-                };
-                [low.max(least.ceil()), high.min(most.floor())]
-            }),
+    pub(super) fn of(size: [u64; 2], bounds: Option<[[f64; 2]; 2]>) -> Result<Self> {
+        let [x, y] = bounds.unwrap_or([[f64::NEG_INFINITY, f64::INFINITY]; 2]);
+        let within = |len: u64, [low, high]: [f64; 2]| {
+            let last = unsigned(len) - 1.0;
+            [low.ceil().max(0.0), high.floor().min(last)]
         };
+        let sides = [within(size[0], x), within(size[1], y)];
         if sides.iter().any(|[low, high]| low >= high) {
             let why = "fewer than two rows or columns in the bounding_box";
-            return Err(why.to_owned().into());
+            return Err(unsupported(why));
         }
         Ok(Self { sides })
     }
@@ -140,13 +114,12 @@ impl Region {
 
     /// The pixels of a grid of that many by that many, whose lines are at these parts of each side: from -1 to 1.
     fn grid(self, count: u32, part: impl Fn(u32) -> f64) -> Vec<[f64; 2]> {
-        let (middle, half) = (self.middle(), self.half());
-        let at = |i: u32, n: usize| match n {
-            0 => middle[0] + half[0] * part(i),
-            _ => middle[1] + half[1] * part(i),
-        };
+        let part = &part;
+        let [x, y] = self
+            .sides
+            .map(|[low, high]| move |i| f64::midpoint(low, high) + (high - low) / 2.0 * part(i));
         let rows = (0..count).flat_map(|j| (0..count).map(move |i| (i, j)));
-        rows.map(|(i, j)| [at(i, 0), at(j, 1)]).collect()
+        rows.map(|(i, j)| [x(i), y(j)]).collect()
     }
 
     /// The pixels on which a fit is made: more towards the edges, where polynomials err most.
@@ -164,16 +137,16 @@ impl Region {
 
 impl Gwcs {
     /// Where pixels are in the sky.
-    fn points(&self, pixels: Vec<[f64; 2]>) -> Found<Points> {
+    fn points(&self, pixels: Vec<[f64; 2]>) -> Result<Points> {
         let mut sky = Vec::with_capacity(pixels.len());
         for some in pixels.chunks(BATCH) {
             let axes: Axes = vec![
                 some.iter().map(|[x, _]| *x).collect(),
                 some.iter().map(|[_, y]| *y).collect(),
             ];
-            let found: LibraryResult<Axes> = self.transform.apply(axes);
-            let [longitudes, latitudes] = &found?[..] else {
-                return Err("a transform to something else".to_owned().into());
+            let found = self.transform.apply(axes)?;
+            let [longitudes, latitudes] = &found[..] else {
+                return Err(unsupported("a transform to something else"));
             };
             sky.extend(longitudes.iter().zip(latitudes).map(|(a, b)| [*a, *b]));
         }
@@ -182,22 +155,23 @@ impl Gwcs {
         };
         if let Some((pixel, _)) = pixels.iter().zip(&sky).find(|(_, at)| !is_sky(at)) {
             let [x, y] = pixel;
-            return Err(format!("no place in the sky at pixel ({x}, {y})").into());
+            let why = format!("no place in the sky at pixel ({x}, {y})");
+            return Err(unsupported(why));
         }
         Ok(Points { pixels, sky })
     }
 
     /// The largest distance, in pixels, of a way to the sky from this one.
-    pub(super) fn error(&self, tangent: &Tangent, region: Region) -> Found<f64> {
+    pub(super) fn error(&self, tangent: &Tangent, region: Region) -> Result<f64> {
         let points = self.points(region.checked())?;
         tangent.error(&points.projected(tangent.sky)?)
     }
 
     /// The best way to the sky that FITS can hold, with its largest error in pixels.
-    pub(super) fn fitted(&self, region: Region) -> Found<(Tangent, f64)> {
+    pub(super) fn fitted(&self, region: Region) -> Result<(Tangent, f64)> {
         let middle = region.middle();
         let centre = self.points(vec![middle])?;
-        let sky = *centre.sky.first().ok_or_else(|| "no centre".to_owned())?;
+        let sky = *centre.sky.first().ok_or_else(|| unsupported("no centre"))?;
         let equations = Equations::of(&self.points(region.fitted())?, region, sky)?;
         let checked = self.points(region.checked())?.projected(sky)?;
         let mut best: Option<(Tangent, f64)> = None;
@@ -213,14 +187,14 @@ impl Gwcs {
                 break;
             }
         }
-        best.ok_or_else(|| "pixels that all lie on a line of the sky".to_owned().into())
+        best.ok_or_else(|| unsupported("pixels that all lie on a line of the sky"))
     }
 }
 
 impl Tangent {
     /// The largest distance, in pixels, of the places that it gives pixels from where they are in its plane.
-    fn error(&self, points: &Points) -> Found<f64> {
-        let inverse = inverse(self.matrix).ok_or_else(|| "a matrix of no area".to_owned())?;
+    fn error(&self, points: &Points) -> Result<f64> {
+        let inverse = inverse(self.matrix).ok_or_else(|| unsupported("a matrix of no area"))?;
         let mut largest: f64 = 0.0;
         for (pixel, place) in points.pixels.iter().zip(&points.sky) {
             let wanted = times(inverse, *place);
@@ -228,7 +202,7 @@ impl Tangent {
             let distance = f64::hypot(wanted[0] - x, wanted[1] - y);
             // not `max`, which passes over NaN
             if !distance.is_finite() {
-                return Err("numbers without end".to_owned().into());
+                return Err(unsupported("numbers without end"));
             }
             largest = largest.max(distance);
         }
@@ -248,12 +222,12 @@ impl Tangent {
 }
 
 /// The place in the plane that touches the sky at `centre`, in degrees.
-fn projected(sky: [f64; 2], centre: [f64; 2]) -> Found<[f64; 2]> {
+fn projected(sky: [f64; 2], centre: [f64; 2]) -> Result<[f64; 2]> {
     let [x, y, z] = vector([sky[0] - centre[0], sky[1]]);
     let (sin, cos) = centre[1].to_radians().sin_cos();
     let (east, north, up) = (y, z * cos - x * sin, z * sin + x * cos);
     if up < 0.01 {
-        return Err("an image of about half the sky".to_owned().into());
+        return Err(unsupported("an image of about half the sky"));
     }
     Ok([(east / up).to_degrees(), (north / up).to_degrees()])
 }
@@ -279,7 +253,7 @@ struct Equations {
 }
 
 impl Equations {
-    fn of(points: &Points, region: Region, sky: [f64; 2]) -> Found<Self> {
+    fn of(points: &Points, region: Region, sky: [f64; 2]) -> Result<Self> {
         let (middle, half) = (region.middle(), region.half());
         let mut all = Self {
             products: [[0.0; TERMS]; TERMS],
@@ -387,7 +361,7 @@ mod tests {
             Transform::Beside(vec![Transform::Line(to_unit), Transform::Line(to_unit)]),
             Transform::Remap(vec![0, 1, 0, 1], 2),
             Transform::Beside(vec![polynomial(0), polynomial(1)]),
-            Transform::RotateSphere(rotations("xyz", &turn).unwrap(), Wrap::At360),
+            Transform::rotate_sphere(rotations("xyz", &turn).unwrap(), Wrap::At360),
         ]);
         Gwcs {
             transform,

@@ -89,7 +89,7 @@ impl<'s> Reader<'s> {
         }
         let frame = celestial(last.ok_or("a last step with a transform")?)?;
         let transform = chain(parts)?;
-        match (transform.inputs(), transform.outputs()) {
+        match transform.arity() {
             (2, 2) => Ok(Gwcs {
                 transform,
                 bounds,
@@ -219,7 +219,7 @@ impl<'s> Reader<'s> {
 /// One transform behind the other, if each takes as many coordinates as the one before gives.
 fn chain(parts: Vec<Transform>) -> Found<Transform> {
     let fits = |pair: &[Transform]| match pair {
-        [first, second] => first.outputs() == second.inputs(),
+        [first, second] => first.arity().1 == second.arity().0,
         _ => true,
     };
     if parts.is_empty() || !parts.windows(2).all(fits) {
@@ -279,7 +279,7 @@ fn euler(node: Node<'_>) -> Found<Transform> {
     };
     let matrix = rotations(axes, &angles);
     let matrix = matrix.ok_or_else(|| format!("rotate3d: {} is not known", cut(axes)))?;
-    Ok(Transform::RotateSphere(matrix, wrap))
+    Ok(Transform::rotate_sphere(matrix, wrap))
 }
 
 fn sequence(node: Node<'_>) -> Found<Transform> {
@@ -293,7 +293,7 @@ fn sequence(node: Node<'_>) -> Found<Transform> {
     let matrix = rotations(axes, &angles).ok_or("rotate_sequence_3d: axes that are not known")?;
     match text(node, "rotation_type")? {
         "cartesian" => Ok(Transform::Rotate(matrix)),
-        "spherical" => Ok(Transform::RotateSphere(matrix, Wrap::At180)),
+        "spherical" => Ok(Transform::rotate_sphere(matrix, Wrap::At180)),
         other => Err(format!("rotate_sequence_3d: {} is not known", cut(other))),
     }
 }

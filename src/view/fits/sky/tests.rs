@@ -115,7 +115,7 @@ fn transforms_give_what_astropy_gives() {
         let elements = |i| snapshot.array_bin(i);
         let reader = Reader::new(&snapshot, snapshot.paths().unwrap(), &elements);
         let found = reader.transform(node.get("t").unwrap()).unwrap();
-        assert_eq!((found.inputs(), found.outputs()), (from.len(), want.len()));
+        assert_eq!(found.arity(), (from.len(), want.len()));
         let axes = from.iter().map(|x| vec![*x]).collect();
         let found = found.apply(axes).unwrap().concat();
         for (found, want) in found.iter().zip(*want) {
@@ -217,73 +217,76 @@ fn images_of_another_shape_have_no_coordinates() {
     assert_eq!(sky_cards(&small), [""; 0]);
 }
 
+/// Parts of a gwcs that are not known, each in place of another, and what is said of them.
+const UNKNOWN: &[(&str, &str, &str)] = &[
+    ("gnomonic-", "airy-", "the transform airy is not known"),
+    (
+        "!transform/gnomonic-1.4.0",
+        "!<tag:example.org:x/warp-1.0.0>",
+        "the transform warp-1.0.0 is not known",
+    ),
+    (
+        "offset: -149.5",
+        "offset: !unit/quantity-1.2.0 {unit: arcsec, value: 1.0}",
+        "offset with the unit arcsec",
+    ),
+    ("offset: -149.5", "offset: .nan", "offset is no number"),
+    (
+        "unit-1.0.0 deg",
+        "unit-1.0.0 rad",
+        "the unit rad is not known",
+    ),
+    ("unit-1.0.0 pixel", "unit-1.0.0 mm", "the unit mm of pixels"),
+    (
+        "frames/icrs-1.1.0",
+        "frames/fk4-1.1.0",
+        "the frame fk4-1.1.0 is not known",
+    ),
+    (
+        "celestial_frame-1.2.0",
+        "spectral_frame-1.2.0",
+        "the frame spectral_frame-1.2.0 is not known",
+    ),
+    (
+        "axes_order: [0, 1]",
+        "axes_order: [1, 0]",
+        "a frame with axes in another order",
+    ),
+    (
+        "ignore: []",
+        "ignore: [x]",
+        "a bounding_box that is not known",
+    ),
+    (
+        "{direction: pix2sky}",
+        "{direction: up}",
+        "gnomonic: up is not known",
+    ),
+    (
+        "factor: -0.001",
+        "factor: 0.0",
+        "pixels that all lie on a line of the sky",
+    ),
+    (
+        "factor: -0.001",
+        "factor: 100.0",
+        "an image of about half the sky",
+    ),
+    (
+        "{x: [-0.5, 299.5]",
+        "{x: [300, 400]",
+        "fewer than two rows or columns in the bounding_box",
+    ),
+    (
+        "pix2sky",
+        "sky2pix",
+        "no place in the sky at pixel (149.5, 99.5)",
+    ),
+];
+
 #[test]
 fn what_is_not_known_gives_no_coordinates_and_is_named() {
-    for (from, to, why) in [
-        ("gnomonic-", "airy-", "the transform airy is not known"),
-        (
-            "!transform/gnomonic-1.4.0",
-            "!<tag:example.org:x/warp-1.0.0>",
-            "the transform warp-1.0.0 is not known",
-        ),
-        (
-            "offset: -149.5",
-            "offset: !unit/quantity-1.2.0 {unit: arcsec, value: 1.0}",
-            "offset with the unit arcsec",
-        ),
-        ("offset: -149.5", "offset: .nan", "offset is no number"),
-        (
-            "unit-1.0.0 deg",
-            "unit-1.0.0 rad",
-            "the unit rad is not known",
-        ),
-        ("unit-1.0.0 pixel", "unit-1.0.0 mm", "the unit mm of pixels"),
-        (
-            "frames/icrs-1.1.0",
-            "frames/fk4-1.1.0",
-            "the frame fk4-1.1.0 is not known",
-        ),
-        (
-            "celestial_frame-1.2.0",
-            "spectral_frame-1.2.0",
-            "the frame spectral_frame-1.2.0 is not known",
-        ),
-        (
-            "axes_order: [0, 1]",
-            "axes_order: [1, 0]",
-            "a frame with axes in another order",
-        ),
-        (
-            "ignore: []",
-            "ignore: [x]",
-            "a bounding_box that is not known",
-        ),
-        (
-            "{direction: pix2sky}",
-            "{direction: up}",
-            "gnomonic: up is not known",
-        ),
-        (
-            "factor: -0.001",
-            "factor: 0.0",
-            "pixels that all lie on a line of the sky",
-        ),
-        (
-            "factor: -0.001",
-            "factor: 100.0",
-            "an image of about half the sky",
-        ),
-        (
-            "{x: [-0.5, 299.5]",
-            "{x: [300, 400]",
-            "fewer than two rows or columns in the bounding_box",
-        ),
-        (
-            "pix2sky",
-            "sky2pix",
-            "no place in the sky at pixel (149.5, 99.5)",
-        ),
-    ] {
+    for (from, to, why) in UNKNOWN {
         assert!(STEPS.contains(from), "{from}");
         let cards = sky_cards(&STEPS.replace(from, to));
         let said: Vec<_> = cards
@@ -374,12 +377,12 @@ fn coefficients_that_are_of_no_use_are_told_of() {
     assert!(said(many).contains("offset is no number"));
 }
 
-/// An array that gives nothing.
-struct Broken;
+/// An array of so many bytes that gives none.
+struct Broken(u64);
 
 impl Source for Broken {
     fn len(&self) -> u64 {
-        1 << 40
+        self.0
     }
 
     fn read_exact_at(&self, _: &mut [u8], _: u64) -> Result<()> {
@@ -393,10 +396,11 @@ fn a_header_needs_no_elements_but_coefficients() {
     let file = snapshot.fits_plan().file(Subject::Array(0)).unwrap();
     let header = |broken: usize| {
         let elements = |i| -> Result<Arc<dyn Source>> {
+            let elements = snapshot.array_bin(i)?;
             if i == broken {
-                return Ok(Arc::new(Broken));
+                return Ok(Arc::new(Broken(elements.len())));
             }
-            snapshot.array_bin(i)
+            Ok(elements)
         };
         let source = file.open(&snapshot, &elements).unwrap();
         let mut header = vec![0; 5760];
@@ -409,5 +413,5 @@ fn a_header_needs_no_elements_but_coefficients() {
         path.ends_with("coefficients")
     });
     // an error of the medium is none of the coordinates
-    header(array.unwrap()).unwrap_err();
+    assert!(header(array.unwrap()).is_err());
 }

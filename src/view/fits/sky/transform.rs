@@ -93,8 +93,6 @@ pub(super) enum Transform {
     Affine(Numbers, Numbers),
     /// Of a vector.
     Rotate(Matrix),
-    /// Of a longitude and a latitude.
-    RotateSphere(Matrix, Wrap),
     /// A longitude and a latitude to a unit vector.
     ToVector,
     /// A vector to its longitude and latitude.
@@ -119,42 +117,34 @@ pub(super) enum Wrap {
 }
 
 impl Transform {
-    /// How many coordinates it takes.
-    pub(super) fn inputs(&self) -> usize {
-        match self {
-            Self::Line(_) | Self::Polynomial1(..) => 1,
-            Self::Constant(_, inputs) | Self::Remap(_, inputs) => *inputs,
-            Self::Rotate(_) | Self::ToSphere(_) => 3,
-            Self::Beside(parts) => parts
-                .iter()
-                .map(Self::inputs)
-                .fold(0, usize::saturating_add),
-            Self::Chain(parts) => parts.first().map_or(0, Self::inputs),
-            Self::Polynomial2(..)
-            | Self::Affine(..)
-            | Self::RotateSphere(..)
-            | Self::ToVector
-            | Self::ToSky
-            | Self::FromSky => 2,
-        }
+    /// The rotation of a longitude and a latitude.
+    pub(super) fn rotate_sphere(matrix: Matrix, wrap: Wrap) -> Self {
+        Self::Chain(vec![
+            Self::ToVector,
+            Self::Rotate(matrix),
+            Self::ToSphere(wrap),
+        ])
     }
 
-    /// How many coordinates it gives.
-    pub(super) fn outputs(&self) -> usize {
+    /// How many coordinates it takes and gives.
+    pub(super) fn arity(&self) -> (usize, usize) {
         match self {
-            Self::Line(_) | Self::Constant(..) | Self::Polynomial1(..) | Self::Polynomial2(..) => 1,
-            Self::Remap(places, _) => places.len(),
-            Self::Rotate(_) | Self::ToVector => 3,
-            Self::Beside(parts) => parts
-                .iter()
-                .map(Self::outputs)
-                .fold(0, usize::saturating_add),
-            Self::Chain(parts) => parts.last().map_or(0, Self::outputs),
-            Self::Affine(..)
-            | Self::RotateSphere(..)
-            | Self::ToSphere(_)
-            | Self::ToSky
-            | Self::FromSky => 2,
+            Self::Line(_) | Self::Polynomial1(..) => (1, 1),
+            Self::Constant(_, inputs) => (*inputs, 1),
+            Self::Remap(places, inputs) => (*inputs, places.len()),
+            Self::Polynomial2(..) => (2, 1),
+            Self::Affine(..) | Self::ToSky | Self::FromSky => (2, 2),
+            Self::Rotate(_) => (3, 3),
+            Self::ToVector => (2, 3),
+            Self::ToSphere(_) => (3, 2),
+            Self::Beside(parts) => parts.iter().fold((0, 0), |(inputs, outputs), part| {
+                let (more, also) = part.arity();
+                (inputs.saturating_add(more), outputs.saturating_add(also))
+            }),
+            Self::Chain(parts) => (
+                parts.first().map_or(0, |part| part.arity().0),
+                parts.last().map_or(0, |part| part.arity().1),
+            ),
         }
     }
 
@@ -187,9 +177,6 @@ impl Transform {
                 _ => each(&axes, |[_, _]| [f64::NAN; 2]),
             },
             Self::Rotate(matrix) => each(&axes, |vector| times(matrix, vector)),
-            Self::RotateSphere(matrix, wrap) => {
-                each(&axes, |point| sphere(times(matrix, vector(point)), *wrap))
-            }
             Self::ToVector => each(&axes, vector),
             Self::ToSphere(wrap) => each(&axes, |vector| sphere(vector, *wrap)),
             Self::ToSky => each(&axes, |[x, y]| {
@@ -205,7 +192,7 @@ impl Transform {
             Self::Beside(parts) => {
                 let (mut rest, mut all) = (axes, Vec::new());
                 for part in parts {
-                    let behind = rest.split_off(part.inputs().min(rest.len()));
+                    let behind = rest.split_off(part.arity().0.min(rest.len()));
                     all.extend(part.apply(std::mem::replace(&mut rest, behind))?);
                 }
                 all
