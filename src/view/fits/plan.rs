@@ -132,6 +132,8 @@ impl FitsPlan<'_> {
             primary.comment(&printable_ascii(&format!("left out: {name}: {why}")));
         }
         if let Some(meta) = self.meta(directory) {
+            // without it fitsverify warns about texts that go on in further cards
+            primary.text("LONGSTRN", "OGIP 1.0");
             primary.extend(&self.cards_of(meta));
         }
         units.insert(0, Unit::of_header(primary));
