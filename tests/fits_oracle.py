@@ -3,6 +3,7 @@
 
     fits_oracle.py make FILE           writes a file with arrays and tables of all kinds
     fits_oracle.py compare FILE MNT    compares each file of MNT/fits with FILE, which is mounted there with -o fits
+    fits_oracle.py sky TSV MNT         compares coordinates of images in MNT/fits/*.fits with those that a table has
 
 One line a difference; the last line is "N equal, N different". Where fitsverify is installed, it must find nothing.
 """
@@ -51,6 +52,11 @@ def make(file):
     tree["table"]["y"].unit = "km"
     tree["quantities"] = QTable({"q": np.arange(4.0) * u.m, "when": Time(["2020-01-01"] * 4)})
     tree["a.fits"] = {"z": np.arange(3)}
+    tree["all"] = {
+        "data": np.arange(6.0).reshape(2, 3), "err": np.arange(6, dtype="f2").reshape(2, 3), "z": np.arange(3) * 1j,
+        "record": tree["record"], "table": Table({"x": [1, 2]}), "q": np.arange(3.0) * u.km, "text": np.array([b"ab"]), "in": {"y": np.arange(2)},
+        "list": [np.arange(2), np.arange(3)], "meta": {"number": 5, "deep": {"text": "it's " * 50, "none": None, "truth": True, "float": 0.1}},
+    }
     tree["a"] = np.arange(3)
     asdf.AsdfFile(tree).write_to(file, all_array_compression="lz4")
 
@@ -112,7 +118,7 @@ def columns(value):
 
 
 def differences(hdus, value, left_out):
-    if len(hdus) == 3:
+    if "re" in hdus:
         for part in ("re", "im"):
             wanted = np.atleast_1d(getattr(np.asanyarray(value), {"re": "real", "im": "imag"}[part]))
             if not same(hdus[part].data, wanted):
@@ -132,6 +138,37 @@ def differences(hdus, value, left_out):
             yield f"{name}: {hdus[1].data[name]!r} instead of {data!r}"
         if unit is not None and str(unit) != hdus[1].columns[name].unit:
             yield f"{name}: unit {hdus[1].columns[name].unit} instead of {unit}"
+
+
+def is_directory(value):
+    """Whether it stands for all that it holds: it is no array, and no table."""
+    return isinstance(value, list) or isinstance(value, dict) and "columns" not in value
+
+
+def of_directory(hdus, tree, path, rows):
+    """The differences of the file of a directory: its extensions are the arrays and tables in it, those of quantities too."""
+    directory = at(tree, path)
+    keys = [str(key) for key in (directory if isinstance(directory, dict) else range(len(directory)))]
+    names = [urllib.parse.unquote(row["path"].removeprefix(path + "/")) for row in rows]
+    wanted = {}
+    for row, name in zip(rows, names):
+        if row["path"].startswith(path + "/") and row["file"] != "-":
+            value = at(tree, row["path"])
+            key = name.removesuffix("/value") if name.endswith("/value") and "unit" in at(tree, row["path"].removesuffix("/value")) else name
+            if key in keys and not is_directory(value):
+                wanted[key] = value, row["path"]
+    extensions = list(hdus[1:])
+    for key in sorted(wanted, key=keys.index):
+        value, own = wanted[key]
+        is_table = isinstance(value, dict) or np.asanyarray(value).dtype.names
+        parts = [extensions.pop(0) for _ in range(2 if not is_table and np.iscomplexobj(value) else 1)]
+        left_out = {row["path"].removeprefix(own + "/") for row in rows if row["file"] == "-" and row["path"].startswith(own + "/")}
+        if len(parts) == 2:
+            parts = {0: None, "re": parts[0], "im": parts[1]}
+        for difference in differences([None, *parts] if is_table else parts, value, left_out):
+            yield f"{key}: {difference}"
+    for extension in extensions:
+        yield f"{extension.name} too many"
 
 
 def compare(file, mnt):
@@ -156,7 +193,10 @@ def compare(file, mnt):
                 try:
                     value = at(opened.tree, row["path"])
                     with fits.open(name, memmap=False, uint=True, character_as_bytes=False) as hdus:
-                        found += differences(hdus, value, left_out)
+                        if is_directory(value):
+                            found += of_directory(hdus, opened.tree, row["path"], rows)
+                        else:
+                            found += differences(hdus, value, left_out)
                 except Exception as error:
                     found.append(f"{type(error).__name__}: {error}")
                 if verify and subprocess.run([verify, "-e", "-q", name], capture_output=True).returncode:
@@ -168,11 +208,36 @@ def compare(file, mnt):
     return counts[1]
 
 
+def sky(table, mnt):
+    """Each image that has the shape of SCI has the coordinates of the table, and others have none."""
+    from astropy.wcs import WCS
+
+    head, *rows = [line.split("\t") for line in pathlib.Path(table).read_text().splitlines()]
+    different = 0
+    for name in sorted({row[0] for row in rows}):
+        of_image = np.array([row[1:] for row in rows if row[0] == name], float)
+        most, x, y, longitude, latitude = of_image.T
+        with fits.open(pathlib.Path(mnt) / f"fits/{name}.fits", memmap=True) as hdus:
+            for hdu in hdus[1:]:
+                if hdu.shape != hdus["SCI"].shape:
+                    different += "CTYPE1" in hdu.header
+                    continue
+                found = WCS(hdu.header).all_pix2world(x, y, 0)
+                away = np.hypot((found[0] - longitude) * np.cos(np.deg2rad(latitude)), found[1] - latitude)
+                if not (away <= most).all():
+                    print(f"{name}: {hdu.name}: {away.max()} degrees instead of {most.max()}")
+                    different += 1
+    print(f"{different} different")
+    return different
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["make", file]:
             make(file)
         case ["compare", file, mnt]:
             sys.exit(compare(file, mnt) > 0)
+        case ["sky", table, mnt]:
+            sys.exit(sky(table, mnt) > 0)
         case _:
             sys.exit(__doc__)

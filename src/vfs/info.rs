@@ -12,6 +12,7 @@ use crate::asdf::{self, Array, Snapshot};
 use crate::codec::code_text;
 use crate::error::printable;
 use crate::source::len_u64;
+use crate::view::fits::Subject;
 use crate::view::json;
 
 /// The most problems of a kind that are shown.
@@ -221,14 +222,15 @@ fn arrays_tsv(state: &State, shown: bool) -> Text {
     text
 }
 
-/// `info/fits.tsv`: one line for each array and table, and for each column that FITS has no place for.
+/// `info/fits.tsv`: one line for each array, table and directory, and for each column that FITS has no place for.
 fn fits_tsv(state: &State) -> Text {
     let mut text = Text::default();
     text.row(["path", "file", "bytes", "problem"]);
     let snapshot = &state.snapshot;
-    for subject in snapshot.fits_subjects() {
+    let plan = snapshot.fits_plan();
+    for subject in plan.subjects() {
         let path = snapshot.subject_path(subject);
-        match snapshot.fits_file(subject) {
+        match plan.file(subject) {
             Ok(file) => {
                 let why = state.why_unreadable(subject).unwrap_or_default();
                 match state.fits_path(subject) {
@@ -240,7 +242,9 @@ fn fits_tsv(state: &State) -> Text {
                     }
                     None => text.row([&*path, "-", "-", "its name would be too long"]),
                 }
-                for (column, why) in file.omitted() {
+                // what a directory lacks has a line of its own
+                let is_directory = matches!(subject, Subject::Directory(_));
+                for (column, why) in file.omitted().iter().filter(|_| !is_directory) {
                     text.row([&format!("{path}/{column}"), "-", "-", why]);
                 }
             }
@@ -323,7 +327,12 @@ mod tests {
             let lines = text.lines().skip(1).map(str::to_owned);
             lines.collect::<Vec<_>>()
         };
-        let (few, many) = (lines(1), lines(2300));
+        let (few, mut many) = (lines(1), lines(2300));
+        let directory = many.pop().unwrap();
+        assert!(
+            directory.ends_with("has 1000 extensions at most"),
+            "{directory}"
+        );
         let file = few[0].split('\t').nth(1).unwrap();
         assert!(file.starts_with("fits/m/kkk") && file.ends_with("k/0.fits"));
         assert_eq!(many.len(), 2300);

@@ -1,6 +1,6 @@
 //! `fits/` and `previews/`: further files of arrays, in directories like those of `arrays/`, read-only.
 //!
-//! A view has a file for each array or table that it can show, with the name of the array and an ending of its own. Files and directories
+//! A view has a file for each array, table or directory that it can show, with the name of the array and an ending of its own. Files and directories
 //! have the numbers that their names have under `arrays/`. They are made when a request first looks into the view, so that a view which
 //! was not asked for costs nothing. The length of a file is known without the elements of its arrays.
 
@@ -156,12 +156,15 @@ impl Views {
 /// The files that FITS can hold.
 fn fits_files(snapshot: &Snapshot, catalogue: &Catalogue) -> HashMap<u32, ViewFile> {
     let arrays: HashMap<usize, u32> = catalogue.numbers_of_arrays().collect();
+    let plan = snapshot.fits_plan();
     let shown = |subject: Subject| {
         let number = match subject {
             Subject::Array(i) => *arrays.get(&i)?,
-            Subject::Table(place) => catalogue.number_of(snapshot.paths()?, place)?,
+            Subject::Table(place) | Subject::Directory(place) => {
+                catalogue.number_of(snapshot.paths()?, place)?
+            }
         };
-        let file = snapshot.fits_file(subject).ok()?;
+        let file = plan.file(subject).ok()?;
         let shown = ViewFile {
             subject,
             len: file.len(),
@@ -169,8 +172,12 @@ fn fits_files(snapshot: &Snapshot, catalogue: &Catalogue) -> HashMap<u32, ViewFi
         };
         Some((number, shown))
     };
-    let subjects = snapshot.fits_subjects().into_iter();
-    subjects.filter_map(shown).collect()
+    let mut files = HashMap::new();
+    for (number, file) in plan.subjects().into_iter().filter_map(shown) {
+        // an array comes before the directory of its mask, whose number is the same
+        files.entry(number).or_insert(file);
+    }
+    files
 }
 
 /// The pictures of arrays.
@@ -203,7 +210,7 @@ impl State {
         self.views.slot(view).get_or_init(|| Arc::new(made()))
     }
 
-    /// The number of the FITS file of an array or a table.
+    /// The number of the FITS file of an array, a table or a directory.
     fn fits_number(&self, subject: Subject) -> Option<u32> {
         match subject {
             Subject::Array(i) => {
@@ -212,17 +219,19 @@ impl State {
                 let directory = self.catalogue().number_of(paths, paths.parent(place))?;
                 self.catalogue().number(directory, &paths.stem(place))
             }
-            Subject::Table(place) => self.catalogue().number_of(self.snapshot.paths()?, place),
+            Subject::Table(place) | Subject::Directory(place) => {
+                self.catalogue().number_of(self.snapshot.paths()?, place)
+            }
         }
     }
 
-    /// Why the FITS file of an array or a table could not be read when that was tried last.
+    /// Why the FITS file of an array, a table or a directory could not be read when that was tried last.
     pub(super) fn why_unreadable(&self, subject: Subject) -> Option<String> {
         let number = self.fits_number(subject)?;
         locked(&self.views.unreadable).get(&number).cloned()
     }
 
-    /// The path of the FITS file of an array or a table below the mountpoint.
+    /// The path of the FITS file of an array, a table or a directory below the mountpoint.
     pub(super) fn fits_path(&self, subject: Subject) -> Option<String> {
         let number = self.fits_number(subject)?;
         let path = self.view_path(Node::View(View::Fits, number))?;
@@ -254,7 +263,7 @@ impl State {
     }
 
     /// The next name of a directory of a view from `position` on, which is moved behind it. `entries` are those of the directory under
-    /// `arrays/`; each has two positions, as a table is a directory and a file.
+    /// `arrays/`; each has two positions, as a directory may have a file beside it.
     pub(super) fn next_in_view(
         &self,
         view: View,
@@ -268,8 +277,8 @@ impl State {
             let (number, name, entry) = self.catalogue().entry(entries, entry)?;
             let is_shown = match entry {
                 EntryKind::Directory => {
-                    let is_table = |file: &ViewFile| matches!(file.subject, Subject::Table(_));
-                    !at_file || files.get(&number).is_some_and(is_table)
+                    let is_array = |file: &ViewFile| matches!(file.subject, Subject::Array(_));
+                    !at_file || files.get(&number).is_some_and(|file| !is_array(file))
                 }
                 EntryKind::Array(..) => at_file && files.contains_key(&number),
                 EntryKind::Link { .. } => false,
@@ -342,8 +351,11 @@ impl State {
                     Ok(Arc::new(Memory::new(picture.draw(&*elements)?)))
                 })))
             }
-            (View::Previews, Subject::Table(_)) => Err(missing(Error::NotFound)),
-            (View::Fits, subject) => snapshot.fits_file(subject)?.open(&elements),
+            (View::Previews, _) => Err(missing(Error::NotFound)),
+            (View::Fits, subject) => {
+                let file = snapshot.fits_plan().file(subject)?;
+                file.open(snapshot, &elements)
+            }
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Arrays and tables as FITS files: what `fits/` of a mount shows.
 //!
 //! An array of numbers is the primary image of its file, with the axes in FITS' order, fastest first, so that the elements lie as in
-//! C order; complex numbers are two images behind an empty primary unit. A structured array and a table (`core/table`, or one of astropy) is a binary table behind an empty primary unit. Numbers are
+//! C order; complex numbers are two images behind an empty primary unit. A structured array and a table (`core/table`, or one of astropy)
+//! is a binary table behind an empty primary unit. A directory has a file of all that it holds. Numbers are
 //! stored as FITS Standard 4.0 has them: big-endian, unsigned ones with an offset. The length of a file follows from the tree, and
 //! elements are converted when they are read; nothing is kept.
 
 mod column;
 mod header;
 mod image;
+mod meta;
+mod plan;
+mod sky;
 mod table;
 
 use std::sync::Arc;
@@ -19,11 +23,13 @@ use crate::asdf::fits::BLOCK_LEN;
 use crate::asdf::outline::PlaceId;
 use crate::asdf::paths::Paths;
 use crate::asdf::rows::{RowField, RowPart, Rows};
-use crate::error::{Error, Place, Result, corrupt, unsupported};
-use crate::source::{Joined, Memory, Source, len_u64};
+use crate::error::{Error, Result, corrupt, unsupported};
+use crate::source::{Joined, Made, Memory, Source, len_u64};
 
 use column::{Column, Columns, MAX_COLUMNS};
-use header::{HeaderText, printable_ascii};
+use header::{CARD, HeaderText, printable_ascii};
+pub use plan::FitsPlan;
+use sky::{CARDS, Sky, Way};
 
 /// What is shown as a FITS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +38,16 @@ pub enum Subject {
     Array(usize),
     /// The table at that place.
     Table(PlaceId),
+    /// The directory at that place, with all that it holds.
+    Directory(PlaceId),
 }
 
 /// A FITS file that can be made of arrays.
 #[derive(Debug)]
 pub struct FitsFile {
     units: Vec<Unit>,
+    /// What tells the place of its images in the sky.
+    sky: Option<Arc<Sky>>,
     len: u64,
     omitted: Vec<(String, String)>,
 }
@@ -45,8 +55,9 @@ pub struct FitsFile {
 /// A header and data unit of such a file.
 #[derive(Debug)]
 struct Unit {
-    /// Its header, behind that of an empty primary unit if the file begins with one.
     header: Vec<u8>,
+    /// Where the header has blank cards for coordinates.
+    sky_at: Option<usize>,
     /// The arrays that it is made of, by index.
     parts: Vec<RowPart<usize>>,
     /// Bytes of a row or element, and how many there are.
@@ -54,7 +65,21 @@ struct Unit {
     count: u64,
 }
 
+/// Units, and the columns that they lack, each with the reason.
+type Units = (Vec<Unit>, Vec<(String, String)>);
+
 impl Unit {
+    /// A header without data.
+    fn of_header(header: HeaderText) -> Self {
+        Self {
+            header: header.finish(),
+            sky_at: None,
+            parts: Vec::new(),
+            width: 0,
+            count: 0,
+        }
+    }
+
     /// Bytes of its header and data, in whole blocks.
     fn len(&self) -> Option<u64> {
         let data = self.width.checked_mul(self.count)?;
@@ -63,7 +88,11 @@ impl Unit {
     }
 
     /// Its bytes.
-    fn open(&self, elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>) -> Result<Arc<dyn Source>> {
+    fn open(
+        &self,
+        elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
+        way: Option<&Arc<Way>>,
+    ) -> Result<Arc<dyn Source>> {
         let part = |part: &RowPart<usize>| {
             Ok(RowPart {
                 records: elements(part.records)?,
@@ -71,26 +100,50 @@ impl Unit {
                 fields: part.fields.clone(),
             })
         };
+        let header = self.header(way);
+        if self.parts.is_empty() {
+            return Ok(header);
+        }
         let parts = self.parts.iter().map(part).collect::<Result<_>>()?;
         let data = Rows::new(parts, self.width, self.count)?.into_source();
-        let header = Arc::new(Memory::new(self.header.clone()));
-        let used = len_u64(self.header.len()).saturating_add(data.len());
+        let used = header.len().saturating_add(data.len());
         let padding = self.len().unwrap_or(0).saturating_sub(used);
         let padding = vec![0; usize::try_from(padding).unwrap_or(0)];
         let data = Arc::new(Joined::new(data, Arc::new(Memory::new(padding)))?);
         Ok(Arc::new(Joined::new(header, data)?))
     }
+
+    /// Its header: with coordinates, which are found when it is read, if it has room for them.
+    fn header(&self, way: Option<&Arc<Way>>) -> Arc<dyn Source> {
+        let blank = self.header.clone();
+        let (Some(at), Some(way)) = (self.sky_at, way) else {
+            return Arc::new(Memory::new(blank));
+        };
+        let way = Arc::clone(way);
+        Arc::new(Made::new(len_u64(blank.len()), move || {
+            let mut header = blank.clone();
+            let cards = header.get_mut(at..).unwrap_or_default();
+            let room = CARDS.saturating_mul(CARD).min(cards.len());
+            way.write(cards.get_mut(..room).unwrap_or_default())?;
+            Ok(Arc::new(Memory::new(header)))
+        }))
+    }
 }
 
 impl FitsFile {
     /// The file of these units.
-    fn new(units: Vec<Unit>, omitted: Vec<(String, String)>) -> Result<Self> {
+    fn new(
+        units: Vec<Unit>,
+        omitted: Vec<(String, String)>,
+        sky: Option<Arc<Sky>>,
+    ) -> Result<Self> {
         let mut lens = units.iter().map(Unit::len);
         let len = lens.try_fold(0_u64, |sum, len| sum.checked_add(len?));
         let len = len.filter(|len| i64::try_from(*len).is_ok());
         Ok(Self {
             len: len.ok_or_else(|| unsupported("a FITS file of 2^63 bytes or more"))?,
             units,
+            sky,
             omitted,
         })
     }
@@ -107,13 +160,6 @@ impl FitsFile {
         self.len == 0
     }
 
-    /// The headers that the file begins with. What it is made of decides them.
-    #[must_use]
-    pub fn header(&self) -> &[u8] {
-        let first = self.units.first();
-        first.map_or(&[], |unit| &unit.header)
-    }
-
     /// The arrays that it is made of, by index.
     pub fn arrays(&self) -> impl Iterator<Item = usize> {
         let parts = self.units.iter().flat_map(|unit| &unit.parts);
@@ -126,15 +172,21 @@ impl FitsFile {
         &self.omitted
     }
 
-    /// The file, with the elements of each array, in C order, from `elements`.
+    /// The file, with the elements of each array of the snapshot, in C order, from `elements`.
     ///
     /// # Errors
     /// Those of `elements`; [`Error::Corrupt`] if there are too few of them.
     pub fn open(
         &self,
+        snapshot: &Snapshot,
         elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
     ) -> Result<Arc<dyn Source>> {
-        let mut units = self.units.iter().map(|unit| unit.open(elements));
+        let way = self.sky.as_ref().map(|sky| sky.way(snapshot, elements));
+        let way = way.map(Arc::new);
+        let mut units = self
+            .units
+            .iter()
+            .map(|unit| unit.open(elements, way.as_ref()));
         let first = units.next().ok_or_else(no_longer)??;
         units.try_fold(first, |all, unit| -> Result<Arc<dyn Source>> {
             Ok(Arc::new(Joined::new(all, unit?)?))
@@ -143,15 +195,7 @@ impl FitsFile {
 }
 
 impl Snapshot {
-    /// All arrays, and the tables that are shown as directories; whether FITS can hold one is said by [`Snapshot::fits_file`].
-    #[must_use]
-    pub fn fits_subjects(&self) -> Vec<Subject> {
-        let arrays = (0..self.arrays().len()).map(Subject::Array);
-        let tables = self.tables().into_iter().map(Subject::Table);
-        arrays.chain(tables).collect()
-    }
-
-    /// The path of an array or table in the tree.
+    /// The path of an array, a table or a directory in the tree.
     #[must_use]
     pub fn subject_path(&self, subject: Subject) -> String {
         let path = |(paths, place): (&Paths, PlaceId)| paths.path(place);
@@ -166,53 +210,41 @@ impl Snapshot {
         place.is_some_and(|(paths, place)| paths.listed(place).is_some())
     }
 
-    /// Where an array or table stands.
+    /// Where an array, a table or a directory stands.
     fn place_of(&self, subject: Subject) -> Option<(&Paths, PlaceId)> {
         let place = match subject {
             Subject::Array(i) => self.arrays().get(i).map(Array::home),
-            Subject::Table(place) => Some(place),
+            Subject::Table(place) | Subject::Directory(place) => Some(place),
         };
         Some((self.paths()?, place?))
     }
 
-    /// The FITS file of an array or a table.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if FITS can't hold it; [`Array::problem`].
-    pub fn fits_file(&self, subject: Subject) -> Result<FitsFile> {
-        let (at, made) = match subject {
-            Subject::Array(i) => {
-                let array = self.array(i)?;
-                (array.brief_path(), self.file_of_array(i, array))
-            }
-            Subject::Table(place) => {
-                let paths = self.paths().ok_or_else(no_longer)?;
-                (paths.brief(place), self.file_of_table(place))
-            }
-        };
-        made.map_err(|error| error.at(Place::Array(at)))
-    }
-
-    /// The file of array `i`: a binary table if it is structured, else one of images.
-    fn file_of_array(&self, i: usize, array: &Array) -> Result<FitsFile> {
+    /// The units of the file of array `i`: a binary table if it is structured, else one of images. As extensions of a file, they are
+    /// called `name`, with its version. Images have room for coordinates if they are `in_sky`.
+    fn units_of_array(&self, i: usize, name: Option<(&str, u64)>, in_sky: bool) -> Result<Units> {
+        let array = self.array(i)?;
         let datatype = array.datatype().ok_or_else(no_longer)?;
         let shape = array.shape().ok_or_else(no_longer)?;
         let count = elements(shape).ok_or_else(no_longer)?;
-        let name = array.brief_path();
-        if matches!(datatype, Datatype::Struct(_)) {
-            let mut columns = Columns::default();
-            let added = columns.add("", datatype, &[], 0);
-            columns.notes.extend(array.note());
-            let fields = cells(&columns.list);
-            let record = added.or(datatype.size()).ok_or_else(no_longer)?;
-            let part = RowPart {
-                records: i,
-                record,
-                fields,
-            };
-            return table_file(columns, vec![part], count, &name, Vec::new());
+        if !matches!(datatype, Datatype::Struct(_)) {
+            let units = self.image_units(i, (datatype, shape, count), name, in_sky)?;
+            return Ok((units, Vec::new()));
         }
-        self.image_file(i, array, datatype, (shape, count))
+        let mut columns = Columns::default();
+        let added = columns.add("", datatype, &[], 0);
+        columns.notes.extend(array.note());
+        let fields = cells(&columns.list);
+        let record = added.or(datatype.size()).ok_or_else(no_longer)?;
+        let part = RowPart {
+            records: i,
+            record,
+            fields,
+        };
+        let path = array.brief_path();
+        let called = name.unwrap_or((&path, 1));
+        let (unit, omitted) = table_unit(columns, vec![part], count, called, Vec::new())?;
+        let primary = name.is_none().then(empty_primary);
+        Ok((primary.into_iter().chain([unit]).collect(), omitted))
     }
 
     /// The number that stands for no value in an array of integers, if the tree gives one.
@@ -233,14 +265,14 @@ fn cells(columns: &[Column]) -> Vec<RowField> {
     fields.filter(|field| field.count > 0).collect()
 }
 
-/// The file of a binary table.
-fn table_file(
+/// The unit of a binary table, and the columns that it lacks. It has a name and a version.
+fn table_unit(
     columns: Columns,
     parts: Vec<RowPart<usize>>,
     count: u64,
-    name: &str,
+    name: (&str, u64),
     mut omitted: Vec<(String, String)>,
-) -> Result<FitsFile> {
+) -> Result<(Unit, Vec<(String, String)>)> {
     if columns.are_too_many() {
         let why = format!("FITS tables have {MAX_COLUMNS} columns at most");
         return Err(unsupported(why));
@@ -263,7 +295,7 @@ fn table_file(
     for (n, column) in (1..).zip(&columns.list) {
         column.write(&mut header, n);
     }
-    header.text("EXTNAME", &printable_ascii(name));
+    header.name(name);
     for note in &columns.notes {
         header.comment(&printable_ascii(note));
     }
@@ -271,16 +303,21 @@ fn table_file(
         header.comment(&printable_ascii(&format!("left out: {name}: {why}")));
     }
     let unit = Unit {
-        header: [empty_primary().finish(), header.finish()].concat(),
         parts,
         width: columns.width,
         count,
+        ..Unit::of_header(header)
     };
-    FitsFile::new(vec![unit], omitted)
+    Ok((unit, omitted))
 }
 
-/// The header of a primary unit without data.
-fn empty_primary() -> HeaderText {
+/// A primary unit without data.
+fn empty_primary() -> Unit {
+    Unit::of_header(empty_primary_header())
+}
+
+/// The header of a primary unit without data, to which more may be added.
+fn empty_primary_header() -> HeaderText {
     let mut primary = HeaderText::default();
     primary.value("SIMPLE", 'T');
     primary.value("BITPIX", 8);
@@ -294,266 +331,4 @@ fn no_longer() -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::asdf::OpenOptions;
-    use crate::asdf::sample::Sample;
-    use crate::codec::Cache;
-    use crate::source::read_all;
-    use std::io::Write;
-
-    fn snapshot(body: &str) -> Snapshot {
-        let text = format!("#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n---\n{body}...\n");
-        let bytes: Vec<u8> = (0..48).collect();
-        let sample = Sample::new().text(text.as_bytes()).block(&bytes);
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&sample.bytes()).unwrap();
-        Snapshot::open(Arc::new(file), Cache::new(1 << 20), OpenOptions::default()).unwrap()
-    }
-
-    fn array(name: &str, datatype: &str, shape: &str) -> String {
-        array_with(name, datatype, shape, "")
-    }
-
-    fn array_with(name: &str, datatype: &str, shape: &str, more: &str) -> String {
-        format!(
-            "{name}: !core/ndarray-1.0.0 {{source: 0, datatype: {datatype}, byteorder: little, shape: {shape}{more}}}\n"
-        )
-    }
-
-    /// Header cards and data of the file of the first array.
-    fn made(snapshot: &Snapshot, subject: Subject) -> (Vec<String>, Vec<u8>) {
-        let file = snapshot.fits_file(subject).unwrap();
-        let source = file.open(&|i| snapshot.array_bin(i)).unwrap();
-        assert_eq!(source.len(), file.len());
-        assert_eq!(file.len() % BLOCK_LEN, 0);
-        let bytes = read_all(&*source, 1 << 20).unwrap();
-        let (header, data) = bytes.split_at(file.header().len());
-        let cards = header.chunks(80).map(String::from_utf8_lossy);
-        let cards = cards.map(|card| card.trim_end().to_owned());
-        (
-            cards.filter(|card| !card.is_empty()).collect(),
-            data.to_vec(),
-        )
-    }
-
-    fn has(cards: &[String], card: &str) -> bool {
-        cards.iter().any(|found| found == card)
-    }
-
-    #[test]
-    fn axes_are_reversed_and_elements_are_not() {
-        let (cards, data) = made(&snapshot(&array("x", "int16", "[2, 3]")), Subject::Array(0));
-        let start = [
-            "SIMPLE  =                    T",
-            "BITPIX  =                   16",
-        ];
-        assert_eq!(cards[..2], start);
-        assert!(has(&cards, "NAXIS1  =                    3"));
-        assert!(has(&cards, "NAXIS2  =                    2"));
-        assert_eq!(data[..12], [1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10]);
-        assert_eq!(data.len(), 2880);
-    }
-
-    #[test]
-    fn a_single_number_is_an_image_of_one() {
-        let (cards, data) = made(&snapshot(&array("x", "uint8", "[]")), Subject::Array(0));
-        assert!(has(&cards, "NAXIS   =                    1"));
-        assert!(has(&cards, "NAXIS1  =                    1"));
-        assert_eq!(data.len(), 2880);
-    }
-
-    /// Images of float16 had no files.
-    #[test]
-    fn float16_is_stored_as_float32() {
-        let body = array("x", "float16", "[2, 3]").replace("ndarray-1.0.0", "ndarray-1.1.0");
-        let (cards, data) = made(&snapshot(&body), Subject::Array(0));
-        assert!(has(&cards, "BITPIX  =                  -32"));
-        assert!(has(&cards, "COMMENT float16 in the tree, here float32"));
-        // 0x0100 is 2^-16, 0x0b0a is (1 + 778 / 1024) 2^-13
-        assert_eq!(data[..4], 2_f32.powi(-16).to_be_bytes());
-        let last = (1.0 + 778.0 / 1024.0) * 2_f32.powi(-13);
-        assert_eq!(data[20..24], last.to_be_bytes());
-        assert_eq!(data[24..], [0; 2856]);
-    }
-
-    /// Images of complex numbers had no files.
-    #[test]
-    fn complex_numbers_are_two_images() {
-        let body = array("x", "complex64", "[2, 3]");
-        let (cards, data) = made(&snapshot(&body), Subject::Array(0));
-        assert!(has(&cards, "NAXIS   =                    0"));
-        assert!(has(&cards, "EXTNAME = 'x       '"));
-        assert!(has(&cards, "EXTNAME = 're      '"));
-        assert_eq!(data[..8], [3, 2, 1, 0, 11, 10, 9, 8]);
-        let (padding, rest) = data[24..].split_at(2880 - 24);
-        assert!(padding.iter().all(|byte| *byte == 0));
-        let (header, data) = rest.split_at(2880);
-        assert!(
-            header
-                .windows(20)
-                .any(|card| card == b"EXTNAME = 'im      '")
-        );
-        assert_eq!(data[..8], [7, 6, 5, 4, 15, 14, 13, 12]);
-        assert_eq!(data.len(), 2880);
-    }
-
-    #[test]
-    fn an_array_without_elements_has_a_header_alone() {
-        let file = made(
-            &snapshot(&array("x", "float32", "[0, 3]")),
-            Subject::Array(0),
-        );
-        assert!(has(&file.0, "NAXIS2  =                    0") && file.1.is_empty());
-    }
-
-    #[test]
-    fn the_number_of_a_mask_is_blank() {
-        for (datatype, mask, want) in [
-            (
-                "uint16",
-                "0",
-                Some("COMMENT 0 stands for no value (no BLANK beside an offset)"),
-            ),
-            ("int8", "128", None),
-            ("int16", "-7", Some("BLANK   =                   -7")),
-            ("uint8", "256", None),
-            ("float32", "5", None),
-        ] {
-            let body = array_with("x", datatype, "[2]", &format!(", mask: {mask}"));
-            let (cards, _) = made(&snapshot(&body), Subject::Array(0));
-            let blank = cards.iter().find(|card| card.contains("BLANK"));
-            assert_eq!(blank.map(String::as_str), want, "{datatype}");
-        }
-    }
-
-    #[test]
-    fn nulls_are_told_of() {
-        let inline = |data: &str| format!("!core/ndarray-1.0.0 {{datatype: int32, data: {data}}}");
-        let body = format!(
-            "a: {}\nt: !core/table-1.0.0 {{columns: [!core/column-1.0.0 {{name: c, data: {}}}]}}\n",
-            inline("[1, null]"),
-            inline("[null, 2, null]")
-        );
-        let snapshot = snapshot(&body);
-        let (cards, _) = made(&snapshot, Subject::Array(0));
-        assert!(
-            has(&cards, "COMMENT 1 null in the tree reads as zero"),
-            "{cards:?}"
-        );
-        let (cards, _) = made(&snapshot, *snapshot.fits_subjects().last().unwrap());
-        assert!(
-            has(&cards, "COMMENT c: 2 nulls in the tree read as zeros"),
-            "{cards:?}"
-        );
-    }
-
-    #[test]
-    fn a_table_is_gathered_from_its_columns() {
-        let column = |name: &str, more: &str, datatype: &str, shape: &str| {
-            let data = array("data", datatype, shape);
-            let data = data.trim_end();
-            format!("  - !core/column-1.0.0 {{name: {name}, {more}{data}}}\n")
-        };
-        let columns = [
-            column("a", "unit: Jy, ", "uint16", "[2]"),
-            column("long", "", "uint8", "[3]"),
-            column("b", "", "[ascii, 2]", "[2, 2]"),
-            "  - !time/time-1.1.0 {value: 5}\n".to_owned(),
-        ];
-        let body = format!("t: !core/table-1.0.0\n  columns:\n{}", columns.concat());
-        let snapshot = snapshot(&body);
-        let subjects = snapshot.fits_subjects();
-        let table = *subjects.last().unwrap();
-        assert!(matches!(table, Subject::Table(_)) && subjects.len() == 4);
-        assert_eq!(snapshot.subject_path(table), "t");
-        let (cards, data) = made(&snapshot, table);
-        for card in [
-            "NAXIS1  =                    6",
-            "NAXIS2  =                    2",
-            "TTYPE1  = 'a       '",
-            "TUNIT1  = 'Jy      '",
-            "TFORM2  = '4A      '",
-            "TDIM2   = '(2,2)   '",
-            "COMMENT left out: long: 3 rows, but the table has 2",
-            "COMMENT left out: col3: its data are no array of this file",
-        ] {
-            assert!(has(&cards, card), "{card}: {cards:?}");
-        }
-        assert_eq!(data[..12], [0x81, 0, 0, 1, 2, 3, 0x83, 2, 4, 5, 6, 7]);
-    }
-
-    #[test]
-    fn columns_that_are_references_are_those_they_lead_to() {
-        let column =
-            |name: &str, data: &str| format!("!core/column-1.0.0 {{name: {name}, data: {data}}}");
-        let array = |shape| {
-            array("", "uint8", shape)
-                .trim_start_matches(": ")
-                .trim()
-                .to_owned()
-        };
-        let table = |name: &str, columns: &[&str]| {
-            format!(
-                "{name}: !core/table-1.0.0\n  columns: [{}]\n",
-                columns.join(", ")
-            )
-        };
-        let body = [
-            format!("a: {}\n", array("[2]")),
-            table(
-                "t",
-                &[&column("x", &array("[2]")), &column("y", "{$ref: '#/a'}")],
-            ),
-            table("u", &["{$ref: '#/t/columns/1'}", "{$ref: '#/t/columns/0'}"]),
-            "v: !core/table-1.0.0 {columns: {$ref: '#/t/columns'}}\n".to_owned(),
-            table(
-                "w",
-                &[
-                    &column("late", "{$ref: '#/z'}"),
-                    "{$ref: '#/x/columns/0'}",
-                    "{$ref: 'o.asdf#/t'}",
-                ],
-            ),
-            table("x", &[&column("far", &array("[2]"))]),
-            format!("z: {}\n", array("[2]")),
-        ];
-        let snapshot = snapshot(&body.concat());
-        let tables = snapshot.fits_subjects().into_iter();
-        let tables = tables.filter(|subject| matches!(subject, Subject::Table(_)));
-        let shown = tables.map(|table| {
-            let (cards, _) = made(&snapshot, table);
-            let names = cards.iter().filter_map(|card| card.strip_prefix("TTYPE"));
-            let names = names.filter_map(|card| Some(card.split('\'').nth(1)?.trim_end()));
-            let names: Vec<_> = names.collect();
-            let omitted = snapshot.fits_file(table).unwrap().omitted;
-            let omitted = omitted.iter().map(|(name, why)| format!("{name}: {why}"));
-            let path = snapshot.subject_path(table);
-            (path, names.join(" "), omitted.collect())
-        });
-        let shown: Vec<(String, String, Vec<String>)> = shown.collect();
-        let omitted = ["col1", "col2"].map(|column| {
-            format!(
-                "{column}: its $ref leads to no array of this file, nor to a column before this one"
-            )
-        });
-        for (found, (path, names, omitted)) in shown.iter().zip([
-            ("t", "x y", &[][..]),
-            ("u", "y x", &[]),
-            ("v", "x y", &[]),
-            ("w", "late", &omitted),
-            ("x", "far", &[]),
-        ]) {
-            let want = (path.to_owned(), names.to_owned(), omitted.to_vec());
-            assert_eq!(*found, want);
-        }
-        assert_eq!(shown.len(), 5);
-    }
-
-    #[test]
-    fn what_fits_cannot_hold_is_refused() {
-        let body = array("x", "[ascii, 2]", "[2]");
-        let error = snapshot(&body).fits_file(Subject::Array(0)).unwrap_err();
-        assert!(error.to_string().contains("not of strings"), "{error}");
-    }
-}
+mod tests;

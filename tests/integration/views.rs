@@ -43,9 +43,41 @@ fn fits_files_have_the_values_that_python_reads() {
     let compared = oracle(&["compare".as_ref(), &file, &mount.dir]);
     assert_eq!(compared.code, 0, "{compared:?}");
     assert!(
-        compared.stdout.ends_with("45 equal, 0 different\n"),
+        compared.stdout.ends_with("58 equal, 0 different\n"),
         "{compared:?}"
     );
+}
+
+/// An image with the coordinates of its gwcs had none in FITS. The numbers are those of gwcs.
+#[test]
+fn images_have_the_coordinates_that_gwcs_gives() {
+    let Some(python) = python().filter(|_| can_mount()) else {
+        return;
+    };
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let mount = Mount::new(&tests.join("data/sky.asdf"), &["-r", "-o", "fits"]);
+    let mut command = Command::new(&python);
+    let command = command.arg(tests.join("fits_oracle.py")).arg("sky");
+    let compared = run(command.arg(tests.join("data/sky.tsv")).arg(&mount.dir));
+    assert_eq!(compared.code, 0, "{compared:?}");
+    assert_eq!(compared.stdout, "0 different\n");
+    for (name, why) in [
+        (
+            "bent",
+            "COMMENT no coordinates: degree 5 is 12.86 px off the gwcs",
+        ),
+        (
+            "odd",
+            "COMMENT no coordinates: the transform zenithal_equal_area is not known",
+        ),
+    ] {
+        let file = File::open(mount.path(&format!("fits/{name}/data.fits"))).unwrap();
+        let mut header = vec![0; 2 * BLOCK];
+        file.read_exact_at(&mut header, 0).unwrap();
+        let cards = cards(&header);
+        assert!(cards.iter().any(|card| card == why), "{cards:?}");
+        assert!(!cards.iter().any(|card| card.starts_with("CTYPE")));
+    }
 }
 
 /// Bytes that the daemon of a mount has read so far.

@@ -6,7 +6,7 @@ use crate::asdf::fits::BLOCK_LEN;
 use crate::error::percent_encoded;
 
 /// Characters of a card.
-const CARD: usize = 80;
+pub(super) const CARD: usize = 80;
 /// Most characters of a text in a card, where a `'` counts twice.
 const MAX_TEXT: usize = 68;
 /// Least characters of a text in a card.
@@ -22,6 +22,21 @@ impl HeaderText {
         self.card(&format!("{keyword:<8}= {value:>20}"));
     }
 
+    /// As [`HeaderText::value`], under several words such as `HIERARCH A B`; an empty value is an undefined one. `None` if there is no room
+    /// for it.
+    pub(super) fn long_value(&mut self, words: &str, value: &str) -> Option<()> {
+        let card = format!("{words} = {value}");
+        (card.len() <= CARD).then(|| self.card(&card))
+    }
+
+    /// Adds the name of a unit, and its version, if there are others of that name.
+    pub(super) fn name(&mut self, (name, version): (&str, u64)) {
+        self.text("EXTNAME", &printable_ascii(name));
+        if version > 1 {
+            self.value("EXTVER", version);
+        }
+    }
+
     /// Adds a card with a text. What does not fit is left out.
     pub(super) fn text(&mut self, keyword: &str, text: &str) {
         let mut quoted = String::new();
@@ -33,6 +48,63 @@ impl HeaderText {
             quoted.extend(std::iter::repeat_n(c, len));
         }
         self.card(&format!("{keyword:<8}= '{quoted:<MIN_TEXT$}'"));
+    }
+
+    /// Adds a card with a floating-point number. `None` if FITS can't hold it, because it is not finite.
+    pub(super) fn real(&mut self, keyword: &str, number: f64) -> Option<()> {
+        let text = real(number)?;
+        self.value(keyword, text);
+        Some(())
+    }
+
+    /// Adds a text under several words, with further cards for what does not fit into the first (FITS Standard 4.0, section 4.2.1.2).
+    /// `None` if the words leave no room.
+    pub(super) fn long_text(&mut self, words: &str, text: &str) -> Option<()> {
+        let start = format!("{words} = '");
+        let room = CARD.checked_sub(start.len().saturating_add(1))?;
+        let room = Some(room).filter(|room| *room >= MIN_TEXT)?;
+        let (mut parts, mut part, mut most) = (Vec::new(), String::new(), room);
+        let mut letters = text.chars().peekable();
+        while let Some(c) = letters.next() {
+            let len = if c == '\'' { 2 } else { 1 };
+            // the last part has no `&` behind it
+            let beside = usize::from(letters.peek().is_some());
+            if part.len().saturating_add(len).saturating_add(beside) > most {
+                parts.push(std::mem::take(&mut part) + "&");
+                most = MAX_TEXT;
+            }
+            part.extend(std::iter::repeat_n(c, len));
+        }
+        parts.push(part);
+        for (n, part) in parts.iter().enumerate() {
+            let start = if n == 0 { &start } else { "CONTINUE  '" };
+            self.card(&format!("{start}{part:<MIN_TEXT$}'"));
+        }
+        Some(())
+    }
+
+    /// Adds blank cards, to be overwritten. Gives the byte that they begin at.
+    pub(super) fn reserve(&mut self, cards: usize) -> usize {
+        let at = self.0.len();
+        for _ in 0..cards {
+            self.card("");
+        }
+        at
+    }
+
+    /// How many cards there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len() / CARD
+    }
+
+    /// The cards.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// Adds the cards of another header.
+    pub(super) fn extend(&mut self, other: &Self) {
+        self.0.push_str(&other.0);
     }
 
     /// Adds a card with a unit, or one that tells why there is none: of a part of it, or with other letters, no program would know it.
@@ -81,6 +153,12 @@ impl HeaderText {
         bytes.resize(bytes.len().next_multiple_of(block), b' ');
         bytes
     }
+}
+
+/// A floating-point number as FITS has it, if it is finite: as few digits as tell it from all others.
+pub(super) fn real(number: f64) -> Option<String> {
+    let is_finite = number.is_finite();
+    is_finite.then(|| format!("{number:?}").to_ascii_uppercase())
 }
 
 /// A unit with the names that FITS Standard 4.0, section 4.3, has for letters beyond ASCII.

@@ -3,45 +3,30 @@
 
 use super::column::{WIDENED, can_be, pixel};
 use super::header::{HeaderText, printable_ascii};
-use super::{FitsFile, Unit, empty_primary, unsupported};
-use crate::asdf::Array;
+use super::sky::CARDS;
+use super::{Unit, empty_primary_header, unsupported};
 use crate::asdf::Snapshot;
 use crate::asdf::datatype::Datatype;
 use crate::asdf::rows::{Conversion, RowField, RowPart};
 use crate::error::Result;
 
 impl Snapshot {
-    /// The file of array `i`, of that shape and so many elements.
-    pub(super) fn image_file(
+    /// The units of array `i`, with so many elements: see [`Snapshot::units_of_array`].
+    pub(super) fn image_units(
         &self,
         i: usize,
-        array: &Array,
-        datatype: &Datatype,
-        (shape, count): (&[u64], u64),
-    ) -> Result<FitsFile> {
+        (datatype, shape, count): (&Datatype, &[u64], u64),
+        name: Option<(&str, u64)>,
+        in_sky: bool,
+    ) -> Result<Vec<Unit>> {
+        let array = self.array(i)?;
         let (change, bits, zero) = pixel(datatype).map_err(unsupported)?;
         let null = self.masked(i).filter(|null| can_be(*null, bits, zero));
-        let path = printable_ascii(&array.brief_path());
         // the axes are in reverse order; a single number has one axis of length 1
         let axes = if shape.is_empty() { &[1][..] } else { shape };
-        let header = |is_primary: bool, name: &str| {
+        let header = |is_primary: bool, name: (&str, u64)| {
             let mut header = HeaderText::default();
-            if is_primary {
-                header.value("SIMPLE", 'T');
-            } else {
-                header.text("XTENSION", "IMAGE");
-            }
-            header.value("BITPIX", bits);
-            header.value("NAXIS", axes.len());
-            for (n, len) in (1..).zip(axes.iter().rev()) {
-                header.value(&format!("NAXIS{n}"), len);
-            }
-            if is_primary {
-                header.value("EXTEND", 'T');
-            } else {
-                header.value("PCOUNT", 0);
-                header.value("GCOUNT", 1);
-            }
+            header.axes(is_primary, bits, axes);
             if let Some(zero) = zero {
                 header.value("BSCALE", 1);
                 header.value("BZERO", zero);
@@ -52,33 +37,69 @@ impl Snapshot {
             if let Some(unit) = array.unit() {
                 header.unit("BUNIT", unit);
             }
-            header.text("EXTNAME", name);
+            header.name(name);
             if let Conversion::Widen(_) = change {
                 header.comment(WIDENED);
             }
             if let Some(note) = array.note() {
                 header.comment(&printable_ascii(&note));
             }
-            header.finish()
+            let sky_at = in_sky.then(|| header.reserve(CARDS));
+            Unit {
+                sky_at,
+                ..Unit::of_header(header)
+            }
         };
         let size = change.sizes().0;
         let record = datatype.size().unwrap_or(size);
-        let unit = |header, from| unit(header, i, (record, from), change, count);
-        let units = if record == size {
-            vec![unit(header(true, &path), 0)]
-        } else {
-            let mut primary = empty_primary();
-            primary.text("EXTNAME", &path);
-            let first = [primary.finish(), header(false, "re")].concat();
-            vec![unit(first, 0), unit(header(false, "im"), size)]
+        let unit = |unit: Unit, from| filled(unit, i, (record, from), change, count);
+        let path = array.brief_path();
+        if record == size {
+            let called = name.unwrap_or((&path, 1));
+            return Ok(vec![unit(header(name.is_none(), called), 0)]);
+        }
+        let (re, im, version) = match name {
+            Some((name, version)) => (format!("{name}/re"), format!("{name}/im"), version),
+            None => ("re".to_owned(), "im".to_owned(), 1),
         };
-        FitsFile::new(units, Vec::new())
+        let mut units = vec![
+            unit(header(false, (&re, version)), 0),
+            unit(header(false, (&im, version)), size),
+        ];
+        if name.is_none() {
+            let mut primary = empty_primary_header();
+            primary.name((&path, 1));
+            units.insert(0, Unit::of_header(primary));
+        }
+        Ok(units)
     }
 }
 
-/// The unit of a number in each record of array `i`: at this place, in records of that length.
-fn unit(
-    header: Vec<u8>,
+impl HeaderText {
+    /// Adds the cards that an image begins with: its type and its axes, the slowest first.
+    fn axes(&mut self, is_primary: bool, bits: i8, axes: &[u64]) {
+        if is_primary {
+            self.value("SIMPLE", 'T');
+        } else {
+            self.text("XTENSION", "IMAGE");
+        }
+        self.value("BITPIX", bits);
+        self.value("NAXIS", axes.len());
+        for (n, len) in (1..).zip(axes.iter().rev()) {
+            self.value(&format!("NAXIS{n}"), len);
+        }
+        if is_primary {
+            self.value("EXTEND", 'T');
+        } else {
+            self.value("PCOUNT", 0);
+            self.value("GCOUNT", 1);
+        }
+    }
+}
+
+/// The unit with the data of a number in each record of array `i`: at this place, in records of that length.
+fn filled(
+    unit: Unit,
     i: usize,
     (record, from): (u64, u64),
     change: Conversion,
@@ -96,9 +117,9 @@ fn unit(
         fields: vec![field],
     };
     Unit {
-        header,
         parts: vec![part],
         width: change.sizes().1,
         count,
+        ..unit
     }
 }

@@ -3,7 +3,7 @@
 use log::warn;
 
 use super::column::Columns;
-use super::{FitsFile, cells, no_longer, table_file, unsupported};
+use super::{Unit, cells, no_longer, table_unit, unsupported};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::{MAX_LABEL, MAX_QUANTITY, is_table, is_tagged};
 use crate::asdf::outline::pointer::reference;
@@ -52,8 +52,13 @@ impl Snapshot {
         affordable.map(|(id, _)| id).collect()
     }
 
-    /// The FITS file of the table at a place: of its columns that are arrays with as many rows as the first.
-    pub(super) fn file_of_table(&self, table: PlaceId) -> Result<FitsFile> {
+    /// The unit of the table at a place, of this name and version: of its columns that are arrays with as many rows as the first. With
+    /// those that it lacks.
+    pub(super) fn unit_of_table(
+        &self,
+        table: PlaceId,
+        name: (&str, u64),
+    ) -> Result<(Unit, Vec<(String, String)>)> {
         if table == PlaceId::ROOT {
             return Err(unsupported("a table without a name: it is the whole tree"));
         }
@@ -78,13 +83,7 @@ impl Snapshot {
                 }
             }
         }
-        table_file(
-            columns,
-            parts,
-            count.unwrap_or(0),
-            &paths.brief(table),
-            omitted,
-        )
+        table_unit(columns, parts, count.unwrap_or(0), name, omitted)
     }
 
     /// The array of a column, and how many rows it has: `rows` if that is known; else why the column can't be shown.

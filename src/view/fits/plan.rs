@@ -1,0 +1,247 @@
+//! Which FITS files a tree has: one of each array and table, and one of each directory that holds some, with all of them as extensions.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::header::{HeaderText, printable_ascii};
+use super::sky::Sky;
+use super::{FitsFile, Subject, Unit, empty_primary, empty_primary_header, meta, no_longer};
+use crate::asdf::outline::column::is_table;
+use crate::asdf::outline::{PlaceId, What};
+use crate::asdf::paths::Paths;
+use crate::asdf::tree::{Node, NodeId, NodeKind};
+use crate::asdf::{Array, Snapshot};
+use crate::error::{Place, Result, unsupported};
+
+/// Most extensions of the file of a directory.
+const MAX_EXTENSIONS: usize = 1000;
+
+/// What a directory of the tree has for its FITS file.
+type Members = BTreeMap<PlaceId, Vec<(PlaceId, Subject)>>;
+
+/// The FITS files of a tree. It keeps what several of them need.
+pub struct FitsPlan<'s> {
+    snapshot: &'s Snapshot,
+    members: OnceCell<Members>,
+    /// The nearest `meta` of each place that was asked for.
+    metas: RefCell<HashMap<PlaceId, Option<NodeId>>>,
+    cards: RefCell<HashMap<NodeId, Rc<HeaderText>>>,
+    skies: RefCell<HashMap<PlaceId, Option<Arc<Sky>>>>,
+}
+
+impl Snapshot {
+    /// What FITS files there are.
+    #[must_use]
+    pub fn fits_plan(&self) -> FitsPlan<'_> {
+        FitsPlan {
+            snapshot: self,
+            members: OnceCell::new(),
+            metas: RefCell::default(),
+            cards: RefCell::default(),
+            skies: RefCell::default(),
+        }
+    }
+}
+
+impl FitsPlan<'_> {
+    /// All arrays, the tables that are shown as directories, and the directories that hold some; whether FITS can hold one is said by
+    /// [`FitsPlan::file`].
+    #[must_use]
+    pub fn subjects(&self) -> Vec<Subject> {
+        let arrays = (0..self.snapshot.arrays().len()).map(Subject::Array);
+        let tables = self.snapshot.tables().into_iter().map(Subject::Table);
+        let directories = self.members().keys().copied().map(Subject::Directory);
+        arrays.chain(tables).chain(directories).collect()
+    }
+
+    /// The FITS file of an array, a table or a directory.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::error::Error::Unsupported) if FITS can't hold it; [`Array::problem`].
+    pub fn file(&self, subject: Subject) -> Result<FitsFile> {
+        let at = match self.snapshot.place_of(subject) {
+            Some((paths, place)) => paths.brief(place),
+            None => return Err(no_longer()),
+        };
+        let made = match subject {
+            Subject::Array(i) => self.file_of_array(i),
+            Subject::Table(place) => {
+                let unit = self.snapshot.unit_of_table(place, (&at, 1));
+                unit.and_then(|(unit, omitted)| {
+                    FitsFile::new(vec![empty_primary(), unit], omitted, None)
+                })
+            }
+            Subject::Directory(place) => self.file_of_directory(place),
+        };
+        made.map_err(|error| error.at(Place::Array(at)))
+    }
+
+    /// The file of array `i`: a binary table if it is structured, else one of images.
+    fn file_of_array(&self, i: usize) -> Result<FitsFile> {
+        let array = self.snapshot.array(i)?;
+        let sky = self.sky_of(array);
+        let (units, omitted) = self.snapshot.units_of_array(i, None, sky.is_some())?;
+        FitsFile::new(units, omitted, sky)
+    }
+
+    /// The file of a directory, behind a primary header with the scalars of the nearest `meta`.
+    fn file_of_directory(&self, directory: PlaceId) -> Result<FitsFile> {
+        let members = self.members().get(&directory).ok_or_else(no_longer)?;
+        if members.len() > MAX_EXTENSIONS {
+            let why = format!("the file of a directory has {MAX_EXTENSIONS} extensions at most");
+            return Err(unsupported(why));
+        }
+        let paths = self.snapshot.paths().ok_or_else(no_longer)?;
+        let (mut units, mut omitted) = (Vec::new(), Vec::new());
+        let (mut sky, mut names) = (None, HashMap::new());
+        for (place, subject) in members {
+            let path = paths.brief(*place);
+            let name = ext_name(paths, *place).unwrap_or_else(|| printable_ascii(&path));
+            let version: &mut u64 = names.entry(name.to_ascii_uppercase()).or_default();
+            *version = version.saturating_add(1);
+            let made = match *subject {
+                Subject::Array(i) => self.snapshot.array(i).and_then(|array| {
+                    let own = self.sky_of(array);
+                    let name = Some((&*name, *version));
+                    let made = self.snapshot.units_of_array(i, name, own.is_some())?;
+                    sky = sky.take().or(own);
+                    Ok(made)
+                }),
+                Subject::Table(table) => {
+                    let made = self.snapshot.unit_of_table(table, (&name, *version));
+                    made.map(|(unit, omitted)| (vec![unit], omitted))
+                }
+                Subject::Directory(_) => continue,
+            };
+            match made {
+                Ok((made, missing)) => {
+                    units.extend(made);
+                    let missing = missing.into_iter();
+                    omitted.extend(missing.map(|(column, why)| (format!("{path}/{column}"), why)));
+                }
+                Err(error) => omitted.push((path, error.to_string())),
+            }
+        }
+        if units.is_empty() {
+            return Err(unsupported("nothing that FITS can hold"));
+        }
+        let mut primary = empty_primary_header();
+        for (name, why) in omitted.iter().take(MAX_EXTENSIONS) {
+            primary.comment(&printable_ascii(&format!("left out: {name}: {why}")));
+        }
+        if let Some(meta) = self.meta(directory) {
+            // without it fitsverify warns about texts that go on in further cards
+            primary.text("LONGSTRN", "OGIP 1.0");
+            primary.extend(&self.cards_of(meta));
+        }
+        units.insert(0, Unit::of_header(primary));
+        FitsFile::new(units, omitted, sky)
+    }
+
+    /// The directories that have a file of their own, each with the arrays and tables in it. A quantity counts for its value, and the
+    /// columns of a table for none.
+    fn members(&self) -> &Members {
+        self.members.get_or_init(|| {
+            let mut members = Members::new();
+            let Some(paths) = self.snapshot.paths() else {
+                return members;
+            };
+            let arrays = self.snapshot.arrays().iter().enumerate();
+            let arrays = arrays.filter(|(_, array)| array.has_files());
+            let arrays = arrays.map(|(i, array)| (shown_as(paths, array), Subject::Array(i)));
+            let tables = self.snapshot.tables().into_iter();
+            let tables = tables.map(|table| (table, Subject::Table(table)));
+            let mut all: Vec<_> = arrays.chain(tables).collect();
+            all.sort_unstable_by_key(|(place, _)| *place);
+            for (place, subject) in all {
+                let directory = paths.parent(place);
+                if directory != PlaceId::ROOT && has_file(paths, directory) {
+                    members.entry(directory).or_default().push((place, subject));
+                }
+            }
+            members
+        })
+    }
+
+    /// The `meta` in a directory, or in the nearest above it.
+    fn meta(&self, directory: PlaceId) -> Option<NodeId> {
+        let paths = self.snapshot.paths()?;
+        let mut metas = self.metas.borrow_mut();
+        let (mut at, mut way) = (directory, Vec::new());
+        let found = loop {
+            if let Some(known) = metas.get(&at) {
+                break *known;
+            }
+            way.push(at);
+            let meta = paths.node(at).and_then(|node| node.get("meta"));
+            let meta = meta.filter(|meta| meta.kind() == NodeKind::Mapping);
+            if meta.is_some() || at == PlaceId::ROOT {
+                break meta.map(Node::id);
+            }
+            at = paths.parent(at);
+        };
+        metas.extend(way.into_iter().map(|place| (place, found)));
+        found
+    }
+
+    /// The cards of a `meta`.
+    fn cards_of(&self, id: NodeId) -> Rc<HeaderText> {
+        let mut known = self.cards.borrow_mut();
+        let meta = || self.snapshot.paths()?.tree().node(id);
+        let made = || Rc::new(meta().map(meta::cards).unwrap_or_default());
+        Rc::clone(known.entry(id).or_insert_with(made))
+    }
+
+    /// What tells the place of an image in the sky, if something beside it does.
+    fn sky_of(&self, array: &Array) -> Option<Arc<Sky>> {
+        let paths = self.snapshot.paths()?;
+        let shape = array.shape().filter(|shape| shape.len() == 2)?;
+        let directory = paths.parent(shown_as(paths, array));
+        let mut known = self.skies.borrow_mut();
+        let found = known.entry(directory).or_insert_with(|| {
+            let sky = Sky::of(self.snapshot, paths, paths.node(directory)?);
+            sky.map(Arc::new)
+        });
+        found.clone().filter(|sky| sky.is_of(shape))
+    }
+}
+
+/// The place that an array is looked for at: that of the quantity whose value it is, or its own.
+fn shown_as(paths: &Paths, array: &Array) -> PlaceId {
+    match array.unit() {
+        Some(_) => paths.parent(array.home()),
+        None => array.home(),
+    }
+}
+
+/// Whether a directory may have a file of its own: it is neither an array, with its mask in it, nor a part of a table or transform.
+fn has_file(paths: &Paths, directory: PlaceId) -> bool {
+    let is_directory = |place| {
+        let what = paths.outline().place(place).map(|place| place.what);
+        what == Some(What::Directory) && !paths.node(place).is_some_and(is_table)
+    };
+    let above = paths.parent(directory);
+    let tag = paths.node(directory).and_then(Node::tag);
+    is_directory(directory)
+        && !tag.is_some_and(|tag| tag.contains("transform/"))
+        && !paths.node(above).is_some_and(is_table)
+        && !paths.node(paths.parent(above)).is_some_and(is_table)
+}
+
+/// The name that readers of FITS know a plane by, if its key is one for it.
+fn ext_name(paths: &Paths, place: PlaceId) -> Option<String> {
+    let steps = paths.steps(place);
+    let key = steps.last()?.to_ascii_lowercase();
+    match &*key {
+        "data" | "sci" => Some("SCI".to_owned()),
+        "err" | "error" => Some("ERR".to_owned()),
+        "dq" => Some("DQ".to_owned()),
+        _ if key.starts_with("var_") && key.len() <= 68 => {
+            let name = printable_ascii(&key);
+            Some(name.to_ascii_uppercase())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,291 @@
+//! Coordinates on the sky of the images beside a `meta`: by its `wcsinfo`, if that is of a mosaic, or by the gwcs of its `wcs`.
+//!
+//! How many cards a header has for them is known without them. What they say is found when the header is read: an exact gnomonic
+//! projection, or one that is fitted to the gwcs, if that is never more than [`MAX_ERROR`] off. Of a gwcs that is not known to its last
+//! part there are no coordinates, but a comment that names the part.
+
+mod fit;
+mod gwcs;
+mod transform;
+
+use std::sync::{Arc, OnceLock};
+
+use super::header::{CARD, HeaderText, printable_ascii};
+use crate::asdf::Snapshot;
+use crate::asdf::outline::column::is_tagged;
+use crate::asdf::paths::Paths;
+use crate::asdf::tree::{Node, NodeId, NodeKind};
+use crate::error::{Error, Result, unsupported};
+use crate::source::Source;
+
+use fit::{CHECKED, Region, Tangent};
+use gwcs::{Frame, Gwcs, Reader, float, whole};
+
+/// Cards that a header has for coordinates, blank ones where they take fewer: 53 of the highest degree, and comments.
+pub(super) const CARDS: usize = 57;
+/// Largest error of coordinates, in pixels.
+const MAX_ERROR: f64 = 0.25;
+/// Degrees by pixel of a mosaic, at most. The oldest files may have seconds of arc.
+const MAX_SCALE: f64 = 0.01;
+
+/// What tells the place in the sky of the images in a directory.
+#[derive(Debug)]
+pub(super) struct Sky {
+    wcs: Option<NodeId>,
+    mosaic: Option<NodeId>,
+    /// Shape of these images.
+    shape: [u64; 2],
+}
+
+impl Sky {
+    /// That of the images in a directory, if it has some.
+    pub(super) fn of(snapshot: &Snapshot, paths: &Paths, directory: Node<'_>) -> Option<Self> {
+        let meta = directory.get("meta");
+        let get = |key| meta.and_then(|meta| meta.get(key));
+        let is_gwcs = |node: &Node<'_>| {
+            let is_old = node.tag().is_some_and(|tag| tag.contains("gwcs/"));
+            is_old && is_tagged(*node, &["wcs-"])
+        };
+        let wcs = [get("wcs"), directory.get("wcs")].into_iter().flatten();
+        let wcs = wcs.map(|wcs| paths.referent(wcs)).find(is_gwcs);
+        let mosaic = get("wcsinfo").filter(|info| info.get("pixel_scale_ref").is_some());
+        if wcs.is_none() && mosaic.is_none() {
+            return None;
+        }
+        let declared = wcs.and_then(|wcs| wcs.get("pixel_shape"));
+        let declared = declared.filter(|shape| shape.kind() == NodeKind::Sequence);
+        let shape = if let Some(shape) = declared {
+            let len = |len: Node<'_>| u64::try_from(whole(len.follow())?).ok();
+            let [x, y] = shape.items().map(len).collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            [y?, x?]
+        } else {
+            let data = paths.referent(directory.get("data")?);
+            let outline = paths.outline();
+            let array = |node: Node<'_>| outline.array(outline.find(node.id())?);
+            let value = || array(paths.referent(data.get("value")?));
+            let data = snapshot.array(array(data).or_else(value)?).ok()?;
+            <[u64; 2]>::try_from(data.shape()?).ok()?
+        };
+        Some(Self {
+            wcs: wcs.map(Node::id),
+            mosaic: mosaic.map(Node::id),
+            shape,
+        })
+    }
+
+    /// Whether an array of that shape is one of these images.
+    pub(super) fn is_of(&self, shape: &[u64]) -> bool {
+        shape == self.shape
+    }
+
+    /// The way to the sky, with the transforms that the tree declares; stored coefficients, which `elements` gives, are not read.
+    pub(super) fn way(
+        &self,
+        snapshot: &Snapshot,
+        elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
+    ) -> Way {
+        let node = |id: Option<NodeId>| {
+            let paths = snapshot.paths()?;
+            Some((paths, paths.tree().node(id?)?))
+        };
+        let [y, x] = self.shape;
+        Way {
+            mosaic: node(self.mosaic).map(|(_, info)| mosaic(info).map_err(unsupported)),
+            gwcs: node(self.wcs).map(|(paths, wcs)| {
+                let reader = Reader::new(snapshot, paths, elements);
+                reader.gwcs(wcs).map_err(unsupported)
+            }),
+            size: [x, y],
+            cards: OnceLock::new(),
+        }
+    }
+}
+
+/// The projection of a mosaic by its `wcsinfo`, as RAD's `l3_wcsinfo` has it; or why there is none.
+fn mosaic(info: Node<'_>) -> Result<Tangent, String> {
+    let missing = |key: &str| format!("wcsinfo has no {key}");
+    let number = |key| info.get(key).and_then(float).ok_or_else(|| missing(key));
+    if info.get("projection").and_then(Node::text) != Some("TAN") {
+        return Err("wcsinfo has another projection than TAN".to_owned());
+    }
+    let scale = number("pixel_scale_ref")?;
+    if !(scale > 0.0 && scale <= MAX_SCALE) {
+        return Err(format!(
+            "wcsinfo has a pixel_scale_ref of {scale:?}, not in degrees"
+        ));
+    }
+    let pixel = [number("x_ref")?, number("y_ref")?];
+    let sky = [number("ra_ref")?, number("dec_ref")?];
+    if sky[1].abs() > 90.0 {
+        return Err("wcsinfo has a dec_ref beyond the pole".to_owned());
+    }
+    let rows = info.get("rotation_matrix").into_iter();
+    let rows = rows.flat_map(Node::items).map(Node::follow);
+    let cells = rows.flat_map(Node::items).map(Node::follow).take(5);
+    let cells: Option<Vec<f64>> = cells.map(float).collect();
+    let Some([xx, xy, yx, yy]) = cells.as_deref() else {
+        return Err(missing("rotation_matrix of two by two"));
+    };
+    if xx * yy - xy * yx == 0.0 {
+        return Err("wcsinfo has a rotation_matrix of no area".to_owned());
+    }
+    Ok(Tangent {
+        pixel,
+        sky,
+        matrix: [[xx * scale, xy * scale], [yx * scale, yy * scale]],
+        degree: 1,
+        distortion: Vec::new(),
+    })
+}
+
+/// A way to the sky, or why it is not known.
+pub(super) struct Way {
+    mosaic: Option<Result<Tangent>>,
+    gwcs: Option<Result<Gwcs>>,
+    /// Of the image, fastest axis first.
+    size: [u64; 2],
+    /// What the headers say, once that is known.
+    cards: OnceLock<HeaderText>,
+}
+
+impl Way {
+    /// Puts the coordinates in the place of blank cards of a header.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if stored coefficients can't be read at the moment.
+    pub(super) fn write(&self, cards: &mut [u8]) -> Result<()> {
+        let found = if let Some(found) = self.cards.get() {
+            found
+        } else {
+            let found = self.found()?;
+            self.cards.get_or_init(|| found)
+        };
+        for (to, from) in cards.iter_mut().zip(found.as_bytes()) {
+            *to = *from;
+        }
+        Ok(())
+    }
+
+    /// The cards of the coordinates, or a comment that tells why there are none.
+    fn found(&self) -> Result<HeaderText> {
+        let mut cards = HeaderText::default();
+        match self.best() {
+            Ok((tangent, frame, note)) => {
+                if write(&mut cards, &tangent, frame).is_none() || cards.len() > CARDS {
+                    cards = HeaderText::default();
+                    cards.comment("no coordinates: numbers that FITS can't hold");
+                } else {
+                    cards.comment(&note);
+                }
+            }
+            Err(error @ Error::Io { .. }) => return Err(error),
+            Err(error) => cards.refusal(&error.to_string()),
+        }
+        Ok(cards)
+    }
+
+    /// The projection to write, its frame, and how good it is.
+    fn best(&self) -> Result<(Tangent, Frame, String)> {
+        let gwcs = match (&self.gwcs, &self.mosaic) {
+            (Some(Ok(gwcs)), _) => gwcs,
+            (Some(Err(why)), None) => return Err(why.clone()),
+            (_, None) => return Err(unsupported("no wcs")),
+            (_, Some(mosaic)) => {
+                let tangent = mosaic.clone()?;
+                return Ok((tangent, Frame::Icrs, "exact, by meta.wcsinfo".to_owned()));
+            }
+        };
+        let region = Region::of(self.size, gwcs.bounds)?;
+        let grid = format!("on {CHECKED} x {CHECKED} pixels");
+        if let Some(Ok(mosaic)) = &self.mosaic
+            && gwcs.frame == Frame::Icrs
+            && let Ok(error) = gwcs.error(mosaic, region)
+            && error <= MAX_ERROR
+        {
+            let note = format!("by meta.wcsinfo, {} px off the gwcs {grid}", above(error));
+            return Ok((mosaic.clone(), gwcs.frame, note));
+        }
+        let (tangent, error) = gwcs.fitted(region)?;
+        let degree = tangent.degree;
+        if error > MAX_ERROR {
+            let why = format!("degree {degree} is {} px off the gwcs", above(error));
+            return Err(unsupported(why));
+        }
+        let note = format!(
+            "fit of degree {degree}, {} px off the gwcs {grid}",
+            above(error)
+        );
+        Ok((tangent, gwcs.frame, note))
+    }
+}
+
+/// A number with a few digits that is not below this one.
+fn above(number: f64) -> String {
+    if number > 0.1 {
+        // by half of the last digit that is shown
+        return format!("{:.2}", number + 0.005);
+    }
+    format!("{:.1e}", number * 1.05)
+}
+
+/// Writes the keywords of a projection. `None` if a number is not finite.
+fn write(cards: &mut HeaderText, tangent: &Tangent, frame: Frame) -> Option<()> {
+    let (x, y, reference) = match frame {
+        Frame::Icrs => ("RA---TAN", "DEC--TAN", Some("ICRS")),
+        Frame::Galactic => ("GLON-TAN", "GLAT-TAN", None),
+    };
+    let sip = if tangent.distortion.is_empty() {
+        ""
+    } else {
+        "-SIP"
+    };
+    cards.value("WCSAXES", 2);
+    for (n, kind) in [(1, x), (2, y)] {
+        cards.text(&format!("CTYPE{n}"), &format!("{kind}{sip}"));
+    }
+    let [longitude, latitude] = tangent.sky;
+    let [[xx, xy], [yx, yy]] = tangent.matrix;
+    for (n, unit) in [(1, "deg"), (2, "deg")] {
+        cards.text(&format!("CUNIT{n}"), unit);
+    }
+    for (keyword, number) in [
+        ("CRPIX1", tangent.pixel[0] + 1.0),
+        ("CRPIX2", tangent.pixel[1] + 1.0),
+        ("CRVAL1", longitude.rem_euclid(360.0)),
+        ("CRVAL2", latitude),
+        ("CD1_1", xx),
+        ("CD1_2", xy),
+        ("CD2_1", yx),
+        ("CD2_2", yy),
+    ] {
+        cards.real(keyword, number)?;
+    }
+    if let Some(reference) = reference {
+        cards.text("RADESYS", reference);
+    }
+    if !sip.is_empty() {
+        for axis in ['A', 'B'] {
+            cards.value(&format!("{axis}_ORDER"), tangent.degree);
+        }
+        for ((p, q), [a, b]) in &tangent.distortion {
+            cards.real(&format!("A_{p}_{q}"), *a)?;
+            cards.real(&format!("B_{p}_{q}"), *b)?;
+        }
+    }
+    Some(())
+}
+
+impl HeaderText {
+    /// Adds a comment that tells why there are no coordinates, on as many cards as it needs.
+    fn refusal(&mut self, why: &str) {
+        let text = printable_ascii(&format!("no coordinates: {why}"));
+        for part in text.as_bytes().chunks(CARD.saturating_sub(8)).take(5) {
+            self.comment(&String::from_utf8_lossy(part));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

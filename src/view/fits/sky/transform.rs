@@ -1,0 +1,286 @@
+//! The transforms of a gwcs that are known, evaluated for many points at once (ASDF Transform Schemas 0.6; gwcs 1.0).
+//!
+//! Angles are in degrees, as astropy's models have them without units. A rotation turns the axes, not the points.
+
+use std::array;
+use std::sync::{Arc, OnceLock};
+
+use crate::asdf::datatype::{ByteOrder, Scalar};
+use crate::asdf::numbers::each_number;
+use crate::error::Result;
+use crate::source::{Source, read_all};
+
+/// Points by their coordinates: for each axis, one number a point.
+pub(super) type Axes = Vec<Vec<f64>>;
+/// A linear map of three coordinates, by rows.
+pub(super) type Matrix = [[f64; 3]; 3];
+
+/// Most numbers of one array of coefficients.
+pub(super) const MAX_NUMBERS: u64 = 256;
+/// Bytes of a longest number.
+const LONGEST: u64 = 16;
+
+/// Numbers of the tree, or of an array that is read when they are needed.
+pub(super) enum Numbers {
+    /// Of the tree.
+    Here(Vec<f64>),
+    /// The elements of an array, at most [`MAX_NUMBERS`].
+    Stored {
+        /// The bytes.
+        elements: Arc<dyn Source>,
+        /// What they are.
+        scalar: Scalar,
+        /// In which order.
+        order: ByteOrder,
+        /// The numbers, once they have been read.
+        read: OnceLock<Vec<f64>>,
+    },
+}
+
+impl Numbers {
+    /// All of them.
+    fn read(&self) -> Result<&[f64]> {
+        match self {
+            Self::Here(numbers) => Ok(numbers),
+            Self::Stored {
+                elements,
+                scalar,
+                order,
+                read,
+            } => {
+                if let Some(numbers) = read.get() {
+                    return Ok(numbers);
+                }
+                let bytes = read_all(&**elements, MAX_NUMBERS.saturating_mul(LONGEST))?;
+                let mut numbers = Vec::new();
+                each_number(*scalar, *order, &bytes, &mut |number| numbers.push(number));
+                Ok(read.get_or_init(|| numbers))
+            }
+        }
+    }
+}
+
+/// A linear map of one coordinate: this many times, and that much more.
+#[derive(Clone, Copy)]
+pub(super) struct Line(pub(super) f64, pub(super) f64);
+
+impl Line {
+    /// The map of one interval to another.
+    pub(super) fn between(from: [f64; 2], to: [f64; 2]) -> Self {
+        let times = (to[1] - to[0]) / (from[1] - from[0]);
+        Self(times, to[0] - from[0] * times)
+    }
+
+    fn of(self, x: f64) -> f64 {
+        self.0 * x + self.1
+    }
+}
+
+/// A transform.
+pub(super) enum Transform {
+    /// Of one coordinate.
+    Line(Line),
+    /// A number in the place of so many coordinates.
+    Constant(f64, usize),
+    /// The coordinates at these places, of so many.
+    Remap(Vec<usize>, usize),
+    /// Of one coordinate: the coefficients of its powers.
+    Polynomial1(Numbers, Line),
+    /// Of two coordinates: the coefficients of the products of their powers, a square of this length, of which those above the degree do
+    /// not count.
+    Polynomial2(Numbers, usize, [Line; 2]),
+    /// Of two coordinates: a matrix, and what is added.
+    Affine(Numbers, Numbers),
+    /// Of a vector.
+    Rotate(Matrix),
+    /// A longitude and a latitude to a unit vector.
+    ToVector,
+    /// A vector to its longitude and latitude.
+    ToSphere(Wrap),
+    /// The tangent plane to the native sphere.
+    ToSky,
+    /// The native sphere to the tangent plane.
+    FromSky,
+    /// Each takes the coordinates behind those of the one before.
+    Beside(Vec<Self>),
+    /// Each takes what the one before gives.
+    Chain(Vec<Self>),
+}
+
+/// Where longitudes are cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wrap {
+    /// They are from 0 to 360.
+    At360,
+    /// They are from -180 to 180.
+    At180,
+}
+
+impl Transform {
+    /// The rotation of a longitude and a latitude.
+    pub(super) fn rotate_sphere(matrix: Matrix, wrap: Wrap) -> Self {
+        Self::Chain(vec![
+            Self::ToVector,
+            Self::Rotate(matrix),
+            Self::ToSphere(wrap),
+        ])
+    }
+
+    /// How many coordinates it takes and gives.
+    pub(super) fn arity(&self) -> (usize, usize) {
+        match self {
+            Self::Line(_) | Self::Polynomial1(..) => (1, 1),
+            Self::Constant(_, inputs) => (*inputs, 1),
+            Self::Remap(places, inputs) => (*inputs, places.len()),
+            Self::Polynomial2(..) => (2, 1),
+            Self::Affine(..) | Self::ToSky | Self::FromSky => (2, 2),
+            Self::Rotate(_) => (3, 3),
+            Self::ToVector => (2, 3),
+            Self::ToSphere(_) => (3, 2),
+            Self::Beside(parts) => parts.iter().fold((0, 0), |(inputs, outputs), part| {
+                let (more, also) = part.arity();
+                (inputs.saturating_add(more), outputs.saturating_add(also))
+            }),
+            Self::Chain(parts) => (
+                parts.first().map_or(0, |part| part.arity().0),
+                parts.last().map_or(0, |part| part.arity().1),
+            ),
+        }
+    }
+
+    /// What becomes of these points. Where there is no number, there is NaN.
+    ///
+    /// # Errors
+    /// Those of reading stored coefficients.
+    pub(super) fn apply(&self, axes: Axes) -> Result<Axes> {
+        Ok(match self {
+            Self::Line(line) => each(&axes, |[x]| [line.of(x)]),
+            Self::Constant(value, _) => each(&axes, |[_]| [*value]),
+            Self::Remap(places, _) => {
+                let at = |place: &usize| axes.get(*place).cloned().unwrap_or_default();
+                places.iter().map(at).collect()
+            }
+            Self::Polynomial1(numbers, line) => {
+                let numbers = numbers.read()?;
+                each(&axes, |[x]| [horner(numbers, line.of(x))])
+            }
+            Self::Polynomial2(numbers, side, [of_x, of_y]) => {
+                let numbers = numbers.read()?;
+                each(&axes, |[x, y]| {
+                    [square(numbers, *side, of_x.of(x), of_y.of(y))]
+                })
+            }
+            Self::Affine(matrix, translation) => match (matrix.read()?, translation.read()?) {
+                ([xx, xy, yx, yy], [dx, dy]) => {
+                    each(&axes, |[x, y]| [xx * x + xy * y + dx, yx * x + yy * y + dy])
+                }
+                _ => each(&axes, |[_, _]| [f64::NAN; 2]),
+            },
+            Self::Rotate(matrix) => each(&axes, |vector| times(matrix, vector)),
+            Self::ToVector => each(&axes, vector),
+            Self::ToSphere(wrap) => each(&axes, |vector| sphere(vector, *wrap)),
+            Self::ToSky => each(&axes, |[x, y]| {
+                let theta = f64::atan2(1_f64.to_degrees(), f64::hypot(x, y));
+                [f64::atan2(x, -y).to_degrees(), theta.to_degrees()]
+            }),
+            Self::FromSky => each(&axes, |[phi, theta]| {
+                let far = if theta > 0.0 { 1.0 } else { f64::NAN };
+                let radius = (far / theta.to_radians().tan()).to_degrees();
+                let (sin, cos) = phi.to_radians().sin_cos();
+                [radius * sin, -radius * cos]
+            }),
+            Self::Beside(parts) => {
+                let (mut rest, mut all) = (axes, Vec::new());
+                for part in parts {
+                    let behind = rest.split_off(part.arity().0.min(rest.len()));
+                    all.extend(part.apply(std::mem::replace(&mut rest, behind))?);
+                }
+                all
+            }
+            Self::Chain(parts) => parts.iter().try_fold(axes, |axes, part| part.apply(axes))?,
+        })
+    }
+}
+
+/// What becomes of each point, whose coordinates are taken from as many axes.
+fn each<const N: usize, const M: usize>(axes: &Axes, of: impl Fn([f64; N]) -> [f64; M]) -> Axes {
+    let count = axes.first().map_or(0, Vec::len);
+    let mut all: [Vec<f64>; M] = array::from_fn(|_| Vec::with_capacity(count));
+    for i in 0..count {
+        let coordinate = |n: usize| axes.get(n).and_then(|axis| axis.get(i)).copied();
+        let point = of(array::from_fn(|n| coordinate(n).unwrap_or(f64::NAN)));
+        for (axis, coordinate) in all.iter_mut().zip(point) {
+            axis.push(coordinate);
+        }
+    }
+    all.into()
+}
+
+/// A polynomial by the coefficients of the powers of x, from that of 1 on.
+fn horner(coefficients: &[f64], x: f64) -> f64 {
+    coefficients.iter().rev().fold(0.0, |sum, c| sum * x + c)
+}
+
+/// A polynomial of two coordinates: row i, column j has the coefficient of x^i y^j, as far as i + j is below `side`.
+fn square(coefficients: &[f64], side: usize, x: f64, y: f64) -> f64 {
+    let rows = coefficients.chunks(side.max(1)).take(side).enumerate();
+    rows.rev().fold(0.0, |sum, (i, row)| {
+        let row = row.get(..side.saturating_sub(i)).unwrap_or(row);
+        sum * x + horner(row, y)
+    })
+}
+
+/// A matrix times a vector.
+fn times(matrix: &Matrix, vector: [f64; 3]) -> [f64; 3] {
+    matrix.map(|row| row.iter().zip(vector).map(|(a, b)| a * b).sum())
+}
+
+/// The unit vector of a longitude and a latitude.
+pub(super) fn vector([longitude, latitude]: [f64; 2]) -> [f64; 3] {
+    let (sin, cos) = longitude.to_radians().sin_cos();
+    let (z, radius) = latitude.to_radians().sin_cos();
+    [radius * cos, radius * sin, z]
+}
+
+/// The longitude and latitude of a vector.
+fn sphere([x, y, z]: [f64; 3], wrap: Wrap) -> [f64; 2] {
+    let radius = f64::hypot(x, y);
+    let longitude = if radius == 0.0 {
+        0.0
+    } else {
+        f64::atan2(y, x).to_degrees()
+    };
+    let latitude = f64::atan2(z, radius).to_degrees();
+    match wrap {
+        Wrap::At360 => [longitude.rem_euclid(360.0), latitude],
+        Wrap::At180 => [longitude, latitude],
+    }
+}
+
+/// The rotation by an angle about an axis, if that is `x`, `y` or `z`.
+fn about(axis: char, angle: f64) -> Option<Matrix> {
+    let (s, c) = angle.to_radians().sin_cos();
+    match axis {
+        'x' => Some([[1.0, 0.0, 0.0], [0.0, c, s], [0.0, -s, c]]),
+        'y' => Some([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]]),
+        'z' => Some([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]]),
+        _ => None,
+    }
+}
+
+/// The rotations by these angles about these axes, one after the other; `None` if there is another axis, or not one for each angle.
+pub(super) fn rotations(axes: &str, angles: &[f64]) -> Option<Matrix> {
+    if axes.len() != angles.len() {
+        return None;
+    }
+    let mut both = axes.chars().zip(angles);
+    both.try_fold(about('z', 0.0)?, |done, (axis, angle)| {
+        let next = about(axis, *angle)?;
+        let column = |n: usize| done.map(|row| row.get(n).copied().unwrap_or(f64::NAN));
+        let columns: [[f64; 3]; 3] = array::from_fn(|n| times(&next, column(n)));
+        let [a, b, c] = columns;
+        Some(array::from_fn(|n| {
+            [a, b, c].map(|column| column.get(n).copied().unwrap_or(f64::NAN))
+        }))
+    })
+}
