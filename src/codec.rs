@@ -119,7 +119,9 @@ use crate::source::Source;
 
 pub use cache::{Cache, SEGMENT};
 pub use decoded::Decoded;
-pub(crate) use deflate::{ADLER_START, adler32, crc32, fnv1a};
+#[cfg(feature = "cli")]
+pub(crate) use deflate::crc32;
+pub(crate) use deflate::fnv1a;
 pub(crate) use jobs::cores;
 pub use memory_permit::CountedBuf;
 #[cfg(feature = "remote")]
