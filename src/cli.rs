@@ -28,6 +28,7 @@ mod on_refuse;
 #[cfg(feature = "fuse")]
 mod opening;
 mod options;
+mod page;
 #[cfg(feature = "fuse")]
 mod pid_file;
 mod preview;
@@ -136,9 +137,12 @@ struct Args {
     /// With --list, --check and --tree: print one line of JSON for each FILE
     #[arg(long)]
     json: bool,
-    /// Write a picture of the array at PATH, or of the largest, to OUT
+    /// Write a picture of the array at PATH, or of all side by side, to OUT
     #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
     preview: Option<PathBuf>,
+    /// Write a page of HTML with tree, pictures and statistics of FILE, or of all *.asdf below DIR, to OUT
+    #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
+    page: Option<PathBuf>,
     /// With --preview: length of the longer side in pixels
     #[arg(long, value_name = "N", value_parser = options::picture_size)]
     size: Option<u16>,
@@ -198,6 +202,7 @@ impl Args {
             Self { cookbook: true, .. } => Action::Cookbook,
             _ => (self.explode.as_deref().map(Action::Explode))
                 .or_else(|| self.preview.as_deref().map(Action::Preview))
+                .or_else(|| self.page.as_deref().map(Action::Page))
                 .or_else(|| self.implode.as_deref().map(Action::Implode))
                 .or_else(|| self.compact.as_deref().map(Action::Compact))
                 .or_else(|| self.completions.map(Action::Completions))
@@ -319,7 +324,10 @@ fn dispatch(args: &mut Args, arguments: &[OsString]) -> Result<Exit, Failure> {
     options.read_only |= args.read_only;
     if !matches!(action, Action::Mount) {
         // what a mount reads is known when the list of its files has been read
-        let looks = matches!(action, Action::Check | Action::List);
+        let looks = matches!(
+            action,
+            Action::Check | Action::List | Action::Preview(_) | Action::Page(_)
+        );
         let reads = Reads {
             far: args.paths.iter().any(|path| urls.has(path)),
             directory: looks && args.paths.iter().any(|path| path.is_dir()),
@@ -357,6 +365,7 @@ fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exi
         (Action::Preview(out), [file, path @ ..]) if path.len() < 2 => {
             preview::write(out, file, path.first(), options, args.size)
         }
+        (Action::Page(out), [path]) => page::write(out, path, options),
         (Action::List, files) => report::list(files, options, args),
         (Action::Explode(file), [directory]) if file.is_file() && !directory.is_file() => {
             let (file, directory) = (file.display(), directory.display());

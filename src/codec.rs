@@ -114,7 +114,9 @@ pub(crate) use ahead::{Reader, Readers};
 pub use cache::{Cache, CountedBuf, SEGMENT};
 pub(crate) use cores::cores;
 pub use decoded::Decoded;
-pub(crate) use deflate::{ADLER_START, adler32, crc32, fnv1a};
+#[cfg(feature = "cli")]
+pub(crate) use deflate::crc32;
+pub(crate) use deflate::fnv1a;
 #[doc(hidden)]
 pub use splice::Edited;
 #[doc(hidden)]

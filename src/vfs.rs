@@ -113,6 +113,7 @@ mod naming;
 mod news;
 mod node;
 mod owner;
+mod planes;
 mod process;
 mod refresh;
 mod rename;

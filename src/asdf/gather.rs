@@ -266,6 +266,8 @@ impl Banding {
         let cost = whole(len);
         let by_bands = u128::from(cost).saturating_mul(u128::from(usual));
         let by_reads = u128::from(whole(usual)).saturating_mul(u128::from(len));
+        // of few bytes that are shown over and over, copying them is what a band costs
+        let cost = cost.max(len);
         (by_reads / 3 >= by_bands / 2).then_some(Self { len, parent, cost })
     }
 

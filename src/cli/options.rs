@@ -16,7 +16,7 @@ use crate::asdf::check::Validate;
 use crate::collection::Match;
 use crate::save::{Pad, SaveOptions};
 use crate::vfs::{Scratch, Show, VfsOptions};
-use crate::view::picture::{Curve, GreyLimits, SIZES};
+use crate::view::picture::{Colours, Curve, GreyLimits, SIZES};
 use table::{MountOption, OPTIONS};
 
 /// The most memory that decoded data take by default, in bytes.
@@ -56,6 +56,8 @@ pub(super) enum Action<'a> {
     Tree,
     /// To this file.
     Preview(&'a Path),
+    /// To this file.
+    Page(&'a Path),
     /// To this directory.
     Explode(&'a Path),
     /// To this file.
@@ -81,6 +83,7 @@ impl Action<'_> {
             Self::List => "--list",
             Self::Tree => "--tree",
             Self::Preview(_) => "--preview",
+            Self::Page(_) => "--page",
             Self::Explode(_) => "--explode",
             Self::Implode(_) => "--implode",
             Self::Compact(_) => "--compact",
@@ -111,7 +114,7 @@ pub(crate) struct Options {
     pub(crate) force: bool,
     /// `verify`
     pub(crate) verify: bool,
-    /// `uid=`, `gid=`, `umask=`, `scratch=`, `validate=`, `fits`, `show=`, `previews`, `stretch=`, `curve=`
+    /// `uid=`, `gid=`, `umask=`, `scratch=`, `validate=`, `fits`, `show=`, `previews`, `stretch=`, `curve=`, `colors=`
     pub(crate) shown: VfsOptions,
     /// `cache=`, bytes
     pub(crate) cache: u64,
@@ -233,7 +236,9 @@ impl Options {
             ("force", None) => self.force = true,
             ("verify", None) => self.verify = true,
             ("fits", None) => self.shown.fits = true,
-            ("previews" | "stretch" | "curve", value) => self.set_picture(name, value)?,
+            ("previews" | "stretch" | "curve" | "colors", value) => {
+                self.set_picture(name, value)?;
+            }
             ("uid", Some(text)) => self.shown.uid = Some(owner::USERS.number(text)?),
             ("gid", Some(text)) => self.shown.gid = Some(owner::GROUPS.number(text)?),
             ("idle", Some(text)) => self.idle = Some(time(text)?).filter(|time| !time.is_zero()),
@@ -324,9 +329,10 @@ impl Options {
                 self.shown.previews = true;
             }
             ("stretch", Some(text)) => self.shown.style.limits = picture_limits(text)?,
-            ("curve", Some("linear")) => self.shown.style.curve = Curve::Linear,
-            ("curve", Some("asinh")) => self.shown.style.curve = Curve::Asinh,
+            ("curve", Some("linear")) => self.shown.style.curve = Some(Curve::Linear),
+            ("curve", Some("asinh")) => self.shown.style.curve = Some(Curve::Asinh),
             ("curve", Some(_)) => return Err("linear or asinh?".to_owned()),
+            ("colors", Some(text)) => self.shown.style.colours = picture_colours(text)?,
             _ => return Err(table::unknown(name, value)),
         }
         Ok(())
@@ -478,12 +484,24 @@ fn picture_limits(text: &str) -> Result<GreyLimits, String> {
         percent.filter(|percent| (1.0..=100.0).contains(percent))
     };
     match text.split_once(':') {
+        None if text == "auto" => Ok(GreyLimits::Auto),
         None if text == "zscale" => Ok(GreyLimits::Zscale),
         None if text == "minmax" => Ok(GreyLimits::MinMax),
         Some(("percent", text)) => percent(text)
             .map(GreyLimits::Percent)
             .ok_or_else(|| "percent:1 to percent:100 make sense".to_owned()),
-        _ => Err("zscale, minmax or percent:P?".to_owned()),
+        _ => Err("auto, zscale, minmax or percent:P?".to_owned()),
+    }
+}
+
+/// What colours brightness has.
+fn picture_colours(text: &str) -> Result<Colours, String> {
+    match text {
+        "grey" | "gray" => Ok(Colours::Grey),
+        "inferno" => Ok(Colours::Inferno),
+        "viridis" => Ok(Colours::Viridis),
+        "cubehelix" => Ok(Colours::Cubehelix),
+        _ => Err("grey, inferno, viridis or cubehelix?".to_owned()),
     }
 }
 

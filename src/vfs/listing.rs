@@ -55,7 +55,14 @@ impl Vfs {
         if let Some(view) = view {
             state.view(view);
         }
+        let planes = view.map_or_else(Vec::new, |view| state.plane_names(view, directory));
         let entries = state.catalogue().entries(directory);
+        if let (Some(view), false) = (view, planes.is_empty()) {
+            let (entries, mut at) = (entries.unwrap_or_default(), 0);
+            let next = || state.next_in_view(view, &entries, &mut at);
+            let others = std::iter::from_fn(next).map(|(name, _)| name);
+            return Ok(Names::Few(others.chain(planes).collect()));
+        }
         let entries = entries.ok_or(Error::NotFound)?;
         Ok(Names::Arrays(state, view, entries))
     }

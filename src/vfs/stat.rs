@@ -10,7 +10,7 @@ use super::blocks::Content;
 use super::data::block_of;
 use super::node::Node;
 use super::state::State;
-use super::{Attr, Error, FileKind, Result, Vfs, hdus, index, locked, root_directories};
+use super::{Attr, Error, FileKind, Result, Vfs, View, hdus, index, locked, root_directories};
 use crate::source::{Source, len_u64};
 
 /// More blocks than this are looked up when something asks for them, and no earlier.
@@ -116,6 +116,12 @@ impl Vfs {
         let directories = match node {
             Node::Root => u32::try_from(root_directories(state.is_fits(), &self.options).len())
                 .unwrap_or(u32::MAX),
+            // directories of planes are not counted, which the link count 1 says
+            Node::ViewDir(view @ View::Previews, number) => {
+                let is_there = state.catalogue().subdirectories(number).is_some()
+                    || state.planes_in(view, number).is_some();
+                return is_there.then_some(1).ok_or(Error::NotFound);
+            }
             Node::ArrayDir(number) | Node::ViewDir(_, number) => {
                 let held = state.catalogue().subdirectories(number);
                 u32::try_from(held.ok_or(Error::NotFound)?).unwrap_or(u32::MAX)

@@ -16,7 +16,7 @@ use super::state::State;
 use super::{Error, NAME_MAX, Result, VfsOptions, locked};
 use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, Place};
-use crate::source::{Made, Memory, Source};
+use crate::source::Source;
 use crate::view::fits::Subject;
 use crate::view::picture::Style;
 
@@ -92,7 +92,7 @@ impl View {
 /// A file of a view.
 #[derive(Debug)]
 pub(super) struct ViewFile {
-    subject: Subject,
+    pub(super) subject: Subject,
     len: u64,
     /// The arrays that it shows, by index.
     arrays: Vec<usize>,
@@ -184,11 +184,11 @@ fn fits_files(snapshot: &Snapshot, catalogue: &Catalogue) -> HashMap<u32, ViewFi
 fn previews(snapshot: &Snapshot, catalogue: &Catalogue, style: Style) -> HashMap<u32, ViewFile> {
     let arrays = catalogue.numbers_of_arrays();
     let shown = arrays.filter_map(|(i, number)| {
-        let picture = snapshot.picture(i, style).ok()?;
+        let picture = snapshot.picture(i, &[], style).ok()?;
         let shown = ViewFile {
             subject: Subject::Array(i),
             len: picture.len(),
-            arrays: vec![i],
+            arrays: picture.arrays().collect(),
         };
         Some((number, shown))
     });
@@ -239,7 +239,11 @@ impl State {
     }
 
     fn view_file(&self, view: View, number: u32) -> Result<&ViewFile> {
-        self.view(view).get(&number).ok_or(Error::NotFound)
+        let found = match view {
+            View::Fits => self.view(view).get(&number),
+            View::Previews => self.plane(number).map(|(file, _)| file),
+        };
+        found.ok_or(Error::NotFound)
     }
 
     /// Bytes of a file of a view.
@@ -251,6 +255,9 @@ impl State {
     pub(super) fn find_in_view(&self, view: View, directory: u32, name: &OsStr) -> Option<Node> {
         let name = name.to_str()?;
         let catalogue = self.catalogue();
+        if let Some(plane) = self.find_plane(view, directory, name) {
+            return Some(plane);
+        }
         if let Some(stem) = name.strip_suffix(view.suffix()) {
             let number = catalogue.number(directory, stem)?;
             let known = self.view(view).contains_key(&number);
@@ -258,7 +265,8 @@ impl State {
         }
         let name = view.directory_in_arrays(name)?;
         let number = catalogue.number(directory, &name)?;
-        let is_directory = catalogue.entries(number).is_some();
+        let has_planes = self.planes_in(view, number).is_some();
+        let is_directory = has_planes || catalogue.entries(number).is_some();
         is_directory.then_some(Node::ViewDir(view, number))
     }
 
@@ -280,7 +288,11 @@ impl State {
                     let is_array = |file: &ViewFile| matches!(file.subject, Subject::Array(_));
                     !at_file || files.get(&number).is_some_and(|file| !is_array(file))
                 }
-                EntryKind::Array(..) => at_file && files.contains_key(&number),
+                EntryKind::Array(..) if at_file => files.contains_key(&number),
+                EntryKind::Array(..) => {
+                    let is_listed = self.catalogue().entries(number).is_some();
+                    !is_listed && self.planes_in(view, number).is_some()
+                }
                 EntryKind::Link { .. } => false,
             };
             if !is_shown {
@@ -345,11 +357,8 @@ impl State {
         let elements = |i| Format::Bin.saved(snapshot, i);
         match (view, file.subject) {
             (View::Previews, Subject::Array(i)) => {
-                let (picture, elements) = (snapshot.picture(i, self.views.style)?, elements(i)?);
-                let len = picture.len();
-                Ok(Arc::new(Made::new(len, move || {
-                    Ok(Arc::new(Memory::new(picture.draw(&*elements)?)))
-                })))
+                let (_, plane) = self.plane(number).unwrap_or((file, Vec::new()));
+                (snapshot.picture(i, &plane, self.views.style)?).open(&elements)
             }
             (View::Previews, _) => Err(missing(Error::NotFound)),
             (View::Fits, subject) => {

@@ -1,65 +1,106 @@
-//! Pictures of arrays, to look at: PNG files whose length follows from the shape.
+//! Pictures of arrays, to look at: PNG files of a length that follows from the shape.
 //!
-//! Of an array of two axes or more the last two are shown, of the others index 0; row 0 is at the bottom, as astronomers have it. What
-//! is larger than the picture is shown by the means of blocks of elements. An array of one axis is a line. Elements are read once and
-//! in order, so that the memory that a picture takes depends on its size alone.
+//! Of an array of two axes or more a plane of the last two is shown; row 0 is at the bottom, as astronomers have it. What is larger than
+//! the picture is shown by the means of blocks of elements. A last axis of three or four is colours. Unsigned integers of few values are
+//! flags, and each bit of them has a colour. An array of one axis is a line. Elements are read once and in order, so that the memory that
+//! a picture takes depends on its size alone.
 
-mod font;
+mod canvas;
+mod flags;
+mod histogram;
 mod limits;
-mod png;
+mod line;
+mod plane;
+mod read;
+mod sheet;
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-use crate::asdf::Snapshot;
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
-use crate::asdf::numbers::{MOST_READ, each_chunk, each_number};
+use crate::asdf::numbers::MOST_READ;
+use crate::asdf::tree::Node;
+use crate::asdf::{Array, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result, percent_encoded};
-use crate::source::Source;
+use crate::source::{Made, Memory, Source};
 
+use canvas::{Canvas, most_bytes};
+use read::{Grid, Reader};
+
+pub use histogram::Histogram;
 pub use limits::{Curve, GreyLimits};
+pub use sheet::{Sheet, best};
 
-/// Points of the longer side of a picture that a small array is enlarged to, and of the shorter side of a long one.
-const ENLARGED: u16 = 256;
+/// Points of the longer side that a small array is enlarged to, and of the shorter side of a long one.
+const ENLARGED: u16 = 480;
 const SHORT: u64 = 64;
-/// Pictures of fewer points have no caption.
+/// Pictures of fewer points have no caption, and such of fewer no bar at their side.
 const LEAST_WITH_CAPTION: u16 = 128;
-/// Lines of the caption, the space around them, and rows of points in all.
-const LINES: u16 = 3;
-const MARGIN: u16 = 2;
-const CAPTION: u16 = LINES * font::LINE + 2 * MARGIN;
+const LEAST_WITH_BAR: u16 = 256;
+/// The narrowest picture with a caption.
+const NARROWEST: u16 = 320;
+/// Sizes of letters in pictures of fewer points than this, and in larger ones.
+const FONTS: [(u16, u16); 2] = [(320, 11), (700, 14)];
+const LARGE_FONT: u16 = 20;
+/// Digits of numbers in captions and at axes.
+const DIGITS: usize = 6;
+/// The longer side of a picture, so that a plane of 2048 columns and rows, as detectors have, is halved.
+const DEFAULT: u16 = 1024 + bar(LARGE_FONT);
 /// The widest picture of a line.
-const WIDEST_LINE: u16 = 640;
-
-/// The brightest grey; what follows stands for no number, for the ground and letters of the caption, and for a line.
-const WHITE: u8 = 251;
-const NOTHING: u8 = 252;
-const GROUND: u8 = 253;
-const LETTER: u8 = 254;
-const LINE: u8 = 255;
+const WIDEST_LINE: u16 = 960;
+/// The most bytes of an array that are read for a picture of it alone.
+const MOST: u64 = 2 << 30;
+/// What an array is called that has the places of the elements of those beside it.
+const PLACES: [&str; 8] = [
+    "wavelength",
+    "wavelengths",
+    "wave",
+    "lambda",
+    "time",
+    "times",
+    "frequency",
+    "energy",
+];
+/// Mappings of more keys are not looked into for such an array.
+const MAX_BESIDE: usize = 1000;
 
 /// The fewest and the most points that the longer side of a picture may be given.
 pub const SIZES: std::ops::RangeInclusive<u16> = 16..=2048;
 
+/// How numbers between black and white are coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are called so everywhere")]
+pub enum Colours {
+    Grey,
+    Inferno,
+    Viridis,
+    Cubehelix,
+}
+
 /// How pictures are made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Style {
-    /// Most points of the longer side, with the caption; among [`SIZES`].
+    /// Most points of the longer side, with all that is around the array; among [`SIZES`].
     pub size: u16,
     /// Which values are black and white.
     pub limits: GreyLimits,
-    /// How those between become grey.
-    pub curve: Curve,
+    /// How those between become bright; if it is not said, as suits the limits.
+    pub curve: Option<Curve>,
+    /// What colours brightness has.
+    pub colours: Colours,
+    /// The most bytes that are read, as far as that is possible: more elements than they hold are sampled.
+    pub most: u64,
 }
 
 impl Default for Style {
     fn default() -> Self {
         Self {
-            // so that a plane of 2048 columns and rows, as detectors have, is halved
-            size: 1024 + CAPTION,
-            limits: GreyLimits::Zscale,
-            curve: Curve::Linear,
+            size: DEFAULT,
+            limits: GreyLimits::Auto,
+            curve: None,
+            colours: Colours::Grey,
+            most: MOST,
         }
     }
 }
@@ -67,142 +108,277 @@ impl Default for Style {
 /// What of an array is shown.
 #[derive(Debug, Clone, Copy)]
 enum Shown {
-    /// So many columns and rows, in blocks of so many columns and rows.
-    Plane {
-        columns: u64,
-        rows: u64,
-        block: (u64, u64),
-    },
+    /// A plane of numbers or flags.
+    Plane(Grid),
+    /// A plane of so many colours for each element.
+    Colour(Grid, u64),
     /// So many elements.
     Line(u64),
 }
 
 /// A picture of an array that can be drawn.
 pub struct Picture {
+    array: usize,
     shown: Shown,
     scalar: Scalar,
     order: ByteOrder,
     style: Style,
     cache: Arc<Cache>,
+    /// The number of its first element.
+    first: u64,
     /// The path of the array; its type and shape.
     caption: [String; 2],
-    /// Points in a row and rows of the array's part, without the enlargement.
-    points: (u16, u16),
-    /// Points for each of these, in either direction.
+    /// Whether its name is one of flags.
+    is_named_flags: bool,
+    /// What it is called, without its path, and the unit of its values.
+    name: String,
+    unit: Option<String>,
+    /// The array that has the places of the elements of a line.
+    places: Option<Places>,
+    /// Points for each block, in either direction.
     enlarged: u16,
 }
 
+/// An array that has the places of the elements of a line.
+struct Places {
+    array: usize,
+    scalar: Scalar,
+    order: ByteOrder,
+    /// What it is called, and its unit.
+    label: String,
+}
+
+/// Opens the elements of an array in C order, by its index.
+pub type Elements<'a> = &'a dyn Fn(usize) -> Result<Arc<dyn Source>>;
+
 impl Snapshot {
-    /// The picture of array `i`.
+    /// The picture of array `i`: of the plane at these indices of its first axes, or else of the first plane.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it has no axis, no elements, or such that are no numbers; [`Array::problem`](crate::asdf::Array::problem).
-    pub fn picture(&self, i: usize, style: Style) -> Result<Picture> {
+    /// [`Error::Unsupported`] if it has no axis, no elements, such that are no numbers, or no such plane; [`Array::problem`].
+    pub fn picture(&self, i: usize, plane: &[u64], style: Style) -> Result<Picture> {
         let array = self.array(i)?;
-        let refuse = |why: &str| {
+        let refuse = |why: String| {
             let at = Place::Array(array.brief_path());
-            Err(Error::unsupported(at, why))
+            Error::unsupported(at, why)
         };
         let (Some(Datatype::Scalar(scalar, order)), Some(shape)) =
             (array.datatype(), array.shape())
         else {
-            return refuse("pictures are of numbers");
+            return Err(refuse("pictures are of numbers".to_owned()));
         };
         if shape.contains(&0) {
-            return refuse("an array without elements has no picture");
+            let why = "an array without elements has no picture";
+            return Err(refuse(why.to_owned()));
         }
-        let plane = shape.iter().rev().take(2).copied();
-        let size = u64::from(scalar.size());
-        if plane.fold(size, u64::saturating_mul) > MOST_READ {
-            return refuse("an array of more than 2^40 bytes has no picture");
+        let (first_axes, shown) = shown(shape, *scalar, style.size);
+        let shown = shown.ok_or_else(|| refuse("a single number has no picture".to_owned()))?;
+        let count = first_axes
+            .iter()
+            .fold(1, |n: u64, len| n.saturating_mul(*len));
+        let of_plane = shape.iter().fold(1, |n: u64, len| n.saturating_mul(*len));
+        let of_plane = of_plane.checked_div(count).unwrap_or(0);
+        if of_plane.saturating_mul(scalar.size().into()) > MOST_READ {
+            let why = "an array of more than 2^40 bytes has no picture";
+            return Err(refuse(why.to_owned()));
         }
-        let shown = match *shape {
-            [] => return refuse("a single number has no picture"),
-            [count] => Shown::Line(count),
-            [.., rows, columns] => Shown::plane(columns, rows, style.size),
-        };
+        let number = plane_number(first_axes, plane).map_err(refuse)?;
         let mut kind = format!("{} {shape:?}", scalar.name());
-        if shape.len() > 2 {
-            kind.push_str(" index 0");
-        }
-        if let Some(unit) = array.unit() {
+        let index: Vec<u64> = (plane.iter().copied())
+            .chain(std::iter::repeat(0))
+            .take(first_axes.len())
+            .collect();
+        if !index.is_empty() {
             // writing to a string can't fail
-            let _ = write!(kind, " {unit}");
+            let _ = write!(kind, " index {index:?}");
         }
-        let points = shown.points(style.size);
-        let times = |points: u16, room: u16| ENLARGED.min(room).checked_div(points).unwrap_or(1);
-        let room = room(style.size);
+        let path = array.path();
+        let last = path.rsplit('/').next().unwrap_or_default();
+        let name = self.name_of(array).unwrap_or_else(|| last.to_owned());
+        let endless = self.repeats_endlessly(array);
         Ok(Picture {
-            shown,
+            array: i,
             scalar: *scalar,
             order: *order,
-            style,
-            cache: Arc::clone(self.cache()),
-            caption: [array.brief_path(), kind].map(|line| in_letters(&line)),
-            points,
-            enlarged: match shown {
-                Shown::Plane { .. } => {
-                    let times = times(points.0, room.0).min(times(points.1, room.1));
-                    times.max(1)
-                }
-                Shown::Line(_) => 1,
+            style: Style {
+                most: if endless { 0 } else { style.most },
+                ..style
             },
+            cache: Arc::clone(self.cache()),
+            first: number.saturating_mul(of_plane),
+            caption: [array.brief_path(), kind].map(|line| in_letters(&line)),
+            is_named_flags: flags::is_named(&name),
+            name: in_letters(&name),
+            unit: array.unit().map(in_letters),
+            places: match shown {
+                Shown::Line(count) => self.places_beside(array, count),
+                _ => None,
+            },
+            enlarged: enlarged(&shown, style.size),
+            shown,
+        })
+    }
+
+    /// How many planes each of the first axes of array `i` has; none if its picture shows all of it.
+    #[must_use]
+    pub fn planes(&self, i: usize) -> &[u64] {
+        let array = self.array(i).ok();
+        let known = array.and_then(|array| Some((array.shape()?, array.datatype()?)));
+        match known {
+            Some((shape, Datatype::Scalar(scalar, _))) => shown(shape, *scalar, 16).0,
+            _ => &[],
+        }
+    }
+
+    /// What an array is called: the name of its column, or else its last key that is not that of the value of a quantity.
+    fn name_of(&self, array: &Array) -> Option<String> {
+        let paths = self.paths()?;
+        let mut steps = paths.steps(array.home());
+        let around = paths.node(paths.parent(array.home()));
+        let around = around.filter(|around| around.len() <= MAX_BESIDE)?;
+        match &*steps.pop()? {
+            "value" if array.unit().is_some() => steps.pop().map(String::from),
+            "data" => around.get("name")?.text().map(str::to_owned),
+            key => Some(key.to_owned()),
+        }
+    }
+
+    /// The array in the same mapping that says where the elements of an array of one axis are, and what it is called, with its unit.
+    fn places_beside(&self, array: &Array, count: u64) -> Option<Places> {
+        let paths = self.paths()?;
+        let outline = paths.outline();
+        let holder = paths.parent(array.home());
+        let around = match array.unit() {
+            Some(_) => paths.parent(holder),
+            None => holder,
+        };
+        let around = paths.node(around).filter(|it| it.len() <= MAX_BESIDE)?;
+        PLACES.iter().find_map(|name| {
+            let node = around.get(name)?.follow();
+            let found = |node: Node<'_>| {
+                let i = outline.array(outline.find(node.id())?)?;
+                let other = self.array(i).ok()?;
+                let Some(Datatype::Scalar(scalar, order)) = other.datatype() else {
+                    return None;
+                };
+                let unit = other.unit().map(|unit| format!(" ({unit})"));
+                let label = format!("{name}{}", unit.unwrap_or_default());
+                let fits = other.shape() == Some(&[count]) && other.home() != array.home();
+                fits.then(|| Places {
+                    array: i,
+                    scalar: *scalar,
+                    order: *order,
+                    label: in_letters(&label),
+                })
+            };
+            found(node).or_else(|| found(node.get("value")?.follow()))
         })
     }
 }
 
-/// A text in the letters that there are: what is not printable ASCII is percent-encoded, as in the names of files.
-fn in_letters(text: &str) -> String {
-    percent_encoded(text, |c| !matches!(c, ' '..='~'))
-}
-
-/// Rows of the caption in a picture of that size.
-fn caption(size: u16) -> u16 {
-    if size < LEAST_WITH_CAPTION {
-        0
-    } else {
-        CAPTION
+/// The first axes of a shape, which choose what is shown, and what that is; none of a single number.
+fn shown(shape: &[u64], scalar: Scalar, size: u16) -> (&[u64], Option<Shown>) {
+    let is_colour = |channels: u64| matches!(channels, 3 | 4) && matches!(scalar.kind(), 'u' | 'f');
+    match shape {
+        [] => (&[], None),
+        [count] => (&[], Some(Shown::Line(*count))),
+        [first @ .., rows, columns, channels]
+            if is_colour(*channels) && rows.min(columns) > channels =>
+        {
+            let grid = Grid::of((*columns, *rows), size);
+            (first, Some(Shown::Colour(grid, *channels)))
+        }
+        [first @ .., 1, count] | [first @ .., count, 1] if *count > 1 => {
+            (first, Some(Shown::Line(*count)))
+        }
+        [first @ .., rows, columns] => {
+            (first, Some(Shown::Plane(Grid::of((*columns, *rows), size))))
+        }
     }
 }
 
-/// The most columns and rows of points that a picture of that size has for the array.
-fn room(size: u16) -> (u16, u16) {
-    (size, size.saturating_sub(caption(size)))
+/// The number of the plane at these indices of the first axes: of fewer indices than axes, the first of theirs.
+fn plane_number(axes: &[u64], plane: &[u64]) -> std::result::Result<u64, String> {
+    if plane.len() > axes.len() {
+        let count = axes.len();
+        return Err(format!("it has {count} axes to choose planes of"));
+    }
+    let mut number = 0_u64;
+    for (n, len) in axes.iter().enumerate() {
+        let index = plane.get(n).copied().unwrap_or(0);
+        if index >= *len {
+            let last = len.saturating_sub(1);
+            return Err(format!("its planes are 0 to {last}"));
+        }
+        number = number.saturating_mul(*len).saturating_add(index);
+    }
+    Ok(number)
 }
 
-impl Shown {
+/// A text in the letters that there are: what the font does not have is percent-encoded, as in the names of files.
+fn in_letters(text: &str) -> String {
+    percent_encoded(text, |c| {
+        !matches!(c, ' '..='~' | '\u{a1}'..='\u{17f}' | '\u{391}'..='\u{3c9}' | '\u{410}'..='\u{44f}'
+            | '\u{2070}' | '\u{2071}' | '\u{2074}'..='\u{208e}' | '\u{2212}' | '\u{2299}' | '\u{212b}')
+    })
+}
+
+/// The size of letters in a picture of so many points.
+fn font(size: u16) -> u16 {
+    let found = FONTS.iter().find(|(below, _)| size < *below);
+    found.map_or(LARGE_FONT, |(_, font)| *font)
+}
+
+/// Rows of a caption in letters of that size, and columns of a bar.
+fn caption(font: u16) -> u16 {
+    font.saturating_add(2).saturating_mul(2).saturating_add(2)
+}
+
+/// Columns of a bar, or a legend, with letters of that size.
+const fn bar(font: u16) -> u16 {
+    font.saturating_mul(7)
+}
+
+/// The most columns and rows of points that a picture of that size has for the array itself.
+fn room(size: u16) -> (u16, u16) {
+    let font = font(size);
+    let less = |least: u16, part: u16| size.saturating_sub(if size < least { 0 } else { part });
+    (
+        less(LEAST_WITH_BAR, bar(font)),
+        less(LEAST_WITH_CAPTION, caption(font)),
+    )
+}
+
+/// How many points in either direction a block has in a picture of that size.
+fn enlarged(shown: &Shown, size: u16) -> u16 {
+    let (Shown::Plane(grid) | Shown::Colour(grid, _)) = shown else {
+        return 1;
+    };
+    let (room, (width, height)) = (room(size), grid.points);
+    let times = |room: u16, points: u16| room.checked_div(points).unwrap_or(1);
+    let most = times(room.0, width).min(times(room.1, height));
+    let wanted = ENLARGED.div_ceil(width.max(height).max(1));
+    wanted.min(most).max(1)
+}
+
+impl Grid {
     /// A plane in blocks so large that a picture of that size holds it. A side that would become very short has smaller ones.
-    fn plane(columns: u64, rows: u64, size: u16) -> Self {
+    fn of((columns, rows): (u64, u64), size: u16) -> Self {
         let room = room(size);
         let whole = columns
             .div_ceil(room.0.into())
             .max(rows.div_ceil(room.1.into()));
         let short = SHORT.min(size.into());
         let block = |len: u64| whole.min(len.div_ceil(short)).max(1);
-        Self::Plane {
-            columns,
-            rows,
-            block: (block(columns), block(rows)),
-        }
-    }
-
-    /// Points in a row, and rows.
-    fn points(self, size: u16) -> (u16, u16) {
+        let block = (block(columns), block(rows));
         let most = |points: u64, room: u16| u16::try_from(points).unwrap_or(room).min(room);
-        let room = room(size);
-        match self {
-            Self::Plane {
-                columns,
-                rows,
-                block,
-            } => (
+        Self {
+            sides: (columns, rows),
+            block,
+            points: (
                 most(columns.div_ceil(block.0), room.0),
                 most(rows.div_ceil(block.1), room.1),
             ),
-            Self::Line(_) => {
-                let width = size.min(WIDEST_LINE);
-                (width, width / 2)
-            }
         }
     }
 }
@@ -214,33 +390,78 @@ impl Picture {
         &self.caption
     }
 
-    fn has_caption(&self) -> bool {
-        caption(self.style.size) > 0
+    /// The same picture with a name in front of the path.
+    #[must_use]
+    pub fn of_file(mut self, name: &str) -> Self {
+        let [path, _] = &mut self.caption;
+        *path = format!("{}: {path}", in_letters(name));
+        self
+    }
+
+    /// The arrays whose elements it shows.
+    pub fn arrays(&self) -> impl Iterator<Item = usize> {
+        let places = self.places.as_ref().map(|places| places.array);
+        [self.array].into_iter().chain(places)
     }
 
     /// Points of the part that shows the array.
     fn sides(&self) -> (u16, u16) {
-        let side = |points: u16| points.saturating_mul(self.enlarged);
-        (side(self.points.0), side(self.points.1))
+        match self.shown {
+            Shown::Plane(grid) | Shown::Colour(grid, _) => {
+                let side = |points: u16| points.saturating_mul(self.enlarged);
+                (side(grid.points.0), side(grid.points.1))
+            }
+            Shown::Line(_) => {
+                let width = self.style.size.min(WIDEST_LINE);
+                (width, width / 2)
+            }
+        }
+    }
+
+    /// The size of letters.
+    fn font(&self) -> u16 {
+        let (width, height) = self.sides();
+        // a small picture in a large frame has small letters
+        font(self.style.size.min(width.max(height)))
+    }
+
+    /// Columns of the bar, and rows of the caption.
+    fn around(&self) -> (u16, u16) {
+        let font = self.font();
+        let has = |least: u16| self.style.size >= least;
+        let bar = match self.shown {
+            Shown::Plane(_) if has(LEAST_WITH_BAR) => bar(font),
+            _ => 0,
+        };
+        let caption = if has(LEAST_WITH_CAPTION) {
+            caption(font)
+        } else {
+            0
+        };
+        (bar, caption)
     }
 
     /// Width and height.
     fn size(&self) -> (u16, u16) {
-        let (width, height) = self.sides();
-        if !self.has_caption() {
-            return (width, height);
-        }
-        (
-            width.max(ENLARGED.min(self.style.size)),
-            height.saturating_add(CAPTION),
-        )
+        let ((width, height), (bar, caption)) = (self.sides(), self.around());
+        let narrowest = if caption > 0 {
+            NARROWEST.min(self.style.size)
+        } else {
+            0
+        };
+        let width = width.saturating_add(bar).max(narrowest);
+        (width, height.saturating_add(caption))
     }
 
-    /// Bytes of the file.
+    /// Whether its file has a palette.
+    fn has_palette(&self) -> bool {
+        !matches!(self.shown, Shown::Colour(..))
+    }
+
+    /// Bytes of the file in a mount, which follow from the shape.
     #[must_use]
     pub fn len(&self) -> u64 {
-        let (width, height) = self.size();
-        png::len(width, height)
+        most_bytes(self.size(), if self.has_palette() { 1 } else { 3 })
     }
 
     /// Whether there are no bytes: never.
@@ -249,330 +470,120 @@ impl Picture {
         self.len() == 0
     }
 
-    /// The PNG file of these elements, in C order.
+    /// The PNG file, as short as it comes, drawn now.
     ///
     /// # Errors
-    /// Those of reading them.
-    pub fn draw(&self, elements: &dyn Source) -> Result<Vec<u8>> {
-        let (width, height) = self.size();
-        let mut canvas = Canvas {
-            width,
-            pixels: vec![GROUND; usize::from(width).saturating_mul(usize::from(height))],
+    /// Those of opening and reading the elements.
+    pub fn draw(&self, elements: Elements<'_>) -> Result<Vec<u8>> {
+        Ok(self.draw_with_histogram(elements)?.0)
+    }
+
+    /// As [`Picture::draw`], with how the numbers that it shows are spread, unless they are flags or colours.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn draw_with_histogram(
+        &self,
+        elements: Elements<'_>,
+    ) -> Result<(Vec<u8>, Option<Histogram>)> {
+        let mut numbers = Vec::new();
+        let canvas = self.canvas(&self.opened(elements)?, &mut numbers)?;
+        let file = canvas.png(self.has_palette(), None)?;
+        Ok((file, Histogram::of(&numbers)))
+    }
+
+    /// The PNG file of [`Picture::len`] bytes, drawn when it is first read.
+    ///
+    /// # Errors
+    /// Those of opening the elements.
+    pub fn open(self, elements: Elements<'_>) -> Result<Arc<dyn Source>> {
+        let (len, opened) = (self.len(), self.opened(elements)?);
+        Ok(Arc::new(Made::new(len, move || {
+            let canvas = self.canvas(&opened, &mut Vec::new())?;
+            let file = canvas.png(self.has_palette(), Some(len))?;
+            Ok(Arc::new(Memory::new(file)))
+        })))
+    }
+
+    /// The elements of the array, and the places of those of a line.
+    fn opened(&self, elements: Elements<'_>) -> Result<[Option<Arc<dyn Source>>; 2]> {
+        let places = self.places.as_ref().map(|it| elements(it.array));
+        Ok([Some(elements(self.array)?), places.transpose()?])
+    }
+
+    /// Draws it. Adds the numbers that it shows to `numbers`.
+    fn canvas(
+        &self,
+        opened: &[Option<Arc<dyn Source>>; 2],
+        numbers: &mut Vec<f64>,
+    ) -> Result<Canvas> {
+        let [elements, places] = opened.clone();
+        let mut canvas = Canvas::new(self.size());
+        let Some(elements) = elements else {
+            return Ok(canvas);
         };
-        let limits = match self.shown {
-            Shown::Plane {
-                columns,
-                rows,
-                block,
-            } => {
-                let mut means = Means::new(self.points.0, columns, rows, block);
-                self.read(elements, columns.saturating_mul(rows), &mut |number| {
-                    means.take(number);
-                })?;
-                let limits = self.style.limits.of(&means.done);
-                self.draw_plane(&mut canvas, &means.done, limits.unwrap_or_default());
-                limits
-            }
-            Shown::Line(count) => {
-                let mut ranges = Ranges::new(self.points.0, count);
-                self.read(elements, count, &mut |number| ranges.take(number))?;
-                let limits = ranges.limits();
-                self.draw_line(&mut canvas, &ranges.done, limits.unwrap_or_default());
-                limits
-            }
+        let reader = Reader {
+            cache: Arc::clone(&self.cache),
+            elements,
+            scalar: self.scalar,
+            order: self.order,
         };
-        if self.has_caption() {
-            self.draw_caption(&mut canvas, limits);
-        }
-        Ok(png::file(width, &canvas.pixels, &palette()))
-    }
-
-    /// Calls `each` with the first `count` elements.
-    fn read(&self, elements: &dyn Source, count: u64, each: &mut impl FnMut(f64)) -> Result<()> {
-        let len = count.saturating_mul(self.scalar.size().into());
-        each_chunk(&self.cache, elements, len, &mut |bytes| {
-            each_number(self.scalar, self.order, bytes, each);
-        })
-    }
-
-    /// Draws the means, row 0 at the bottom.
-    fn draw_plane(&self, canvas: &mut Canvas, means: &[f64], limits: (f64, f64)) {
-        let (_, height) = self.sides();
-        let rows = means.chunks(usize::from(self.points.0.max(1)));
-        for (row, means) in (0_u16..).zip(rows) {
-            let low = row.saturating_add(1).saturating_mul(self.enlarged);
-            let top = height.saturating_sub(low);
-            for (column, mean) in (0_u16..).zip(means) {
-                let grey = if mean.is_nan() {
-                    NOTHING
-                } else {
-                    grey(self.style.curve.brightness(*mean, limits))
-                };
-                let left = column.saturating_mul(self.enlarged);
-                for y in top..top.saturating_add(self.enlarged) {
-                    for x in left..left.saturating_add(self.enlarged) {
-                        canvas.set(x, y, grey);
-                    }
-                }
+        let third = match self.shown {
+            Shown::Plane(grid) => self.draw_plane(&mut canvas, &reader, grid, numbers)?,
+            Shown::Colour(grid, channels) => {
+                self.draw_colours(&mut canvas, &reader, grid, channels)?
             }
-        }
-    }
-
-    /// Draws a line through the ranges of values.
-    fn draw_line(&self, canvas: &mut Canvas, ranges: &[Option<(f64, f64)>], limits: (f64, f64)) {
-        let (width, height) = self.sides();
-        for y in 0..height {
-            (0..width).for_each(|x| canvas.set(x, y, 0));
-        }
-        let lowest = f64::from(height.saturating_sub(1));
-        let y = |value: f64| {
-            let down = 1.0 - Curve::Linear.brightness(value, limits);
-            whole(down * lowest)
+            Shown::Line(count) => self.draw_line(&mut canvas, &reader, (count, places), numbers)?,
         };
-        let gaps = f64::from(u32::try_from(ranges.len().saturating_sub(1)).unwrap_or(u32::MAX));
-        let last = f64::from(width.saturating_sub(1));
-        let x = |i: u32| match gaps {
-            0.0 => whole(last / 2.0),
-            gaps => whole(f64::from(i) * last / gaps),
-        };
-        let mut before: Option<(u16, u16)> = None;
-        for (i, range) in (0_u32..).zip(ranges) {
-            let Some((low, high)) = range else {
-                before = None;
-                continue;
-            };
-            let (x, top, bottom) = (x(i), y(*high), y(*low));
-            (top..=bottom).for_each(|y| canvas.set(x, y, LINE));
-            let middle = (x, top.midpoint(bottom));
-            if let Some(before) = before {
-                canvas.line(before, middle);
-            }
-            before = Some(middle);
-        }
-    }
-
-    /// Writes path, type and limits in three lines below the array's part. Lines that are too long lose their beginning.
-    fn draw_caption(&self, canvas: &mut Canvas, limits: Option<(f64, f64)>) {
-        let third = match (limits, self.shown) {
-            (None, _) => "no finite values".to_owned(),
-            (Some((low, high)), Shown::Line(_)) => format!("{} .. {}", short(low), short(high)),
-            (Some((low, high)), Shown::Plane { .. }) => {
-                let (limits, curve) = (self.style.limits.name(), self.style.curve.name());
-                format!("{} .. {} {limits} {curve}", short(low), short(high))
-            }
-        };
-        let room = usize::from(canvas.width.saturating_sub(MARGIN) / font::ADVANCE);
-        let [path, kind] = &self.caption;
-        let mut top = self.sides().1.saturating_add(MARGIN);
-        for text in [path, kind, &third] {
-            // of a long path the end says more
-            let len = text.chars().count();
-            let text: String = text.chars().skip(len.saturating_sub(room)).collect();
-            canvas.write(MARGIN, top, &text);
-            top = top.saturating_add(font::LINE);
-        }
-    }
-}
-
-/// Points that are being drawn, from the top.
-struct Canvas {
-    width: u16,
-    /// One byte for each, an index into the palette, row by row.
-    pixels: Vec<u8>,
-}
-
-impl Canvas {
-    /// Gives a point a colour; a point outside is passed over.
-    fn set(&mut self, x: u16, y: u16, colour: u8) {
-        let row = usize::from(y).saturating_mul(usize::from(self.width));
-        let pixel = self.pixels.get_mut(row.saturating_add(x.into()));
-        if let Some(pixel) = pixel.filter(|_| x < self.width) {
-            *pixel = colour;
-        }
-    }
-
-    /// Draws from one point to another on the right of it.
-    fn line(&mut self, from: (u16, u16), to: (u16, u16)) {
-        let width = f64::from(to.0.saturating_sub(from.0).max(1));
-        let mut before = from.1;
-        for x in from.0..=to.0 {
-            let part = f64::from(x.saturating_sub(from.0)) / width;
-            let y = whole(f64::from(from.1) + part * (f64::from(to.1) - f64::from(from.1)));
-            (before.min(y)..=before.max(y)).for_each(|y| self.set(x, y, LINE));
-            before = y;
-        }
-    }
-
-    /// Writes a text whose upper left corner is at that point, in one line.
-    fn write(&mut self, left: u16, top: u16, text: &str) {
-        let lefts = (0_u16..).map(|n| left.saturating_add(n.saturating_mul(font::ADVANCE)));
-        for (left, character) in lefts.zip(text.chars()) {
-            for (column, bits) in (0_u16..).zip(font::columns(character)) {
-                for row in (0_u16..8).filter(|row| bits >> row & 1 == 1) {
-                    self.set(left.saturating_add(column), top.saturating_add(row), LETTER);
-                }
+        let sides = self.sides();
+        let (_, rows) = self.around();
+        if rows > 0 {
+            let ([path, kind], font) = (&self.caption, self.font());
+            let unit = self.unit.as_ref().map(|unit| format!(" {unit}"));
+            let second = format!("{kind}{} \u{b7} {third}", unit.unwrap_or_default());
+            let room = canvas.size().0.saturating_sub(font);
+            let mut top = sides.1.saturating_add(3);
+            for (text, by_end) in [(path, true), (&second, false)] {
+                canvas.write((font / 2, top), text, (font, room), by_end);
+                top = top.saturating_add(font).saturating_add(2);
             }
         }
+        if !matches!(self.shown, Shown::Line(_)) {
+            let font = self.font();
+            let bar = sides.0.saturating_add(font / 2);
+            canvas.settle(&[0..sides.0, bar..bar.saturating_add(font)], sides.1);
+        }
+        Ok(canvas)
     }
 }
 
-/// The means of the blocks of a plane, whose elements come in order.
-struct Means {
-    block: (u64, u64),
-    columns: u64,
-    rows: u64,
-    /// Of the row of blocks that is being read: the sums of the finite elements, and how many they are: so many that a whole
-    /// number of 32 bits has no room for them.
-    sums: Vec<(f64, f64)>,
-    /// The column and the row of the next element, the block it is in, and how many columns of that are left.
-    at: (u64, u64),
-    column: usize,
-    left: u64,
-    /// The means of the rows of blocks that are done; NaN for a block without a finite element.
-    done: Vec<f64>,
-}
-
-impl Means {
-    /// No means yet, of a plane in `points` blocks a row.
-    fn new(points: u16, columns: u64, rows: u64, block: (u64, u64)) -> Self {
-        Self {
-            block,
-            columns,
-            rows,
-            sums: vec![(0.0, 0.0); points.into()],
-            at: (0, 0),
-            column: 0,
-            left: block.0,
-            done: Vec::new(),
+/// A number in few characters, with so many digits.
+fn short(number: f64, digits: usize) -> String {
+    let trimmed = |text: &str| {
+        let is_whole = !text.contains('.');
+        let digits = text.trim_end_matches(|c| c == '0' && !is_whole);
+        digits.trim_end_matches('.').to_owned()
+    };
+    let text = format!("{number:.*e}", digits.saturating_sub(1));
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    match exponent.parse::<i32>() {
+        Ok(power @ -3..6) => {
+            let behind = i32::try_from(digits).unwrap_or(1).saturating_sub(power);
+            let behind = usize::try_from(behind.saturating_sub(1)).unwrap_or(0);
+            trimmed(&format!("{number:.behind$}"))
         }
-    }
-
-    /// Takes the next element; one that is not finite counts for nothing.
-    fn take(&mut self, number: f64) {
-        if number.is_finite()
-            && let Some((sum, count)) = self.sums.get_mut(self.column)
-        {
-            *sum += number;
-            *count += 1.0;
-        }
-        self.left = self.left.saturating_sub(1);
-        if self.left == 0 {
-            self.column = self.column.saturating_add(1);
-            self.left = self.block.0;
-        }
-        self.at.0 = self.at.0.saturating_add(1);
-        if self.at.0 >= self.columns {
-            self.end_row();
-        }
-    }
-
-    /// Goes on to the next row of elements. Behind the last one of a row of blocks their means are done.
-    fn end_row(&mut self) {
-        (self.column, self.left) = (0, self.block.0);
-        self.at = (0, self.at.1.saturating_add(1));
-        let inside = self.at.1.checked_rem(self.block.1).unwrap_or(0);
-        if inside == 0 || self.at.1 == self.rows {
-            // without a finite element, 0 / 0 is what stands for none
-            let means = self.sums.iter().map(|(sum, count)| sum / count);
-            self.done.extend(means);
-            self.sums.fill((0.0, 0.0));
-        }
+        _ => format!("{}e{exponent}", trimmed(mantissa)),
     }
 }
 
-/// The smallest and the largest value of each part of a line, whose elements come in order.
-struct Ranges {
-    /// Parts, and elements in all.
-    parts: u64,
-    count: u64,
-    at: u64,
-    done: Vec<Option<(f64, f64)>>,
-}
-
-impl Ranges {
-    /// No ranges yet: one for each point, or for each of `count` elements if these are fewer.
-    fn new(points: u16, count: u64) -> Self {
-        let parts = count.min(points.into());
-        Self {
-            parts,
-            count,
-            at: 0,
-            done: vec![None; usize::try_from(parts).unwrap_or(0)],
-        }
-    }
-
-    /// Takes the next element, for the part that it is in; one that is not finite counts for nothing.
-    fn take(&mut self, number: f64) {
-        let part = u128::from(self.at)
-            .saturating_mul(self.parts.into())
-            .checked_div(self.count.into());
-        self.at = self.at.saturating_add(1);
-        let part = part.and_then(|part| usize::try_from(part).ok());
-        let range = part.and_then(|part| self.done.get_mut(part));
-        if let Some(range) = range.filter(|_| number.is_finite()) {
-            let (low, high) = range.unwrap_or((number, number));
-            *range = Some((low.min(number), high.max(number)));
-        }
-    }
-
-    /// The smallest and the largest value of all.
-    fn limits(&self) -> Option<(f64, f64)> {
-        let ranges = self.done.iter().flatten().copied();
-        ranges.reduce(|all, range| (all.0.min(range.0), all.1.max(range.1)))
-    }
-}
-
-/// Greys, then the colours that are none.
-fn palette() -> [[u8; 3]; 256] {
-    let mut palette = [[0; 3]; 256];
-    for (grey, colour) in (0..=WHITE).zip(&mut palette) {
-        *colour = [whole_byte(f64::from(grey) / f64::from(WHITE) * 255.0); 3];
-    }
-    for (at, colour) in [
-        (NOTHING, [0x20, 0x40, 0x80]),
-        (GROUND, [0x18, 0x18, 0x18]),
-        (LETTER, [0xE0, 0xE0, 0xE0]),
-        (LINE, [0xFF, 0xB0, 0x20]),
-    ] {
-        if let Some(entry) = palette.get_mut(usize::from(at)) {
-            *entry = colour;
-        }
-    }
-    palette
-}
-
-/// The grey of a brightness from 0 to 1.
-fn grey(brightness: f64) -> u8 {
-    whole_byte(brightness * f64::from(WHITE))
-}
-
+/// The point on a canvas that is nearest to a place.
 #[expect(
     clippy::as_conversions,
     clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
     reason = "`as` saturates"
 )]
-fn whole_byte(number: f64) -> u8 {
-    number.round() as u8
-}
-
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "`as` saturates"
-)]
-fn whole(number: f64) -> u16 {
-    number.round() as u16
-}
-
-/// A number in few characters.
-fn short(number: f64) -> String {
-    if number.abs() >= 1e6 || (number != 0.0 && number.abs() < 1e-3) {
-        return format!("{number:.4e}");
-    }
-    let text = format!("{number:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+fn pixel(number: f64) -> i32 {
+    number.round() as i32
 }
 
 #[cfg(test)]

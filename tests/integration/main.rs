@@ -78,6 +78,7 @@ mod mount;
 #[cfg(feature = "fuse")]
 mod names;
 #[cfg(feature = "fuse")]
+mod pictures;
 mod races;
 #[cfg(feature = "fuse")]
 mod readers;

@@ -176,6 +176,19 @@ fn a_small_read_far_from_the_last_is_gathered_alone() {
     assert_eq!(inner.read(), 0, "which is kept");
 }
 
+/// Each small read of a block of some bytes that is shown over and over made half the budget of copies of them.
+#[test]
+fn what_copies_few_bytes_is_no_reason_for_a_band() {
+    let inner = Counted::new(8, false);
+    let view = View::new(8, &[1000, 1000], Some(&[0, 0]), 0, 8).unwrap();
+    let buffers = Buffers::alone(1 << 20, SMALL);
+    let array = Strided::new(Arc::clone(&inner) as _, view, &buffers).unwrap();
+    for at in [4_000_000, 4_000_080] {
+        read(&array, at, 8);
+        assert_eq!(inner.read(), 8, "alone");
+    }
+}
+
 #[test]
 fn a_column_of_a_table_reads_its_rows_once() {
     let inner = Counted::new(24 * 1000, false);

@@ -48,7 +48,10 @@ impl Options {
                 Scope::Reading | Scope::Far | Scope::Rules | Scope::Checking | Scope::Directory
             ),
             A::List => matches!(scope, Scope::Reading | Scope::Far | Scope::Directory),
-            A::Preview(_) => matches!(scope, Scope::Reading | Scope::Far | Scope::Pictures),
+            A::Preview(_) | A::Page(_) => matches!(
+                scope,
+                Scope::Reading | Scope::Far | Scope::Directory | Scope::Pictures
+            ),
             A::Tree | A::Explode(_) | A::Implode(_) | A::Compact(_) => {
                 matches!(scope, Scope::Reading | Scope::Far)
             }
@@ -129,7 +132,8 @@ mod tests {
         let rows = [
             ("stretch=minmax", ONE, None),
             ("previews", ONE, Some("--preview")),
-            ("match=*.x", ONE, Some("--preview")),
+            ("colors=inferno,match=*.x", DIRECTORY, None),
+            ("match=*.x", ONE, named),
         ];
         assert_effects(Action::Preview(Path::new("x.png")), &rows);
         let rows = [

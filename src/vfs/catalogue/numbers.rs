@@ -59,7 +59,7 @@ impl Numbers {
     }
 
     /// The number of that name in that directory, or `None` when there are 2^32 of them, or 4 GiB.
-    pub(super) fn of(&mut self, directory: u32, name: &str) -> Option<u32> {
+    pub(in crate::vfs) fn of(&mut self, directory: u32, name: &str) -> Option<u32> {
         if let Some(known) = self.find(directory, name) {
             return Some(known);
         }

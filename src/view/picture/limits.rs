@@ -1,4 +1,4 @@
-//! Which values are black and white: limits as image viewers choose them.
+//! Which values are black and white, and how those between become bright: as image viewers choose them.
 
 use crate::asdf::numbers::unsigned;
 use crate::source::len_u64;
@@ -6,6 +6,8 @@ use crate::source::len_u64;
 /// How the limits of a picture are chosen, of the finite values of its points.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GreyLimits {
+    /// Black just below the sky, white where nearly all values are below, so that sky, faint arms and bright nucleus are seen at once.
+    Auto,
     /// By the slope of the sorted values near their median, as IRAF and DS9 do.
     Zscale,
     /// The smallest and the largest.
@@ -14,7 +16,7 @@ pub enum GreyLimits {
     Percent(f64),
 }
 
-/// How values between the limits become grey.
+/// How values between the limits become bright.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Curve {
     /// In proportion.
@@ -32,35 +34,110 @@ const REJECTED: f64 = 2.5;
 const ITERATIONS: usize = 5;
 /// Of fewer values there is no fit, nor if less than half of them are left.
 const FEWEST: usize = 5;
-/// How much the asinh curve lifts what is faint, as in DS9.
-const SOFTENING: f64 = 10.0;
+/// The part of the range between the limits from which on the asinh curve bends, as in DS9.
+const SOFTENING: f64 = 0.1;
+/// Deviations from the median of the sky: what is no sky, where black is, and where the curve begins to bend.
+const NO_SKY: f64 = 3.0;
+const BLACK: f64 = 2.0;
+const BEND: f64 = 3.0;
+/// The part of all values that is not white.
+const BELOW_WHITE: f64 = 0.997;
+/// How many standard deviations of normal values the median of their distances from their median is.
+const DEVIATIONS: f64 = 1.482_602_218_505_602;
 
-impl GreyLimits {
-    /// The limits for these values; `None` if none is finite.
-    pub(super) fn of(self, values: &[f64]) -> Option<(f64, f64)> {
+/// How bright values are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Tones {
+    /// The values that are black and white, and those next to them outwards.
+    pub(super) limits: (f64, f64),
+    /// How far above black the curve begins to bend; none of a straight one.
+    bend: Option<f64>,
+}
+
+impl Tones {
+    /// The tones of these values, whole rows of that many columns; `None` if none of them is finite. Limits that are one value give way to
+    /// the smallest and the largest.
+    pub(super) fn of(
+        limits: GreyLimits,
+        curve: Option<Curve>,
+        values: &[f64],
+        columns: usize,
+    ) -> Option<Self> {
         let mut finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-        if let Self::Zscale = self {
-            let step = (finite.len() / SAMPLE).max(1);
-            finite = finite.into_iter().step_by(step).take(SAMPLE).collect();
-        }
         finite.sort_unstable_by(f64::total_cmp);
-        let (first, last) = (*finite.first()?, *finite.last()?);
-        Some(match self {
-            Self::MinMax => (first, last),
-            Self::Percent(percent) => {
+        let ends = (*finite.first()?, *finite.last()?);
+        let (found, sky) = match limits {
+            GreyLimits::MinMax => (ends, None),
+            GreyLimits::Percent(percent) => {
                 let cut = ((100.0 - percent) / 200.0).clamp(0.0, 0.5);
                 let below = share(finite.len(), cut);
                 let above = finite.len().saturating_sub(below).saturating_sub(1);
-                let at = |i: usize| finite.get(i).copied();
-                (at(below).unwrap_or(first), at(above).unwrap_or(last))
+                let at = |i: usize, end| finite.get(i).copied().unwrap_or(end);
+                ((at(below, ends.0), at(above, ends.1)), None)
             }
-            Self::Zscale => zscale(&finite),
+            GreyLimits::Zscale => (zscale(&sampled(values, columns)), None),
+            GreyLimits::Auto => auto(&finite),
+        };
+        let found = if found.0 < found.1 { found } else { ends };
+        let usual = match limits {
+            GreyLimits::Auto => Curve::Asinh,
+            _ => Curve::Linear,
+        };
+        let part = (found.1 - found.0) * SOFTENING;
+        let bend = match curve.unwrap_or(usual) {
+            Curve::Linear => None,
+            // of what is brighter than a billion times the bend, no shade would be left below it
+            Curve::Asinh => Some(sky.map_or(part, |deviation| (BEND * deviation).max(part / 1e8))),
+        };
+        Some(Self {
+            limits: found,
+            bend: bend.filter(|bend| bend.is_normal()),
         })
     }
 
+    /// Black and white at these values, and nothing bent between them.
+    pub(super) fn straight(limits: (f64, f64)) -> Self {
+        Self { limits, bend: None }
+    }
+
+    /// How bright a value is, from 0 to 1.
+    pub(super) fn brightness(&self, value: f64) -> f64 {
+        let (low, high) = self.limits;
+        // halves, as the range may be larger than the largest number
+        let range = high / 2.0 - low / 2.0;
+        if range <= 0.0 {
+            return if low == 0.0 { 0.0 } else { 0.5 };
+        }
+        let above = value.clamp(low, high) / 2.0 - low / 2.0;
+        match self.bend {
+            None => above / range,
+            Some(bend) => (above / bend * 2.0).asinh() / (range / bend * 2.0).asinh(),
+        }
+    }
+
+    /// The value of that brightness.
+    pub(super) fn value(&self, brightness: f64) -> f64 {
+        let (low, high) = self.limits;
+        match self.bend {
+            None => low * (1.0 - brightness) + high * brightness,
+            Some(bend) => {
+                let range = (high / 2.0 - low / 2.0) / bend * 2.0;
+                low + bend * (brightness * range.asinh()).sinh()
+            }
+        }
+    }
+
+    /// The curve in words.
+    pub(super) fn curve(&self) -> &'static str {
+        self.bend.map_or("linear", |_| "asinh")
+    }
+}
+
+impl GreyLimits {
     /// It in words.
     pub(super) fn name(self) -> String {
         match self {
+            Self::Auto => "auto".to_owned(),
             Self::Zscale => "zscale".to_owned(),
             Self::MinMax => "minmax".to_owned(),
             Self::Percent(percent) => format!("{percent}%"),
@@ -68,29 +145,79 @@ impl GreyLimits {
     }
 }
 
-impl Curve {
-    /// How bright a value is, from 0 to 1.
-    pub(super) fn brightness(self, value: f64, (low, high): (f64, f64)) -> f64 {
-        // halves, as the range may be larger than the largest number
-        let range = high / 2.0 - low / 2.0;
-        let part = if range > 0.0 {
-            ((value / 2.0 - low / 2.0) / range).clamp(0.0, 1.0)
-        } else {
-            0.5
-        };
-        match self {
-            Self::Linear => part,
-            Self::Asinh => (part * SOFTENING).asinh() / SOFTENING.asinh(),
+/// Limits of sorted values by their sky, and the deviation of that. Where most values are one, the others are looked at: an image may
+/// have a border of zeros.
+fn auto(sorted: &[f64]) -> ((f64, f64), Option<f64>) {
+    let whole = middle(sorted);
+    let others: Vec<f64>;
+    let (looked_at, (median, deviation)) = match sky(sorted) {
+        (_, 0.0) => {
+            others = sorted
+                .iter()
+                .copied()
+                .filter(|v| (v - whole).abs() > 0.0)
+                .collect();
+            (&*others, sky(&others))
         }
-    }
+        found => (sorted, found),
+    };
+    let ends = (sorted.first().copied(), sorted.last().copied());
+    let ends = (ends.0.unwrap_or(whole), ends.1.unwrap_or(whole));
+    let white = looked_at.get(share(looked_at.len(), BELOW_WHITE));
+    let black = (median - BLACK * deviation).max(ends.0);
+    let limits = (black, white.copied().unwrap_or(ends.1));
+    (limits, Some(deviation).filter(|deviation| *deviation > 0.0))
+}
 
-    /// It in words.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Linear => "linear",
-            Self::Asinh => "asinh",
+/// Median and standard deviation of the sky among sorted values: of those that are left when what deviates has been left out.
+fn sky(sorted: &[f64]) -> (f64, f64) {
+    let mut kept = sorted;
+    let mut found = (middle(kept), 0.0);
+    for _ in 0..ITERATIONS {
+        let median = middle(kept);
+        let mut distances: Vec<f64> = kept.iter().map(|value| (value - median).abs()).collect();
+        let at = distances.len() / 2;
+        if at >= distances.len() {
+            break;
         }
+        let (_, distance, _) = distances.select_nth_unstable_by(at, f64::total_cmp);
+        found = (median, *distance * DEVIATIONS);
+        let reach = NO_SKY * found.1;
+        let start = kept.partition_point(|value| *value < median - reach);
+        let end = kept.partition_point(|value| *value <= median + reach);
+        let left = kept.get(start..end).unwrap_or(kept);
+        if found.1 == 0.0 || left.len() == kept.len() {
+            break;
+        }
+        kept = left;
     }
+    found
+}
+
+/// The middle one of sorted values; of two, the upper one.
+fn middle(sorted: &[f64]) -> f64 {
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+/// The finite ones of at most [`SAMPLE`] values of a plane, sorted: at points that no row or column holds many of, whatever the width.
+fn sampled(values: &[f64], columns: usize) -> Vec<f64> {
+    // the two steps of the sequence R2 (Martin Roberts, 2018): powers of the root of x^3 = x + 1
+    const STEPS: (f64, f64) = (0.754_877_666_246_692_8, 0.569_840_290_998_053_2);
+    let rows = values.len().checked_div(columns).unwrap_or(0);
+    let mut found: Vec<f64> = if values.len() <= SAMPLE {
+        values.to_vec()
+    } else {
+        let numbers = (0..SAMPLE).map(length);
+        let points = numbers.map(|n| ((n * STEPS.0).fract(), (n * STEPS.1).fract()));
+        let at = points.map(|(x, y)| {
+            let row = share(rows, y).saturating_mul(columns);
+            row.saturating_add(share(columns, x))
+        });
+        at.filter_map(|at| values.get(at).copied()).collect()
+    };
+    found.retain(|value| value.is_finite());
+    found.sort_unstable_by(f64::total_cmp);
+    found
 }
 
 /// That part of a length, rounded down.
@@ -187,29 +314,99 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn limits(limits: GreyLimits, values: &[f64]) -> Option<(f64, f64)> {
+        Tones::of(limits, None, values, 50).map(|tones| tones.limits)
+    }
+
     #[test]
     fn a_sky_with_a_star_is_shown_by_its_sky() {
         let mut values: Vec<f64> = (0..1000)
             .map(|i| 100.0 + f64::from(i % 100) / 100.0)
             .collect();
         values[500] = 1e6;
-        let (low, high) = GreyLimits::Zscale.of(&values).unwrap();
+        let (low, high) = limits(GreyLimits::Zscale, &values).unwrap();
         assert!(
             low >= 100.0 && (100.9..110.0).contains(&high),
             "{low} {high}"
         );
-        assert_eq!(GreyLimits::MinMax.of(&values), Some((100.0, 1e6)));
+        assert_eq!(limits(GreyLimits::MinMax, &values), Some((100.0, 1e6)));
         assert_eq!(
-            GreyLimits::Percent(90.0).of(&values),
+            limits(GreyLimits::Percent(90.0), &values),
             Some((100.05, 100.95))
         );
+    }
+
+    /// Numbers around 0 that are spread as noise is, with a deviation of 1: sums of twelve.
+    fn noise(count: usize) -> impl Iterator<Item = f64> {
+        let mut state = 1_u32;
+        let mut next = move || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f64::from(state >> 8) / f64::from(1 << 24)
+        };
+        (0..count).map(move |_| (0..12).map(|_| next()).sum::<f64>() - 6.0)
+    }
+
+    #[test]
+    fn sky_arms_and_nucleus_have_tones_of_their_own() {
+        // a fifth of all is a galaxy, whose nucleus is a thousand times as bright as its arms
+        let noise = noise(10_000).enumerate();
+        let values: Vec<f64> = noise
+            .map(|(n, noise)| match n {
+                0..20 => 120_000.0,
+                20..2000 => 220.0 + noise,
+                _ => 100.0 + 3.0 * noise,
+            })
+            .collect();
+        let tones = Tones::of(GreyLimits::Auto, None, &values, 100).unwrap();
+        let (black, white) = tones.limits;
+        assert!((93.0..95.0).contains(&black), "{black}");
+        assert!(white > 200.0, "{white}");
+        let [sky, arms] = [100.0, 220.0].map(|value| tones.brightness(value));
+        assert!(
+            (0.1..0.4).contains(&sky) && arms > sky + 0.4,
+            "{sky} {arms}"
+        );
+        assert!(tones.brightness(120_000.0) > 0.999);
+        for brightness in [0.0, 0.2, 0.7, 1.0] {
+            let value = tones.value(brightness);
+            assert!((tones.brightness(value) - brightness).abs() < 1e-9);
+        }
+    }
+
+    /// Where most values are 0, the limits were 0 and 0.
+    #[test]
+    fn a_border_of_zeros_is_no_sky_and_few_values_are_seen() {
+        let sky = noise(4000).map(|noise| 100.0 + noise);
+        let values: Vec<f64> = std::iter::repeat_n(0.0, 6000).chain(sky).collect();
+        let (black, white) = limits(GreyLimits::Auto, &values).unwrap();
+        assert!(black > 97.0 && white < 104.0, "{black} {white}");
+        let mut values = vec![0.0; 10_000];
+        values[7] = 5.0;
+        for choice in [
+            GreyLimits::Auto,
+            GreyLimits::Zscale,
+            GreyLimits::Percent(90.0),
+        ] {
+            assert_eq!(limits(choice, &values), Some((0.0, 5.0)), "{choice:?}");
+        }
+    }
+
+    /// Each hundredth value was taken: of a hundred columns always the first.
+    #[test]
+    fn no_width_makes_a_sample_of_one_column() {
+        for columns in [100, 250, 500, 1000, 1024] {
+            let ramp: Vec<f64> = (0..columns * 400).map(|i| (i % columns) as f64).collect();
+            let found = sampled(&ramp, columns);
+            let middle = found[found.len() / 2] / columns as f64;
+            assert!((0.45..0.55).contains(&middle), "{columns}: {middle}");
+        }
     }
 
     /// `astropy.visualization.ZScaleInterval` of the tenth roots of 0 to 999.
     #[test]
     fn limits_are_those_of_astropy() {
         let values: Vec<f64> = (0..1000).map(|i| f64::from(i).powf(0.1)).collect();
-        let (low, high) = GreyLimits::Zscale.of(&values).unwrap();
+        let (low, high) = limits(GreyLimits::Zscale, &values).unwrap();
         assert!(
             (low - ASTROPY.0).abs() < 1e-9 && (high - ASTROPY.1).abs() < 1e-9,
             "{low} {high}"
@@ -220,22 +417,25 @@ mod tests {
 
     #[test]
     fn limits_need_a_finite_value() {
-        assert_eq!(GreyLimits::Zscale.of(&[f64::NAN, f64::INFINITY]), None);
-        assert_eq!(GreyLimits::Zscale.of(&[f64::NAN, 3.0]), Some((3.0, 3.0)));
-        assert_eq!(GreyLimits::Percent(50.0).of(&[1.0]), Some((1.0, 1.0)));
+        assert_eq!(limits(GreyLimits::Zscale, &[f64::NAN, f64::INFINITY]), None);
+        assert_eq!(
+            limits(GreyLimits::Zscale, &[f64::NAN, 3.0]),
+            Some((3.0, 3.0))
+        );
+        assert_eq!(limits(GreyLimits::Percent(50.0), &[1.0]), Some((1.0, 1.0)));
     }
 
     proptest! {
         #[test]
         fn limits_are_among_the_values(values in prop::collection::vec(any::<f64>(), 1..300), percent in 0.0..100.0) {
-            for limits in [GreyLimits::Zscale, GreyLimits::MinMax, GreyLimits::Percent(percent)] {
-                if let Some((low, high)) = limits.of(&values) {
+            for limits in [GreyLimits::Auto, GreyLimits::Zscale, GreyLimits::MinMax, GreyLimits::Percent(percent)] {
+                for curve in [None, Some(Curve::Linear), Some(Curve::Asinh)] {
+                    let Some(tones) = Tones::of(limits, curve, &values, 7) else { continue };
+                    let (low, high) = tones.limits;
                     prop_assert!(low <= high && values.iter().any(|v| *v <= low) && values.iter().any(|v| *v >= high));
-                    for curve in [Curve::Linear, Curve::Asinh] {
-                        for value in &values {
-                            let brightness = curve.brightness(*value, (low, high));
-                            prop_assert!(value.is_nan() || (0.0..=1.0).contains(&brightness));
-                        }
+                    for value in &values {
+                        let brightness = tones.brightness(*value);
+                        prop_assert!(value.is_nan() || (0.0..=1.0).contains(&brightness), "{value} {tones:?}");
                     }
                 }
             }

@@ -1,0 +1,362 @@
+//! A page of HTML that shows files to people: their trees folded, and each array with its picture, its numbers and how these are spread.
+//!
+//! The page is one file that asks no network for anything. What is in a file of somebody else is text on it and nothing more: it is
+//! escaped, and the page forbids all scripts but its own (Content Security Policy, level 3).
+
+use std::fmt::Write;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use sha2::{Digest, Sha256};
+
+use super::picture::{Elements, Histogram, Style};
+use super::stats::Stats;
+use crate::asdf::tree::{Node, NodeKind, Tree};
+use crate::asdf::{Array, Snapshot};
+use crate::error::{Result, printable};
+use crate::source::len_u64;
+
+const STYLE: &str = include_str!("page/page.css");
+const SCRIPT: &str = include_str!("page/page.js");
+/// Bytes of all pictures of a page, as they are written there.
+const PICTURES: u64 = 2_200_000;
+/// The most and the fewest points of the longer side of a picture.
+const SIDES: (u16, u16) = (480, 96);
+/// The most bytes of an array that are read for its picture.
+const MOST_READ: u64 = 256 << 20;
+/// Entries of trees on a page, bytes of a value in one, levels of them, and arrays.
+const MOST_ENTRIES: usize = 5000;
+const MOST_VALUE: usize = 500;
+const MOST_DEPTH: usize = 64;
+const MOST_ARRAYS: usize = 1000;
+/// Width and height of a histogram, in units of its own.
+const PLOT: (u16, u16) = (240, 40);
+/// Entries that a collection may have to be unfolded at first.
+const UNFOLDED: usize = 12;
+
+/// What a page begins with.
+pub const BEGINS: &[u8] = b"<!DOCTYPE html>\n<html lang=en>";
+
+/// A page that is being written.
+pub struct Page {
+    style: Style,
+    body: String,
+    /// Files so far, and such that come.
+    files: usize,
+    left: usize,
+    /// Arrays of this file that come, and bytes for their pictures.
+    arrays: usize,
+    room: u64,
+    /// Bytes for the pictures of other files, and entries of trees that may still be written.
+    room_of_others: u64,
+    entries: usize,
+}
+
+impl Page {
+    /// An empty page for so many files, whose pictures are drawn like this.
+    #[must_use]
+    pub fn new(files: usize, style: Style) -> Self {
+        Self {
+            style: Style {
+                most: style.most.min(MOST_READ),
+                ..style
+            },
+            body: String::new(),
+            files: 0,
+            left: files,
+            arrays: 0,
+            room: 0,
+            room_of_others: PICTURES,
+            entries: MOST_ENTRIES,
+        }
+    }
+
+    /// Adds a file. What can't be read of it is said in its place.
+    pub fn add(&mut self, name: &str, snapshot: &Snapshot) {
+        let stats = snapshot.all_stats();
+        self.begin(name);
+        let blocks = snapshot.layout().blocks.len();
+        let arrays = snapshot.arrays();
+        let count = arrays.len();
+        self.arrays = count.min(MOST_ARRAYS);
+        let kind = snapshot.container();
+        let by = snapshot.written_by().map(|by| format!(", written by {by}"));
+        let line = format!(
+            "{kind}, {blocks} blocks, {count} arrays{}",
+            by.unwrap_or_default()
+        );
+        self.write(format_args!("<p class=faint>{}</p>\n", Text(&line)));
+        if count > 0 {
+            self.body.push_str("<h2>Arrays</h2>\n<div class=cards>\n");
+        }
+        let file = self.files;
+        for (i, array) in arrays.iter().enumerate().take(MOST_ARRAYS) {
+            self.card(&format!("a{file}-{i}"), snapshot, i, array, stats.get(i));
+            self.arrays = self.arrays.saturating_sub(1);
+        }
+        if count > 0 {
+            self.body.push_str("</div>\n");
+        }
+        if count > MOST_ARRAYS {
+            let more = count.saturating_sub(MOST_ARRAYS);
+            self.write(format_args!(
+                "<p class=faint>{more} more arrays are not shown.</p>\n"
+            ));
+        }
+        self.body.push_str("<h2>Tree</h2>\n");
+        match snapshot.tree().map(|tree| tree.map(Tree::root)) {
+            None | Some(Ok(None)) => self.body.push_str("<p class=faint>There is none.</p>\n"),
+            Some(Err(why)) => self.write(format_args!("<p>{}</p>\n", Text(&why.to_string()))),
+            Some(Ok(Some(root))) => {
+                self.body.push_str("<ul class=tree>\n");
+                self.entry(snapshot, "tree", root, 0);
+                self.body.push_str("</ul>\n");
+            }
+        }
+        self.body.push_str("</details>\n");
+    }
+
+    /// Adds a file that can't be read, and why.
+    pub fn add_unread(&mut self, name: &str, why: &str) {
+        self.begin(name);
+        self.write(format_args!("<p>{}</p></details>\n", Text(why)));
+    }
+
+    fn begin(&mut self, name: &str) {
+        // of many files only the first are unfolded
+        let open = if self.files < 3 { " open" } else { "" };
+        self.files = self.files.saturating_add(1);
+        // what the file before has left is for the others
+        let all = self
+            .room_of_others
+            .saturating_add(std::mem::take(&mut self.room));
+        self.room = all.checked_div(len_u64(self.left.max(1))).unwrap_or(0);
+        self.room_of_others = all.saturating_sub(self.room);
+        self.left = self.left.saturating_sub(1);
+        let name = Text(name);
+        self.write(format_args!(
+            "<details class=file{open}><summary>{name}</summary>\n"
+        ));
+    }
+
+    /// The whole page.
+    #[must_use]
+    pub fn finish(self, title: &str) -> String {
+        let hash = |text: &str| BASE64_STANDARD.encode(Sha256::digest(text));
+        let (style, script) = (hash(STYLE), hash(SCRIPT));
+        let policy = format!(
+            "default-src 'none'; img-src data:; style-src 'sha256-{style}'; script-src 'sha256-{script}'; \
+             base-uri 'none'; form-action 'none'"
+        );
+        let title = Text(title).to_string();
+        let body = self.body;
+        format!(
+            "<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n\
+             <meta http-equiv=Content-Security-Policy content=\"{policy}\">\n\
+             <meta name=viewport content=\"width=device-width\">\n<title>{title}</title>\n\
+             <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n\
+             <div class=bar><input id=filter type=search aria-label=\"filter arrays and tree\" \
+             placeholder=\"filter arrays and tree ( / )\"><button id=open>unfold all</button>\
+             <button id=close>fold all</button><output id=found></output></div>\n\
+             {body}<script>{SCRIPT}</script>\n</body>\n</html>\n"
+        )
+    }
+
+    fn write(&mut self, what: std::fmt::Arguments<'_>) {
+        // writing to a string can't fail
+        let _ = self.body.write_fmt(what);
+    }
+
+    /// Writes what is known of an array.
+    fn card(
+        &mut self,
+        id: &str,
+        snapshot: &Snapshot,
+        i: usize,
+        array: &Array,
+        stats: Option<&Result<Option<Stats>>>,
+    ) {
+        let path = array.path();
+        let datatype = array.datatype_text().unwrap_or_default();
+        let words = format!("{path} {datatype}");
+        let (named, words) = (Text(&path), Text(&words));
+        self.write(format_args!(
+            "<article class=card id={id} data-words=\"{words}\">\n<h3>{named}</h3>\n"
+        ));
+        let drawn = self.picture(snapshot, i);
+        if let Some((png, _)) = &drawn {
+            let data = BASE64_STANDARD.encode(png);
+            self.room = self.room.saturating_sub(len_u64(data.len()));
+            self.write(format_args!(
+                "<img alt=\"picture of {named}\" loading=lazy src=\"data:image/png;base64,{data}\">\n"
+            ));
+        }
+        if let Some((_, Some(histogram))) = &drawn {
+            self.histogram(histogram);
+        }
+        self.body.push_str("<dl>");
+        let shape = array.shape_text().unwrap_or_default();
+        let bytes = array.bin_len();
+        self.row("datatype", &datatype);
+        self.row("shape", &shape);
+        self.row("unit", array.unit().unwrap_or_default());
+        self.row("bytes", &bytes.to_string());
+        match (array.problem(), stats) {
+            (Some(why), _) => self.row("no files", &why.to_string()),
+            (None, Some(Err(why))) => self.row("not read", &why.to_string()),
+            (None, Some(Ok(Some(stats)))) => {
+                let range = stats.range.map(|(low, high)| format!("{low} .. {high}"));
+                self.row("range", &range.unwrap_or_default());
+                let mean = stats.mean.map(|mean| format!("{mean:?}"));
+                self.row("mean", &mean.unwrap_or_default());
+                self.row("NaN", &stats.nan.to_string());
+            }
+            (None, _) => {}
+        }
+        self.body.push_str("</dl>\n</article>\n");
+    }
+
+    /// A term and what is said of it, if anything.
+    fn row(&mut self, term: &str, text: &str) {
+        if !text.is_empty() {
+            self.write(format_args!("<dt>{term}<dd>{}", Text(text)));
+        }
+    }
+
+    /// The picture of an array, as large as there is room, and how its numbers are spread; none if it has none or there is no room.
+    fn picture(&self, snapshot: &Snapshot, i: usize) -> Option<(Vec<u8>, Option<Histogram>)> {
+        let each = self.room.checked_div(len_u64(self.arrays.max(1)))?;
+        // a point of noise takes a byte, four of which are written for three
+        let side = (each / 4).saturating_mul(3).isqrt();
+        let side = u16::try_from(side).unwrap_or(u16::MAX);
+        if side < SIDES.1 {
+            return None;
+        }
+        let style = Style {
+            size: side.min(SIDES.0),
+            ..self.style
+        };
+        let elements: Elements<'_> = &|i| snapshot.array_bin(i);
+        let picture = snapshot.picture(i, &[], style).ok()?;
+        // the card says why an array can't be read
+        picture.draw_with_histogram(elements).ok()
+    }
+
+    /// Draws how numbers are spread: how many there are, on a logarithmic scale.
+    fn histogram(&mut self, histogram: &Histogram) {
+        let (width, height) = PLOT;
+        let [low, high] = histogram.ends();
+        let bars = histogram.heights();
+        let step = f64::from(width) / crate::asdf::numbers::unsigned(len_u64(bars.len()).max(1));
+        self.write(format_args!(
+            "<svg viewBox=\"0 0 {width} {height}\" preserveAspectRatio=none role=img \
+             aria-label=\"histogram from {low} to {high}\"><path d=\"M0 {height}"
+        ));
+        for bar in bars {
+            let top = f64::from(height) * (1.0 - bar);
+            self.write(format_args!("V{top:.1}h{step:.2}"));
+        }
+        self.write(format_args!(
+            "V{height}z\"/></svg>\n<div class=ends><span>{low}</span><span>how many, by logarithm</span><span>{high}</span></div>\n"
+        ));
+    }
+
+    /// Writes an entry of the tree, and what is in it.
+    fn entry(&mut self, snapshot: &Snapshot, key: &str, node: Node<'_>, depth: usize) {
+        if self.entries == 0 {
+            return;
+        }
+        self.entries = self.entries.saturating_sub(1);
+        let key = shortened(key);
+        let tag = node.tag().unwrap_or_default();
+        let tag = tag.rsplit_once('/').map_or(tag, |(_, name)| name);
+        let (key, tag) = (Text(&key), Text(tag));
+        self.write(format_args!("<li>"));
+        if let Some((i, shown)) = array_at(snapshot, node) {
+            let file = self.files;
+            let shown = Text(&shown);
+            self.write(format_args!(
+                "<b>{key}</b> <a href=\"#a{file}-{i}\">{shown}</a></li>\n"
+            ));
+            return;
+        }
+        match node.kind() {
+            NodeKind::Alias => self.write(format_args!("<b>{key}</b> <i>{tag} alias</i>")),
+            NodeKind::Scalar => {
+                let text = shortened(node.text().unwrap_or_default());
+                self.write(format_args!("<b>{key}</b> {} <i>{tag}</i>", Text(&text)));
+            }
+            NodeKind::Mapping | NodeKind::Sequence => {
+                let len = node.len();
+                let open = if depth == 0 || len <= UNFOLDED && depth < 2 {
+                    " open"
+                } else {
+                    ""
+                };
+                self.write(format_args!(
+                    "<details{open}><summary><b>{key}</b> <i>{tag} {len}</i></summary><ul>\n"
+                ));
+                if depth < MOST_DEPTH {
+                    self.entries_of(snapshot, node, depth.saturating_add(1));
+                }
+                self.body.push_str("</ul></details>");
+            }
+        }
+        self.body.push_str("</li>\n");
+    }
+
+    fn entries_of(&mut self, snapshot: &Snapshot, node: Node<'_>, depth: usize) {
+        let items = node.items().enumerate();
+        let items = items.map(|(n, item)| (n.to_string(), item));
+        let entries = node.entries().map(|(key, value)| {
+            let key = key.text().unwrap_or("?").to_owned();
+            (key, value)
+        });
+        for (n, (key, value)) in items.chain(entries).enumerate() {
+            if self.entries == 0 {
+                let more = node.len().saturating_sub(n);
+                self.write(format_args!(
+                    "<li class=faint>{more} more are not shown</li>\n"
+                ));
+                return;
+            }
+            self.entry(snapshot, &key, value, depth);
+        }
+    }
+}
+
+/// The array that a node declares or stands for, if it has a card, and its type and shape.
+fn array_at(snapshot: &Snapshot, node: Node<'_>) -> Option<(usize, String)> {
+    let outline = snapshot.paths()?.outline();
+    let i = outline.array(outline.find(node.follow().id())?)?;
+    let array = snapshot.arrays().get(i).filter(|_| i < MOST_ARRAYS)?;
+    let parts = [array.datatype_text(), array.shape_text()];
+    Some((i, parts.map(Option::unwrap_or_default).join(" ")))
+}
+
+/// A text, cut if it is long.
+fn shortened(text: &str) -> String {
+    if text.len() <= MOST_VALUE {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(MOST_VALUE);
+    format!("{}\u{2026}", text.get(..end).unwrap_or_default())
+}
+
+/// A text in HTML, between tags or between double quotes: nothing in it is markup, and what can't be seen is escaped.
+struct Text<'t>(&'t str);
+
+impl std::fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for c in printable(self.0).chars() {
+            match c {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! Flags and masks: unsigned integers of which each bit says something of its own.
+
+use std::collections::BTreeSet;
+
+use super::canvas::Rgb;
+use super::read::{AnyBit, Blocks, Grid};
+use crate::asdf::numbers::unsigned;
+
+/// Arrays of more values than this hold numbers, unless their name says otherwise.
+const FEW: usize = 64;
+/// Counts from 0 without a gap to this one are numbers, too: few photons, or labels.
+const COUNTED: u64 = 8;
+/// What is in the names of flags.
+const NAMES: [&str; 5] = ["dq", "flag", "mask", "quality", "bits"];
+
+/// Whether an array of that name holds flags.
+pub(super) fn is_named(name: &str) -> bool {
+    let name = name.to_lowercase();
+    NAMES.iter().any(|part| name.contains(part))
+}
+
+/// The flags of a plane, whose numbers come in order.
+pub(super) struct Flags {
+    blocks: Blocks<AnyBit>,
+    /// Elements in all, and those with each bit.
+    total: u64,
+    counts: [u64; 64],
+    /// The values that there are; none if they are too many to be flags.
+    values: Option<BTreeSet<u64>>,
+    before: u64,
+    is_named: bool,
+}
+
+impl Flags {
+    /// None yet.
+    pub(super) fn new(grid: Grid, is_named: bool) -> Self {
+        Self {
+            blocks: Blocks::new(grid),
+            total: 0,
+            counts: [0; 64],
+            values: Some(BTreeSet::new()),
+            before: u64::MAX,
+            is_named,
+        }
+    }
+
+    /// Takes the next element.
+    pub(super) fn take(&mut self, bits: u64) {
+        if self.values.is_none() && !self.is_named {
+            return;
+        }
+        self.blocks.take(0.0, bits);
+        self.total = self.total.saturating_add(1);
+        let mut left = bits;
+        while let Some(count) = self.counts.get_mut(lowest(left)) {
+            *count = count.saturating_add(1);
+            left &= left.wrapping_sub(1);
+        }
+        if bits == self.before {
+            return;
+        }
+        self.before = bits;
+        if let Some(values) = &mut self.values {
+            values.insert(bits);
+            if values.len() > FEW {
+                self.values = None;
+            }
+        }
+    }
+
+    /// Whether these are flags, and no numbers.
+    pub(super) fn are_flags(&self) -> bool {
+        let is_counted = |values: &BTreeSet<u64>| {
+            let last = values.last().copied().unwrap_or(0);
+            last >= COUNTED && values.iter().copied().eq(0..=last)
+        };
+        self.is_named || self.values.as_ref().is_some_and(|it| !is_counted(it))
+    }
+
+    /// The bits that are set anywhere, their colours, and the parts of all elements that have them.
+    pub(super) fn legend(&self) -> Vec<(usize, Rgb, f64)> {
+        let bits = self.counts.iter().enumerate();
+        let present: Vec<_> = bits.filter(|(_, count)| **count > 0).collect();
+        let len = present.len();
+        let coloured = present.into_iter().enumerate();
+        let coloured = coloured.map(|(n, (bit, count))| {
+            let part = unsigned(*count) / unsigned(self.total);
+            (bit, colour(n, len), part)
+        });
+        coloured.collect()
+    }
+
+    /// The colour of each point: that of the rarest bit in its block.
+    pub(super) fn colours(&self) -> impl Iterator<Item = Rgb> {
+        let mut legend = self.legend();
+        legend.sort_by(|a, b| a.2.total_cmp(&b.2));
+        self.blocks.done.iter().map(move |bits| {
+            let has = |bit: usize| u32::try_from(bit).is_ok_and(|bit| bits >> bit & 1 == 1);
+            let rarest = legend.iter().find(|(bit, ..)| has(*bit));
+            rarest.map_or([0; 3], |(_, colour, _)| *colour)
+        })
+    }
+}
+
+/// The lowest bit that is set; 64 of none.
+fn lowest(bits: u64) -> usize {
+    usize::try_from(bits.trailing_zeros()).unwrap_or(64)
+}
+
+/// The colour of bit `n` of so many. Both digits of each part are equal: see [`super::canvas::Canvas::settle`].
+fn colour(n: usize, count: usize) -> Rgb {
+    let categories = colorous::TABLEAU10;
+    let found = match categories.get(n) {
+        _ if count == 1 => colorous::Color {
+            r: 0xFF,
+            g: 0xBB,
+            b: 0x22,
+        },
+        Some(colour) if count <= categories.len() => *colour,
+        _ => colorous::RAINBOW.eval_rational(n, count.max(1)),
+    };
+    found.into_array().map(|part| part >> 4 | part & 0xF0)
+}

@@ -1,0 +1,339 @@
+//! Arrays of one axis as lines, with axes, ticks and units.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use plotters::chart::ChartBuilder;
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::series::LineSeries;
+use plotters::style::{Color, RGBColor};
+
+use super::canvas::{Area, Canvas, FAINT, LETTERS, drawing, letters};
+use super::read::Reader;
+use super::{DIGITS, Picture, pixel, short};
+use crate::asdf::numbers::unsigned;
+use crate::error::Result;
+use crate::source::{Source, len_u64};
+
+/// The colour of the line.
+const LINE: RGBColor = RGBColor(0xFF, 0xBB, 0x22);
+/// The part of its range that an axis of values has beyond it on either side.
+const BEYOND: f64 = 0.05;
+/// Parts of a line for each column of points: fewer elements are drawn one by one.
+const PARTS: u16 = 4;
+/// Most ticks of an axis.
+const MOST_TICKS: usize = 10;
+
+/// The smallest and the largest value of each part of a line, and where the part is, whose elements come in order.
+pub(super) struct Ranges {
+    /// Elements in all.
+    count: u64,
+    at: u64,
+    parts: Vec<Part>,
+}
+
+/// A part of a line.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    x: f64,
+    values: Option<(f64, f64)>,
+}
+
+impl Ranges {
+    /// None yet, of so many parts: fewer if there are fewer elements. Elements are at their index.
+    pub(super) fn new(parts: u16, count: u64) -> Self {
+        let parts = count.min(parts.into());
+        let part = |n: u64| Part {
+            x: unsigned(first_of(n, parts, count)),
+            values: None,
+        };
+        Self {
+            count,
+            at: 0,
+            parts: (0..parts).map(part).collect(),
+        }
+    }
+
+    /// The parts, and the index of the first element of each.
+    pub(super) fn firsts(&self) -> impl Iterator<Item = (usize, u64)> {
+        let (parts, count) = (len_u64(self.parts.len()), self.count);
+        let numbers = (0..parts).map(move |n| first_of(n, parts, count));
+        numbers.enumerate()
+    }
+
+    /// Says where part `n` is.
+    pub(super) fn place(&mut self, n: usize, x: f64) {
+        if let Some(part) = self.parts.get_mut(n) {
+            part.x = x;
+        }
+    }
+
+    /// Takes the next element; one that is not finite counts for nothing.
+    pub(super) fn take(&mut self, number: f64) {
+        let part = u128::from(self.at)
+            .saturating_mul(len_u64(self.parts.len()).into())
+            .checked_div(self.count.into());
+        self.at = self.at.saturating_add(1);
+        if let Some(part) = part.and_then(|part| usize::try_from(part).ok()) {
+            self.add(part, number);
+        }
+    }
+
+    /// Adds a value to part `n`.
+    pub(super) fn add(&mut self, n: usize, number: f64) {
+        if let Some(part) = self.parts.get_mut(n).filter(|_| number.is_finite()) {
+            let (low, high) = part.values.unwrap_or((number, number));
+            part.values = Some((low.min(number), high.max(number)));
+        }
+    }
+
+    /// The smallest and the largest value.
+    pub(super) fn limits(&self) -> Option<(f64, f64)> {
+        let values = self.parts.iter().filter_map(|part| part.values);
+        values.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+    }
+
+    /// The points of the line, in pieces: a part without a finite value is a gap.
+    fn pieces(&self) -> impl Iterator<Item = Vec<(f64, f64)>> {
+        let is_gap = |part: &Part| part.values.is_none() || !part.x.is_finite();
+        let pieces = self.parts.split(is_gap);
+        pieces.filter(|piece| !piece.is_empty()).map(|piece| {
+            let both = piece.iter().filter_map(|part| {
+                let (low, high) = part.values?;
+                Some([(part.x, low), (part.x, high)])
+            });
+            let mut points: Vec<_> = both.flatten().collect();
+            points.dedup();
+            points
+        })
+    }
+
+    /// Draws the line: with its axes, and what they are called, in letters of that size; or nothing else.
+    pub(super) fn draw(&self, area: &Area<'_>, named: Option<(u16, &str, &str)>) -> Result<()> {
+        let xs = self.parts.iter().map(|part| part.x);
+        let xs = xs.filter(|x| x.is_finite()).map(|x| (x, x));
+        let xs = xs.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
+        let axes = (
+            Axis::of(xs.unwrap_or_default(), 0.0),
+            Axis::of(self.limits().unwrap_or_default(), BEYOND),
+        );
+        let mut chart = ChartBuilder::on(area);
+        if let Some((font, ..)) = named {
+            let font = u32::from(font);
+            chart
+                .margin(font / 2)
+                .margin_right(font.saturating_mul(2))
+                .x_label_area_size(font.saturating_mul(3))
+                .y_label_area_size(font.saturating_mul(6));
+        }
+        let mut chart = chart.build_cartesian_2d(axes.0, axes.1).map_err(drawing)?;
+        if let Some((font, x, y)) = named {
+            let (width, height) = area.dim_in_pixel();
+            let letters_in = |side: u32| {
+                let letters = side.checked_div(font.into()).unwrap_or(0);
+                usize::try_from(letters).unwrap_or(0)
+            };
+            let [faint, strong] = [FAINT, LETTERS].map(|[r, g, b]| RGBColor(r, g, b));
+            chart
+                .configure_mesh()
+                .label_style(letters(font))
+                .axis_desc_style(letters(font))
+                .axis_style(strong)
+                .bold_line_style(faint)
+                .light_line_style(faint.mix(0.0))
+                // numbers that do not touch each other
+                .x_labels(letters_in(width).saturating_sub(8) / 5)
+                .y_labels(letters_in(height).saturating_sub(3) / 2)
+                .x_desc(x)
+                .y_desc(y)
+                .draw()
+                .map_err(drawing)?;
+        }
+        for points in self.pieces() {
+            // a single point is no line
+            let points = match points.as_slice() {
+                [point] => vec![*point, *point],
+                _ => points,
+            };
+            chart
+                .draw_series(LineSeries::new(points, LINE))
+                .map_err(drawing)?;
+        }
+        Ok(())
+    }
+}
+
+impl Picture {
+    /// Draws a line. Gives the range of its values in words.
+    pub(super) fn draw_line(
+        &self,
+        canvas: &mut Canvas,
+        reader: &Reader,
+        (count, places): (u64, Option<Arc<dyn Source>>),
+        numbers: &mut Vec<f64>,
+    ) -> Result<String> {
+        let (width, height) = self.sides();
+        let mut ranges = Ranges::new(width.saturating_mul(PARTS), count);
+        let firsts: Vec<_> = ranges.firsts().collect();
+        if count.saturating_mul(self.scalar.size().into()) > self.style.most {
+            for (n, at) in &firsts {
+                let mut add = |number, _| ranges.add(*n, number);
+                reader.one(self.first.saturating_add(*at), &mut add)?;
+            }
+        } else {
+            let mut take = |number, _| ranges.take(number);
+            reader.run(self.first, count, &mut take)?;
+        }
+        if let (Some(held), Some(elements)) = (&self.places, places) {
+            let reader = Reader {
+                cache: Arc::clone(&self.cache),
+                elements,
+                scalar: held.scalar,
+                order: held.order,
+            };
+            for (n, at) in firsts {
+                reader.one(at, &mut |x, _| ranges.place(n, x))?;
+            }
+        }
+        let values = ranges.parts.iter().filter_map(|part| part.values);
+        numbers.extend(values.flat_map(|(low, high)| [low, high]));
+        let label = self.places.as_ref().map_or("index", |it| &it.label);
+        let unit = self.unit.as_ref().map(|unit| format!(" ({unit})"));
+        let value = format!("{}{}", self.name, unit.unwrap_or_default());
+        let font = self.font();
+        let named = self.around().1 > 0;
+        let whole = canvas.area()?;
+        let (chart, _) = whole.split_vertically(u32::from(height));
+        ranges.draw(&chart, named.then_some((font, label, &*value)))?;
+        Ok(match ranges.limits() {
+            Some((low, high)) => format!("{} .. {}", short(low, DIGITS), short(high, DIGITS)),
+            None => "no finite values".to_owned(),
+        })
+    }
+}
+
+/// The index of the first element of part `n` of so many of so many elements: the first for which [`Ranges::take`] gives this part.
+fn first_of(n: u64, parts: u64, count: u64) -> u64 {
+    let first = u128::from(n).saturating_mul(count.into());
+    let first = first.div_ceil(u128::from(parts.max(1)));
+    u64::try_from(first).unwrap_or(u64::MAX)
+}
+
+/// An axis between two values, the first of which is smaller.
+#[derive(Debug, Clone, Copy)]
+struct Axis {
+    low: f64,
+    high: f64,
+}
+
+impl Axis {
+    /// The axis that has all of a range, and that part of it beyond on either side.
+    fn of((low, high): (f64, f64), beyond: f64) -> Self {
+        // halves, as the range may be larger than the largest number
+        let half = (high / 2.0 - low / 2.0) * beyond;
+        let [wide_low, wide_high] = [low - half * 2.0, high + half * 2.0];
+        let wide = |wide: f64, value| if wide.is_finite() { wide } else { value };
+        let (low, high) = (wide(wide_low, low), wide(wide_high, high));
+        if low < high {
+            return Self { low, high };
+        }
+        let around = (low.abs() / 2.0).clamp(0.5, f64::MAX / 4.0);
+        Self {
+            low: low - around,
+            high: high + around,
+        }
+    }
+
+    /// How far a value is from the low end to the high one: from 0 to 1.
+    fn part(&self, value: f64) -> f64 {
+        let range = self.high / 2.0 - self.low / 2.0;
+        let part = (value / 2.0 - self.low / 2.0) / range;
+        if part.is_finite() {
+            part.clamp(0.0, 1.0)
+        } else {
+            0.5
+        }
+    }
+
+    /// The distance of ticks, if there are to be no more than so many: 1, 2 or 5 times a power of 10.
+    fn step(&self, most: usize) -> f64 {
+        let rough = (self.high / 2.0 - self.low / 2.0) / unsigned(len_u64(most.max(1))) * 2.0;
+        let power = 10_f64.powf(rough.log10().floor());
+        let times = [1.0, 2.0, 5.0, 10.0].map(|times| times * power);
+        let fits = times.into_iter().find(|step| *step >= rough);
+        fits.unwrap_or(rough)
+    }
+
+    /// The values that have ticks.
+    fn ticks(&self, most: usize) -> Vec<f64> {
+        let most = most.clamp(2, MOST_TICKS);
+        let step = self.step(most);
+        let first = (self.low / step).ceil();
+        let numbers = (0..=len_u64(most)).map(unsigned);
+        let ticks = numbers.map(|n| (first + n) * step);
+        let inside = |tick: &f64| (self.low..=self.high).contains(tick);
+        let mut ticks: Vec<f64> = ticks.filter(inside).collect();
+        ticks.dedup();
+        ticks
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (start, end): (i32, i32)) -> i32 {
+        let len = f64::from(end) - f64::from(start);
+        pixel(f64::from(start) + self.part(*value) * len)
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        self.ticks(hint.max_num_points())
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.low..self.high
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format_ext(&self, value: &f64) -> String {
+        // a tick that is to be 0 may be nearly that
+        let step = self.step(MOST_TICKS);
+        let value = if value.abs() < step / 1e6 {
+            0.0
+        } else {
+            *value
+        };
+        short(value, DIGITS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ticks_are_round() {
+        let axis = Axis {
+            low: -1.03,
+            high: 2.2,
+        };
+        assert_eq!(axis.ticks(5), [-1.0, 0.0, 1.0, 2.0]);
+        let axis = Axis::of((7.0, 7.0), BEYOND);
+        assert_eq!(axis.ticks(10), [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_range_has_an_axis(a: f64, b: f64, value: f64) {
+            if a.is_finite() && b.is_finite() {
+                let axis = Axis::of((a.min(b), a.max(b)), BEYOND);
+                prop_assert!(axis.ticks(10).len() <= 11);
+                prop_assert!((0.0..=1.0).contains(&axis.part(value)));
+                prop_assert!((10..=20).contains(&axis.map(&value, (10, 20))));
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Planes of numbers, colours and flags as pictures.
+
+use super::canvas::{Canvas, FAINT, GROUND, Rgb};
+use super::flags::Flags;
+use super::limits::Tones;
+use super::read::{Blocks, Grid, Mean, Reader};
+use super::{Colours, DIGITS, Picture, short};
+use crate::asdf::datatype::Scalar;
+use crate::error::Result;
+
+/// Shades between black and white. A palette has room for the colours around the plane besides.
+const SHADES: usize = 224;
+/// What stands for no number: a blue that no shade has. Both digits of each part are equal.
+const NOTHING: Rgb = [0x22, 0x44, 0x88];
+/// Digits of the numbers beside the bar.
+const BAR_DIGITS: usize = 4;
+/// How bright the values are whose numbers are beside the bar.
+const MARKS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+
+impl Colours {
+    /// All shades, from black to white.
+    fn shades(self) -> Vec<Rgb> {
+        let numbers = (0..SHADES).map(|n| (n, SHADES.saturating_sub(1)));
+        let gradient = match self {
+            Self::Grey => {
+                let grey = |(n, last): (usize, usize)| {
+                    let grey = n.saturating_mul(255).checked_div(last).unwrap_or(0);
+                    [u8::try_from(grey).unwrap_or(u8::MAX); 3]
+                };
+                return numbers.map(grey).collect();
+            }
+            Self::Inferno => colorous::INFERNO,
+            Self::Viridis => colorous::VIRIDIS,
+            Self::Cubehelix => colorous::CUBEHELIX,
+        };
+        let shade = |(n, last): (usize, usize)| {
+            // the last number of `eval_rational` is one below what it divides by
+            gradient
+                .eval_rational(n, last.saturating_add(1))
+                .into_array()
+        };
+        numbers.map(shade).collect()
+    }
+}
+
+/// The shade of a brightness.
+fn shade(shades: &[Rgb], brightness: f64) -> Rgb {
+    let last = u8::try_from(shades.len().saturating_sub(1)).unwrap_or(u8::MAX);
+    let number = usize::from(part_of(brightness, last));
+    shades.get(number).copied().unwrap_or(NOTHING)
+}
+
+/// That part of a number, from 0 to it.
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates, and NaN becomes 0"
+)]
+fn part_of(part: f64, whole: u8) -> u8 {
+    (part.clamp(0.0, 1.0) * f64::from(whole)).round() as u8
+}
+
+impl Picture {
+    /// Draws a plane of numbers or flags, and at its side what its colours mean. Gives the limits in words.
+    pub(super) fn draw_plane(
+        &self,
+        canvas: &mut Canvas,
+        reader: &Reader,
+        grid: Grid,
+        numbers: &mut Vec<f64>,
+    ) -> Result<String> {
+        let row = grid.sides.0.saturating_mul(self.scalar.size().into());
+        let sampled = grid.sampled(row, self.style.most);
+        let mut means: Blocks<Mean> = Blocks::new(sampled);
+        let may_be_flags = matches!(self.scalar.kind(), 'u' | 'b');
+        let mut flags = may_be_flags.then(|| Flags::new(sampled, self.is_named_flags));
+        grid.read(
+            reader,
+            (self.first, 1),
+            self.style.most,
+            &mut |number, bits| {
+                means.take(number, bits);
+                if let Some(flags) = &mut flags {
+                    flags.take(bits);
+                }
+            },
+        )?;
+        if let Some(flags) = flags.filter(Flags::are_flags) {
+            self.draw_points(canvas, grid, flags.colours());
+            return Ok(self.draw_legend(canvas, &flags.legend()));
+        }
+        let columns = usize::from(grid.points.0);
+        let (limits, curve) = (self.style.limits, self.style.curve);
+        let Some(tones) = Tones::of(limits, curve, &means.done, columns) else {
+            let nothing = means.done.iter().map(|_| NOTHING);
+            self.draw_points(canvas, grid, nothing);
+            return Ok("no finite values".to_owned());
+        };
+        let shades = self.style.colours.shades();
+        let points = means.done.iter().map(|mean| match mean {
+            mean if mean.is_nan() => NOTHING,
+            mean => shade(&shades, tones.brightness(*mean)),
+        });
+        self.draw_points(canvas, grid, points);
+        self.draw_bar(canvas, &tones, &shades);
+        numbers.append(&mut means.done);
+        let (low, high) = tones.limits;
+        let (limits, curve) = (limits.name(), tones.curve());
+        Ok(format!(
+            "{} .. {} {limits} {curve}",
+            short(low, DIGITS),
+            short(high, DIGITS)
+        ))
+    }
+
+    /// Draws a plane of colours. Gives the limits in words.
+    pub(super) fn draw_colours(
+        &self,
+        canvas: &mut Canvas,
+        reader: &Reader,
+        grid: Grid,
+        channels: u64,
+    ) -> Result<String> {
+        let row = grid.sides.0.saturating_mul(self.scalar.size().into());
+        let sampled = grid.sampled(row.saturating_mul(channels), self.style.most);
+        let count = usize::try_from(channels).unwrap_or(0);
+        let mut means: Vec<Blocks<Mean>> = (0..count).map(|_| Blocks::new(sampled)).collect();
+        let mut channel = 0_usize;
+        grid.read(
+            reader,
+            (self.first, channels),
+            self.style.most,
+            &mut |number, bits| {
+                if let Some(means) = means.get_mut(channel) {
+                    means.take(number, bits);
+                }
+                channel = channel.saturating_add(1);
+                if channel >= count {
+                    channel = 0;
+                }
+            },
+        )?;
+        // a fourth colour says how much there is of the others
+        let opacity = means.split_off(count.min(3)).pop();
+        let (limits, curve) = (self.style.limits, self.style.curve);
+        let tones = if self.scalar == Scalar::Uint8 {
+            Some(Tones::straight((0.0, 255.0)))
+        } else {
+            let all: Vec<f64> = means
+                .iter()
+                .flat_map(|it| it.done.iter().copied())
+                .collect();
+            Tones::of(limits, curve, &all, usize::from(grid.points.0))
+        };
+        let Some(tones) = tones else {
+            let nothing = std::iter::repeat_n(NOTHING, usize::from(u16::MAX));
+            self.draw_points(canvas, grid, nothing);
+            return Ok("no finite values".to_owned());
+        };
+        let whole = match self.scalar {
+            Scalar::Uint8 => 255.0,
+            Scalar::Uint16 => 65_535.0,
+            _ => 1.0,
+        };
+        let points = means.first().map_or(0, |means| means.done.len());
+        let colours = (0..points).map(|n| {
+            let of = |blocks: &Blocks<Mean>| blocks.done.get(n).copied().unwrap_or(f64::NAN);
+            let part = opacity
+                .as_ref()
+                .map_or(1.0, |it| (of(it) / whole).clamp(0.0, 1.0));
+            let mut colour = [0; 3];
+            for ((to, blocks), ground) in colour.iter_mut().zip(&means).zip(GROUND) {
+                let brightness = tones.brightness(of(blocks)) * 255.0;
+                let mixed = brightness * part + f64::from(ground) * (1.0 - part);
+                *to = part_of(mixed / 255.0, u8::MAX);
+            }
+            colour
+        });
+        self.draw_points(canvas, grid, colours);
+        let (low, high) = tones.limits;
+        Ok(match self.scalar {
+            Scalar::Uint8 => "colours".to_owned(),
+            _ => format!("colours {} .. {}", short(low, DIGITS), short(high, DIGITS)),
+        })
+    }
+
+    /// Draws a point for each block, row 0 at the bottom.
+    fn draw_points(&self, canvas: &mut Canvas, grid: Grid, colours: impl Iterator<Item = Rgb>) {
+        let (_, height) = self.sides();
+        let (mut row, mut column) = (0_u16, 0_u16);
+        let size = (self.enlarged, self.enlarged);
+        for colour in colours {
+            let low = row.saturating_add(1).saturating_mul(self.enlarged);
+            let left = column.saturating_mul(self.enlarged);
+            canvas.fill((left, height.saturating_sub(low)), size, colour);
+            column = column.saturating_add(1);
+            if column >= grid.points.0 {
+                (row, column) = (row.saturating_add(1), 0);
+            }
+        }
+    }
+
+    /// Draws a bar with all shades from black below to white above, and numbers beside it.
+    fn draw_bar(&self, canvas: &mut Canvas, tones: &Tones, shades: &[Rgb]) {
+        let ((left, height), font) = (self.sides(), self.font());
+        let (bar, _) = self.around();
+        if bar == 0 {
+            return;
+        }
+        let left = left.saturating_add(font / 2);
+        let last = f64::from(height.saturating_sub(1).max(1));
+        for y in 0..height {
+            let brightness = 1.0 - f64::from(y) / last;
+            canvas.fill((left, y), (font, 1), shade(shades, brightness));
+        }
+        let left = left.saturating_add(font);
+        let room = bar.saturating_sub(font.saturating_mul(2)).saturating_sub(2);
+        // of a low bar only the ends have numbers
+        let marks = if height < font.saturating_mul(8) {
+            [0.0, 1.0].as_slice()
+        } else {
+            &MARKS
+        };
+        let mut free = 0;
+        for mark in marks.iter().rev() {
+            let y = from_top(1.0 - mark, height);
+            canvas.fill((left, y), (font / 4, 1), FAINT);
+            let top = y
+                .saturating_sub(font / 2)
+                .min(height.saturating_sub(font))
+                .max(free);
+            if top.saturating_add(font) > height.max(font) {
+                continue;
+            }
+            let number = short(tones.value(*mark), BAR_DIGITS);
+            canvas.write(
+                (left.saturating_add(font / 2), top),
+                &number,
+                (font, room),
+                false,
+            );
+            free = top.saturating_add(font);
+        }
+    }
+
+    /// Draws what the colour of each flag is, and how many elements have it. Gives in words how many there are.
+    fn draw_legend(&self, canvas: &mut Canvas, legend: &[(usize, Rgb, f64)]) -> String {
+        let ((left, height), font) = (self.sides(), self.font());
+        let line = font.saturating_add(2);
+        let is_mask = self.scalar == Scalar::Bool8;
+        let words = match (legend, is_mask) {
+            ([], true) => "all false".to_owned(),
+            ([], false) => "no bit is set".to_owned(),
+            ([(.., part)], true) => format!("{} true", percent(*part)),
+            (some, _) => format!("{} bits", some.len()),
+        };
+        let (bar, _) = self.around();
+        if bar == 0 || height < line {
+            return words;
+        }
+        let left = left.saturating_add(font / 2);
+        let room = bar.saturating_sub(font / 2);
+        let rows = usize::from(height.checked_div(line).unwrap_or(0));
+        let mut top = 0;
+        for (n, (bit, colour, part)) in legend.iter().enumerate() {
+            if n.saturating_add(1) >= rows && legend.len() > rows {
+                let more = legend.len().saturating_sub(n);
+                canvas.write((left, top), &format!("{more} more"), (font, room), false);
+                break;
+            }
+            let name = if is_mask {
+                "true".to_owned()
+            } else {
+                bit.to_string()
+            };
+            let side = font.saturating_sub(4);
+            canvas.fill((left, top.saturating_add(2)), (side, side), *colour);
+            let text = format!("{name}: {}", percent(*part));
+            let at = (left.saturating_add(font), top);
+            canvas.write(at, &text, (font, room.saturating_sub(font)), false);
+            top = top.saturating_add(line);
+        }
+        words
+    }
+}
+
+/// The row of a part of a height, from the top.
+fn from_top(part: f64, height: u16) -> u16 {
+    let last = f64::from(height.saturating_sub(1));
+    u16::try_from(super::pixel(part * last)).unwrap_or(0)
+}
+
+/// A part of all in percent.
+fn percent(part: f64) -> String {
+    match part * 100.0 {
+        percent if percent > 0.0 && percent < 0.01 => "<0.01%".to_owned(),
+        percent if percent >= 10.0 => format!("{percent:.0}%"),
+        percent => format!("{percent:.2}%"),
+    }
+}
