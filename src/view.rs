@@ -1,5 +1,5 @@
 //! Views of a [`Snapshot`](crate::asdf::Snapshot) in other formats: FITS files ([`fits`]), pictures ([`picture`]), statistics
-//! ([`stats`]) and JSON. They are leaves: the format layer and the saves never import them.
+//! ([`stats`]), JSON and Zarr. They are leaves: the format layer and the saves never import them.
 
 #[doc(hidden)]
 pub mod fits;
@@ -7,3 +7,5 @@ pub mod fits;
 pub(crate) mod json;
 pub mod picture;
 pub mod stats;
+#[cfg(feature = "cli")]
+pub mod zarr;

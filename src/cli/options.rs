@@ -111,7 +111,7 @@ pub(crate) struct Options {
     pub(crate) force: bool,
     /// `verify`
     pub(crate) verify: bool,
-    /// `uid=`, `gid=`, `umask=`, `scratch=`, `validate=`, `fits`, `show=`, `previews`, `stretch=`, `curve=`
+    /// `uid=`, `gid=`, `umask=`, `scratch=`, `validate=`, `fits`, `show=`, `previews`, `zarr`, `stretch=`, `curve=`
     pub(crate) shown: VfsOptions,
     /// `cache=`, bytes
     pub(crate) cache: u64,
@@ -232,8 +232,9 @@ impl Options {
             ("auto_unmount", None) => self.auto_unmount = true,
             ("force", None) => self.force = true,
             ("verify", None) => self.verify = true,
-            ("fits", None) => self.shown.fits = true,
-            ("previews" | "stretch" | "curve", value) => self.set_picture(name, value)?,
+            ("fits" | "zarr" | "previews" | "stretch" | "curve", value) => {
+                self.set_view(name, value)?;
+            }
             ("uid", Some(text)) => self.shown.uid = Some(owner::USERS.number(text)?),
             ("gid", Some(text)) => self.shown.gid = Some(owner::GROUPS.number(text)?),
             ("idle", Some(text)) => self.idle = Some(time(text)?).filter(|time| !time.is_zero()),
@@ -315,9 +316,11 @@ impl Options {
         Ok(())
     }
 
-    /// Sets an option of how pictures are drawn.
-    fn set_picture(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+    /// Sets an option of further views of arrays.
+    fn set_view(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         match (name, value) {
+            ("fits", None) => self.shown.fits = true,
+            ("zarr", None) => self.shown.zarr = true,
             ("previews", None) => self.shown.previews = true,
             ("previews", Some(text)) => {
                 self.shown.style.size = picture_size(text)?;

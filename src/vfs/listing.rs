@@ -12,12 +12,13 @@ use super::{
 use crate::source::len_u64;
 
 impl Vfs {
-    /// Opens a directory. The names that it has now are those that are listed.
+    /// Opens a directory of this version; see [`VERSIONS`](super::VERSIONS). The names that it has now are those that are listed.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
-    pub fn opendir(&self, directory: Node) -> Result<Handle> {
+    pub fn opendir_in(&self, directory: Node, version: u64) -> Result<Handle> {
         let state = self.state();
+        state.check_version(directory, version)?;
         let names = match directory {
             Node::Root => {
                 let own = root_directories(state.is_fits(), &self.options);
@@ -38,6 +39,7 @@ impl Vfs {
                 let count = count.saturating_add(new.into());
                 Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
             }
+            Node::ViewDir(View::Zarr, _) => Names::Zarr(state, directory),
             Node::ArrayDir(number) => self.names_of_arrays(None, number)?,
             Node::ViewDir(view, number) => self.names_of_arrays(Some(view), number)?,
             _ => return Err(Error::NotDirectory),
@@ -53,7 +55,7 @@ impl Vfs {
     fn names_of_arrays(&self, view: Option<View>, directory: u32) -> Result<Names> {
         let state = self.state();
         if let Some(view) = view {
-            state.view(view);
+            state.make(view);
         }
         let entries = state.catalogue().entries(directory);
         let entries = entries.ok_or(Error::NotFound)?;
@@ -117,6 +119,7 @@ impl Vfs {
         let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
         loop {
             let state = self.state();
+            names.check(&state)?;
             let next = if let Some(name) = scratch.get(at) {
                 at = at.saturating_add(1);
                 Some((Cow::from(name), None))

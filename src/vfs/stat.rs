@@ -10,7 +10,7 @@ use super::blocks::Content;
 use super::data::block_of;
 use super::node::Node;
 use super::state::State;
-use super::{Attr, Error, FileKind, Result, Vfs, hdus, index, locked, root_directories};
+use super::{Attr, Error, FileKind, Result, Vfs, View, hdus, index, locked, root_directories};
 use crate::source::{Source, len_u64};
 
 /// More blocks than this are looked up when something asks for them, and no earlier.
@@ -70,7 +70,7 @@ impl Vfs {
     pub(super) fn unmeasured(&self, state: &State, node: Node) -> Option<Attr> {
         let made = match node {
             Node::ARRAYS => state.is_named(),
-            Node::ViewDir(view, _) => state.views.made(view).is_some(),
+            Node::ViewDir(view, _) => state.views.has_made(view),
             Node::ArrayLink(number) if !state.needs_tree_for(number) => true,
             text if text.is_info() || matches!(text, Node::ArrayLink(_)) => {
                 let known = locked(&state.info_lens).get(&node).copied();
@@ -92,9 +92,12 @@ impl Vfs {
             | Node::Hdus
             | Node::ArrayDir(_)
             | Node::ViewDir(..) => 0,
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
-                self.info_len(state, node)
-            }
+            Node::Status
+            | Node::BlocksTsv
+            | Node::ArraysTsv
+            | Node::FitsTsv
+            | Node::ZarrTsv
+            | Node::TreeJson => self.info_len(state, node),
             Node::StatsTsv => state.stats_len(),
             Node::View(view, number) => state.view_len(view, number)?,
             Node::Block(n) => self.block_len(state, index(n))?,
@@ -116,6 +119,11 @@ impl Vfs {
         let directories = match node {
             Node::Root => u32::try_from(root_directories(state.is_fits(), &self.options).len())
                 .unwrap_or(u32::MAX),
+            // as those of a directory whose names have not been made: directories in it are not counted
+            Node::ViewDir(View::Zarr, number) => {
+                let there = state.has_zarr_directory(number);
+                return there.then_some(1).ok_or(Error::NotFound);
+            }
             Node::ArrayDir(number) | Node::ViewDir(_, number) => {
                 let held = state.catalogue().subdirectories(number);
                 u32::try_from(held.ok_or(Error::NotFound)?).unwrap_or(u32::MAX)

@@ -100,3 +100,5 @@ mod unsaved;
 mod users;
 #[cfg(feature = "fuse")]
 mod views;
+#[cfg(feature = "fuse")]
+mod zarr;

@@ -245,6 +245,11 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "greys of pictures [linear]",
     ),
     flag(
+        Scope::Mounting,
+        "zarr",
+        "also show arrays as a group of Zarr",
+    ),
+    flag(
         Scope::Reading,
         "force",
         "mount what can be had of a damaged FILE",
