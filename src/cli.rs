@@ -32,6 +32,7 @@ mod options;
 mod pid_file;
 mod preview;
 mod progress;
+mod references;
 mod report;
 #[cfg(feature = "fuse")]
 mod sources;
@@ -142,6 +143,9 @@ struct Args {
     /// With --preview: length of the longer side in pixels
     #[arg(long, value_name = "N", value_parser = options::picture_size)]
     size: Option<u16>,
+    /// Print references to the arrays of FILE, or of all below DIR, for Zarr
+    #[arg(long, group = "action")]
+    references: bool,
     /// Write FILE to DIR as a tree and one file for each block
     #[arg(long, value_name = "DIR", group = "action", value_hint = ValueHint::DirPath)]
     explode: Option<PathBuf>,
@@ -191,6 +195,9 @@ impl Args {
             Self { check: true, .. } => Action::Check,
             Self { list: true, .. } => Action::List,
             Self { tree: true, .. } => Action::Tree,
+            Self {
+                references: true, ..
+            } => Action::References,
             Self { man: true, .. } => Action::Man,
             Self {
                 semantics: true, ..
@@ -319,7 +326,7 @@ fn dispatch(args: &mut Args, arguments: &[OsString]) -> Result<Exit, Failure> {
     options.read_only |= args.read_only;
     if !matches!(action, Action::Mount) {
         // what a mount reads is known when the list of its files has been read
-        let looks = matches!(action, Action::Check | Action::List);
+        let looks = matches!(action, Action::Check | Action::List | Action::References);
         let reads = Reads {
             far: args.paths.iter().any(|path| urls.has(path)),
             directory: looks && args.paths.iter().any(|path| path.is_dir()),
@@ -354,6 +361,7 @@ fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exi
         (_, []) => Err(which("FILE")),
         (Action::Check, files) => check::check(files, options, args),
         (Action::Tree, [file]) => report::tree(file, options, args.json),
+        (Action::References, [file]) => references::print(file, options),
         (Action::Preview(out), [file, path @ ..]) if path.len() < 2 => {
             preview::write(out, file, path.first(), options, args.size)
         }
@@ -433,7 +441,7 @@ fn mount(
 ) -> Result<Exit, Failure> {
     Err(Failure::new(
         Exit::NoFuse,
-        "built without FUSE: only --check, --list, --tree, --preview, --explode, --implode and --compact work",
+        "built without FUSE: only --check, --list, --tree, --references, --preview, --explode, --implode and --compact work",
     ))
 }
 

@@ -3,10 +3,12 @@
 
     zarr_oracle.py compare MNT     compares each array of MNT, which is mounted with -o zarr
     zarr_oracle.py many MNT        opens zarr/ of all files of MNT as one dataset
+    zarr_oracle.py references MNT JSON   compares each array of the references, opened by fsspec, with MNT
 
 One line a difference, or an array that Zarr does not have; the last line is "N equal, N different, N left out".
 """
 import csv
+import json
 import os
 import sys
 import warnings
@@ -72,6 +74,30 @@ def many(mount):
     assert whole.flux.attrs["unit"] == "Jy", whole.flux.attrs
     assert whole.flux.chunks, "read lazily"
     yield "equal", "flux"
+
+
+def references(mount, file):
+    files = {row["path"]: row["file"] for row in rows(f"{mount}/info/arrays.tsv")}
+    with open(file) as text:
+        keys = json.load(text)["refs"]
+    groups = {}
+    for row in rows(f"{mount}/info/zarr.tsv"):
+        path, node = row["path"], row["directory"].removeprefix("zarr/")
+        if f"{node}/.zarray" not in keys:
+            yield "left out", path
+            continue
+        group, name = os.path.split(node)
+        try:
+            if group not in groups:
+                options = {**PLAIN, "consolidated": False, "storage_options": {"fo": file}}
+                groups[group] = xr.open_zarr(f"reference://{group}", **options)
+            found, want = groups[group][name].values, np.load(f"{mount}/{files[path]}")
+            if want.dtype.kind == "U" and (found == want).all():
+                found = found.astype(want.dtype)  # xarray makes those of Zarr 2 longer
+            check_same(found, want, "reference")
+            yield "equal", path
+        except Exception as error:  # whatever it is, the array can't be read
+            yield "different", f"{path}: {type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":

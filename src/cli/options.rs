@@ -54,6 +54,7 @@ pub(super) enum Action<'a> {
     Check,
     List,
     Tree,
+    References,
     /// To this file.
     Preview(&'a Path),
     /// To this directory.
@@ -80,6 +81,7 @@ impl Action<'_> {
             Self::Check => "--check",
             Self::List => "--list",
             Self::Tree => "--tree",
+            Self::References => "--references",
             Self::Preview(_) => "--preview",
             Self::Explode(_) => "--explode",
             Self::Implode(_) => "--implode",

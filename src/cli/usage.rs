@@ -9,7 +9,7 @@ const TITLE: &str = "Usage: ";
 /// Columns in front of what a way goes on with on another line.
 const INDENT: usize = 15;
 /// The ways to call the program.
-const WAYS: [&str; 11] = [
+const WAYS: [&str; 12] = [
     "asdf-mount [OPTIONS] FILE [MOUNTPOINT]",
     "asdf-mount [OPTIONS] DIR|FILE... MOUNTPOINT",
     "asdf-mount --edit [-o OPT[,OPT...]] FILE",
@@ -17,6 +17,7 @@ const WAYS: [&str; 11] = [
     "asdf-mount --check [--repair] [-q] [--json] [-o OPT[,OPT...]] FILE|DIR...",
     "asdf-mount --list [--stats] [--json] [-o OPT[,OPT...]] FILE|DIR...",
     "asdf-mount --tree [--json] FILE",
+    "asdf-mount --references [-o OPT[,OPT...]] FILE|DIR",
     "asdf-mount --preview OUT.png [--size N] [-o OPT[,OPT...]] FILE [PATH]",
     "asdf-mount --explode DIR [-o OPT[,OPT...]] FILE",
     "asdf-mount --implode OUT [-o OPT[,OPT...]] FILE",

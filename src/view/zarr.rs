@@ -1,4 +1,4 @@
-//! Arrays as a group of Zarr: what `zarr/` of a mount shows.
+//! Arrays as a group of Zarr: what `zarr/` of a mount shows, and what `--references` says of a file.
 //!
 //! A mapping or sequence of the tree that leads to arrays is a group, an array an array of Zarr core specification 3, with a regular grid of
 //! [`Chunks`] and the codec `bytes`: the elements in C order with their own byte order. Records are little-endian, as zarr-python has
@@ -6,6 +6,7 @@
 //! as in an NPY file.
 
 mod chunks;
+mod references;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::error::{Error, Place, Result, corrupt, unsupported};
 use crate::source::{Joined, Memory, Source, Window};
 
 pub use chunks::{ChunkDirectory, ChunkEntry, Chunks};
+pub use references::References;
 
 /// Attributes, or metadata by the paths of nodes.
 pub type Object = serde_json::Map<String, Value>;

@@ -8,9 +8,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::common::{Mount, Outcome, can_mount, run};
+use crate::common::{Mount, Outcome, asdf_mount, can_mount, run};
 use crate::corpus::python;
-use crate::sample::{Block, Sample, array, array_with, flux, noise, ramp};
+use crate::sample::{Block, Index, Sample, array, array_with, flux, noise, ramp};
 
 /// Most bytes of a chunk.
 const MOST: usize = 4 << 20;
@@ -249,4 +249,93 @@ fn a_group_is_not_written_to() {
         assert!(refused.is_err(), "{how}");
     }
     assert_eq!(mount.read("zarr/x/c/0").unwrap(), flux());
+}
+
+/// What `--references` prints, as JSON, and what it says.
+fn references(file: &Path) -> (Value, Outcome) {
+    let said = asdf_mount(["--references".as_ref(), file.as_os_str()]);
+    (serde_json::from_str(&said.stdout).unwrap(), said)
+}
+
+#[test]
+fn xarray_reads_references_without_a_mount() {
+    if python().is_none() || !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let numbers: Vec<u8> = (0..3_u32 << 20)
+        .flat_map(|n| (n / 1000).to_le_bytes())
+        .collect();
+    let array = |name: &str, source, shape: &str| array(name, source, "int32", shape);
+    let body = array("raw", 0, "[3, 1048576]")
+        + &array_with(
+            "fortran",
+            "source: 0, datatype: int32, byteorder: little, shape: [1048576, 3], strides: [4, 4194304]",
+        )
+        + &array("lz4", 1, "[3072, 1024]")
+        + &array("odd", 1, "[3145728]")
+        + "deep:\n  "
+        + &array("zlib", 2, "[1024, 3072]")
+        + "  "
+        + &array("bzp2", 3, "[3145728]")
+        + &array("part", 2, "[7]")
+        + "last:\n  "
+        + &array("tail", 4, "[3, 393216]");
+    let sample = Sample::new(&body)
+        .block(Block::raw(&numbers))
+        .block(Block::lz4(&numbers))
+        .block(Block::zlib(&numbers))
+        .block(Block::bzp2(&numbers))
+        .block(Block::raw(&numbers[..9 << 19]))
+        .index(Index::Absent);
+    let file = sample.write(dir.path());
+    let (found, said) = references(&file);
+    assert_eq!(said.code, 0);
+    let want = format!(
+        "asdf-mount: {}: left out: part: a part of a compressed block\n",
+        file.display()
+    );
+    assert_eq!(said.stderr, want);
+    // the file ends before the last chunk would
+    assert!(found["refs"]["last/tail/0.0"].is_array());
+    assert!(found["refs"]["last/tail/1.0"].is_string());
+    let json = dir.path().join("references.json");
+    fs::write(&json, said.stdout).unwrap();
+    let mount = Mount::new(&file, &["-r", "-o", "zarr"]);
+    let said = oracle(&["references".as_ref(), mount.dir.as_path(), &json]).unwrap();
+    let want = "left out: part\n7 equal, 0 different, 1 left out\n";
+    assert_eq!((said.code, &*said.stdout), (0, want), "{said:?}");
+}
+
+#[test]
+fn references_to_a_directory_are_a_group_for_each_file() {
+    let dir = TempDir::new().unwrap();
+    fs::create_dir(dir.path().join("sub")).unwrap();
+    for name in ["a.asdf", "sub/b.asdf"] {
+        let sample = Sample::new(&array("x", 0, "float32", "[4, 6]")).block(Block::raw(&flux()));
+        fs::write(dir.path().join(name), sample.bytes()).unwrap();
+    }
+    fs::write(dir.path().join("c.asdf"), "no ASDF").unwrap();
+    let (found, said) = references(dir.path());
+    assert_eq!(said.code, 20, "{said:?}");
+    assert!(said.stderr.contains("c.asdf: "), "{said:?}");
+    assert_eq!(found["version"], 1);
+    let keys: Vec<_> = found["refs"].as_object().unwrap().keys().collect();
+    let of = |group: &str| ["", "x/", "x/0.0"].map(|key| format!("{group}/{key}"));
+    for key in [of("a.asdf"), of("sub/b.asdf")].iter().flatten() {
+        let key = if key.ends_with('/') {
+            format!("{key}.zattrs")
+        } else {
+            key.clone()
+        };
+        assert!(keys.contains(&&key), "{key}: {keys:?}");
+    }
+    let url = format!(
+        "file://{}",
+        fs::canonicalize(dir.path())
+            .unwrap()
+            .join("sub/b.asdf")
+            .display()
+    );
+    assert_eq!(found["refs"]["sub/b.asdf/x/0.0"][0], url);
 }
