@@ -33,6 +33,7 @@ mod page;
 mod pid_file;
 mod preview;
 mod progress;
+mod references;
 mod report;
 #[cfg(feature = "fuse")]
 mod sources;
@@ -146,6 +147,9 @@ struct Args {
     /// With --preview: length of the longer side in pixels
     #[arg(long, value_name = "N", value_parser = options::picture_size)]
     size: Option<u16>,
+    /// Print references to the arrays of FILE, or of all below DIR, for Zarr
+    #[arg(long, group = "action")]
+    references: bool,
     /// Write FILE to DIR as a tree and one file for each block
     #[arg(long, value_name = "DIR", group = "action", value_hint = ValueHint::DirPath)]
     explode: Option<PathBuf>,
@@ -195,6 +199,9 @@ impl Args {
             Self { check: true, .. } => Action::Check,
             Self { list: true, .. } => Action::List,
             Self { tree: true, .. } => Action::Tree,
+            Self {
+                references: true, ..
+            } => Action::References,
             Self { man: true, .. } => Action::Man,
             Self {
                 semantics: true, ..
@@ -326,7 +333,11 @@ fn dispatch(args: &mut Args, arguments: &[OsString]) -> Result<Exit, Failure> {
         // what a mount reads is known when the list of its files has been read
         let looks = matches!(
             action,
-            Action::Check | Action::List | Action::Preview(_) | Action::Page(_)
+            Action::Check
+                | Action::List
+                | Action::Preview(_)
+                | Action::Page(_)
+                | Action::References
         );
         let reads = Reads {
             far: args.paths.iter().any(|path| urls.has(path)),
@@ -362,6 +373,7 @@ fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exi
         (_, []) => Err(which("FILE")),
         (Action::Check, files) => check::check(files, options, args),
         (Action::Tree, [file]) => report::tree(file, options, args.json),
+        (Action::References, [file]) => references::print(file, options),
         (Action::Preview(out), [file, path @ ..]) if path.len() < 2 => {
             preview::write(out, file, path.first(), options, args.size)
         }
@@ -442,7 +454,7 @@ fn mount(
 ) -> Result<Exit, Failure> {
     Err(Failure::new(
         Exit::NoFuse,
-        "built without FUSE: only --check, --list, --tree, --preview, --explode, --implode and --compact work",
+        "built without FUSE: only --check, --list, --tree, --references, --preview, --explode, --implode and --compact work",
     ))
 }
 

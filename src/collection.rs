@@ -248,13 +248,17 @@ impl Collection {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn lookup(&self, parent: Inode, name: &OsStr) -> Result<(Item, Attr)> {
-        let Inode { item, node, .. } = parent;
+        let Inode {
+            item,
+            node,
+            version,
+        } = parent;
         let many = self.many_files();
         if let Some(found) = many.and_then(|many| many.lookup_closed(parent, name)) {
             return Ok((item, found?));
         }
         match self.part(item)? {
-            Resolved::Member(vfs) => Ok((item, vfs.lookup(node, name)?)),
+            Resolved::Member(vfs) => Ok((item, vfs.lookup_in(node, version, name)?)),
             part => many.ok_or(Error::NotFound)?.lookup(&part, parent, name),
         }
     }
@@ -336,7 +340,7 @@ impl Collection {
         }
         let handle = match self.part(inode.item)? {
             Resolved::Member(vfs) => {
-                let handle = vfs.opendir(inode.node)?;
+                let handle = vfs.opendir_in(inode.node, inode.version)?;
                 Handle::Member(inode.item, vfs, handle)
             }
             part => many.ok_or(Error::NotFound)?.opendir(&part, inode)?,

@@ -130,6 +130,7 @@ mod version;
 mod views;
 mod write;
 mod xattr;
+mod zarr;
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -305,17 +306,18 @@ impl Vfs {
         self.earlier.find(has)
     }
 
-    /// The attributes of a name in a directory.
+    /// The attributes of a name in a directory of this version; see [`VERSIONS`].
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
-    pub fn lookup(&self, directory: Node, name: &OsStr) -> Result<Attr> {
+    pub fn lookup_in(&self, directory: Node, version: u64, name: &OsStr) -> Result<Attr> {
         // each open of a file begins with this, and shows what another program has done before
         self.look(self.is_read_only());
         if self.hidden(directory).contains(name) {
             return Err(Error::NotFound);
         }
         let state = self.state();
+        state.check_version(directory, version)?;
         let found = self.find(&state, directory, name)?;
         self.attr(&state, found)
     }
@@ -431,7 +433,12 @@ impl Vfs {
                 keep_cache = !access.truncate && !state.is_elsewhere(node);
                 open
             }
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
+            Node::Status
+            | Node::BlocksTsv
+            | Node::ArraysTsv
+            | Node::FitsTsv
+            | Node::ZarrTsv
+            | Node::TreeJson => {
                 if access.write {
                     return Err(Error::ReadOnly("info/ describes the mount"));
                 }
@@ -540,9 +547,11 @@ fn info_files(options: &VfsOptions) -> Vec<(&'static str, Node)> {
         ("status", Node::Status),
         ("tree.json", Node::TreeJson),
     ];
-    if options.fits {
-        files.push(("fits.tsv", Node::FitsTsv));
-    }
+    let of_views = [
+        (options.fits, ("fits.tsv", Node::FitsTsv)),
+        (options.zarr, ("zarr.tsv", Node::ZarrTsv)),
+    ];
+    files.extend(of_views.into_iter().filter(|of| of.0).map(|of| of.1));
     files
 }
 

@@ -132,17 +132,35 @@ impl Fits {
     /// # Errors
     /// [`Error::Corrupt`] if there is none, or only a part of it.
     pub fn embedded(&self) -> Result<Arc<dyn Source>> {
-        let hdu = self
-            .hdus
-            .iter()
-            .skip(1)
-            .find(|hdu| hdu.name.eq_ignore_ascii_case(ASDF))
-            .ok_or_else(|| {
-                let why = "a FITS file without an ASDF extension: nothing to mount; astropy.io.fits reads it";
-                corrupt(why)
-            })?;
+        let hdu = self.asdf().ok_or_else(|| {
+            let why =
+                "a FITS file without an ASDF extension: nothing to mount; astropy.io.fits reads it";
+            corrupt(why)
+        })?;
         let bytes = Arc::clone(&self.bytes);
         Ok(Arc::new(Window::new(bytes, hdu.data.start, hdu.main_len)?))
+    }
+
+    /// Where the ASDF file begins in this file, if there is one.
+    #[must_use]
+    pub fn asdf_at(&self) -> Option<u64> {
+        Some(self.asdf()?.data.start)
+    }
+
+    fn asdf(&self) -> Option<&Hdu> {
+        let mut hdus = self.hdus.iter().skip(1);
+        hdus.find(|hdu| hdu.name.eq_ignore_ascii_case(ASDF))
+    }
+
+    /// Where the elements of unit `n` begin in this file, if they are stored as they are.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it can't be shown as an array; [`Error::Corrupt`] if there is no such unit.
+    pub fn elements_at(&self, n: usize) -> Result<Option<u64>> {
+        let held = self.held(n)?;
+        let mut fields = held.fields.iter();
+        let plain = fields.all(|field| field.from == field.to && field.change.is_nothing());
+        Ok(plain.then_some(self.hdu(n)?.data.start))
     }
 
     /// The header of unit `n`.

@@ -137,7 +137,7 @@ fn sign(order: ByteOrder) -> char {
 }
 
 /// A name for each field, none of them empty or twice.
-fn names(fields: &[Field]) -> Vec<String> {
+pub(crate) fn names(fields: &[Field]) -> Vec<String> {
     let mut taken: HashSet<&str> = HashSet::new();
     let own: Vec<Option<&str>> = fields
         .iter()

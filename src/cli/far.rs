@@ -83,6 +83,28 @@ impl Urls {
         at.is_some_and(|at| at.is_prefix() && at.can_list())
     }
 
+    /// How other programs address the file at `path`: by its URL, or by one of this machine.
+    ///
+    /// # Errors
+    /// If that would be the password or signature of a URL, or is not UTF-8.
+    pub(super) fn address(&self, path: &Path) -> Result<String, Failure> {
+        let refused = |why| Failure::of(Exit::Usage, path, why);
+        let Some(at) = self.0.get(path) else {
+            let whole = super::resolve(path)?;
+            let text = whole
+                .to_str()
+                .ok_or_else(|| refused("its path is not UTF-8"));
+            return text.map(|text| format!("file://{text}"));
+        };
+        let text = path.to_str().unwrap_or_default();
+        match Location::parse(text) {
+            Some(Ok(shown)) if shown == *at => Ok(text.to_owned()),
+            _ => Err(refused(
+                "references would hold the password or signature of the URL",
+            )),
+        }
+    }
+
     /// Whether `path` is what a URL is called.
     pub(super) fn has(&self, path: &Path) -> bool {
         self.0.contains_key(path)
@@ -274,6 +296,23 @@ mod tests {
         for wrong in ["https://", "s3://b/a\nb"] {
             assert!(take(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn other_programs_are_told_no_secret() {
+        let mut urls = Urls::default();
+        for (url, want) in [
+            ("s3://b/k.asdf", Some("s3://b/k.asdf")),
+            ("https://h/a.asdf", Some("https://h/a.asdf")),
+            ("https://me:secret@h/b.asdf", None),
+            ("https://h/a.asdf?token=secret", None),
+        ] {
+            let path = urls.take(Path::new(url)).unwrap();
+            assert_eq!(urls.address(&path).ok().as_deref(), want, "{url}");
+        }
+        let file = std::env::current_exe().unwrap();
+        let want = format!("file://{}", file.canonicalize().unwrap().display());
+        assert_eq!(urls.address(&file).unwrap(), want);
     }
 
     #[test]

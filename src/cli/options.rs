@@ -54,6 +54,7 @@ pub(super) enum Action<'a> {
     Check,
     List,
     Tree,
+    References,
     /// To this file.
     Preview(&'a Path),
     /// To this file.
@@ -82,6 +83,7 @@ impl Action<'_> {
             Self::Check => "--check",
             Self::List => "--list",
             Self::Tree => "--tree",
+            Self::References => "--references",
             Self::Preview(_) => "--preview",
             Self::Page(_) => "--page",
             Self::Explode(_) => "--explode",
@@ -114,7 +116,7 @@ pub(crate) struct Options {
     pub(crate) force: bool,
     /// `verify`
     pub(crate) verify: bool,
-    /// `uid=`, `gid=`, `umask=`, `scratch=`, `validate=`, `fits`, `show=`, `previews`, `stretch=`, `curve=`, `colors=`
+    /// `uid=`, `gid=`, `umask=`, `scratch=`, `validate=`, `fits`, `show=`, `previews`, `zarr`, `stretch=`, `curve=`, `colors=`
     pub(crate) shown: VfsOptions,
     /// `cache=`, bytes
     pub(crate) cache: u64,
@@ -235,9 +237,8 @@ impl Options {
             ("auto_unmount", None) => self.auto_unmount = true,
             ("force", None) => self.force = true,
             ("verify", None) => self.verify = true,
-            ("fits", None) => self.shown.fits = true,
-            ("previews" | "stretch" | "curve" | "colors", value) => {
-                self.set_picture(name, value)?;
+            ("fits" | "zarr" | "previews" | "stretch" | "curve" | "colors", value) => {
+                self.set_view(name, value)?;
             }
             ("uid", Some(text)) => self.shown.uid = Some(owner::USERS.number(text)?),
             ("gid", Some(text)) => self.shown.gid = Some(owner::GROUPS.number(text)?),
@@ -320,9 +321,11 @@ impl Options {
         Ok(())
     }
 
-    /// Sets an option of how pictures are drawn.
-    fn set_picture(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+    /// Sets an option of further views of arrays.
+    fn set_view(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         match (name, value) {
+            ("fits", None) => self.shown.fits = true,
+            ("zarr", None) => self.shown.zarr = true,
             ("previews", None) => self.shown.previews = true,
             ("previews", Some(text)) => {
                 self.shown.style.size = picture_size(text)?;

@@ -9,7 +9,7 @@ const TITLE: &str = "Usage: ";
 /// Columns in front of what a way goes on with on another line.
 const INDENT: usize = 15;
 /// The ways to call the program.
-const WAYS: [&str; 12] = [
+const WAYS: [&str; 13] = [
     "asdf-mount [OPTIONS] FILE [MOUNTPOINT]",
     "asdf-mount [OPTIONS] DIR|FILE... MOUNTPOINT",
     "asdf-mount --edit [-o OPT[,OPT...]] FILE",
@@ -19,6 +19,7 @@ const WAYS: [&str; 12] = [
     "asdf-mount --tree [--json] FILE",
     "asdf-mount --preview OUT.png [--size N] [-o OPT[,OPT...]] FILE|DIR [PATH]",
     "asdf-mount --page OUT.html [-o OPT[,OPT...]] FILE|DIR",
+    "asdf-mount --references [-o OPT[,OPT...]] FILE|DIR",
     "asdf-mount --explode DIR [-o OPT[,OPT...]] FILE",
     "asdf-mount --implode OUT [-o OPT[,OPT...]] FILE",
     "asdf-mount --compact OUT [-o OPT[,OPT...]] FILE",

@@ -153,7 +153,11 @@ impl Many {
         offset: u64,
         add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
     ) -> Result<()> {
-        let Inode { item, node, .. } = directory;
+        let Inode {
+            item,
+            node,
+            version,
+        } = directory;
         if behind(names, offset).next().is_none() {
             return Ok(());
         }
@@ -163,7 +167,7 @@ impl Many {
                 Some((closed, stat)) => closed.attr(*inside, stat, &self.options),
                 None => match self.part(item)? {
                     // it has been opened since
-                    Resolved::Member(vfs) => vfs.lookup(node, name).ok(),
+                    Resolved::Member(vfs) => vfs.lookup_in(node, version, name).ok(),
                     part => match self.attr(&part, *inside) {
                         Err(Error::NotFound) => None,
                         attr => Some(attr.unwrap_or_else(|_| unknown(*inside))),

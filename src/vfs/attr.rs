@@ -210,6 +210,10 @@ pub(super) fn usable(disk: &StatVfs, privileged: bool) -> u64 {
 
 /// What the user asked of the mount.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of the command line"
+)]
 pub struct VfsOptions {
     /// Owner to show instead of FILE's.
     pub uid: Option<u32>,
@@ -231,6 +235,8 @@ pub struct VfsOptions {
     pub show: Show,
     /// Whether arrays are also shown as pictures.
     pub previews: bool,
+    /// Whether arrays are also shown as a group of Zarr.
+    pub zarr: bool,
     /// How pictures are made.
     pub style: Style,
 }
@@ -261,6 +267,7 @@ impl Default for VfsOptions {
             fits: false,
             show: Show::default(),
             previews: false,
+            zarr: false,
             style: Style::default(),
         }
     }

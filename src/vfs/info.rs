@@ -64,6 +64,7 @@ impl Vfs {
             Node::BlocksTsv => blocks_tsv(&state.snapshot),
             Node::ArraysTsv => arrays_tsv(state, self.options.show.arrays),
             Node::FitsTsv => fits_tsv(state),
+            Node::ZarrTsv => zarr_tsv(state),
             Node::TreeJson => tree_json(&state.snapshot, self.options.show.arrays),
             _ => self.status(state),
         }
@@ -249,6 +250,26 @@ fn fits_tsv(state: &State) -> Text {
                 }
             }
             Err(error) => text.row([&path, "-", "-", &error.to_string()]),
+        }
+    }
+    text
+}
+
+/// `info/zarr.tsv`: one line for each array.
+fn zarr_tsv(state: &State) -> Text {
+    let mut text = Text::default();
+    text.row(["path", "directory", "chunk", "chunks", "problem"]);
+    for (i, array) in state.snapshot.arrays().iter().enumerate() {
+        let path = array.path();
+        match state.zarr_listed(i) {
+            Ok((shown, chunks)) => text.row([
+                &*path,
+                &shown,
+                &format!("{:?}", chunks.shape()),
+                &chunks.count().to_string(),
+                "",
+            ]),
+            Err(error) => text.row([&path, "-", "-", "-", &error.to_string()]),
         }
     }
     text

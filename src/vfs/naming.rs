@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use super::node::Node;
-use super::{Vfs, hdus, info_files};
+use super::{Vfs, View, hdus, info_files};
 
 /// What an inode is called that is none, or whose name is gone.
 const NAMELESS: &str = "a file that is gone";
@@ -32,7 +32,7 @@ impl Vfs {
             Node::Array(number, _) => {
                 Node::ArrayDir(self.state().catalogue().directory_of(number)?)
             }
-            Node::View(view, number) => {
+            Node::View(view, number) if view != View::Zarr => {
                 Node::ViewDir(view, self.state().catalogue().directory_of(number)?)
             }
             _ => return None,
@@ -58,6 +58,7 @@ impl Vfs {
             | Node::BlocksTsv
             | Node::ArraysTsv
             | Node::FitsTsv
+            | Node::ZarrTsv
             | Node::StatsTsv
             | Node::TreeJson => {
                 let files = info_files(&self.options).into_iter();

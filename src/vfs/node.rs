@@ -30,6 +30,8 @@ pub enum Node {
     ArraysTsv,
     /// `info/fits.tsv`
     FitsTsv,
+    /// `info/zarr.tsv`
+    ZarrTsv,
     /// `info/stats.tsv`
     StatsTsv,
     /// `info/tree.json`
@@ -52,9 +54,9 @@ pub enum Node {
     HduHeader(u32),
     /// `hdus/N-….bin`
     HduBin(u32),
-    /// A directory of a view, with the number of that of `arrays/`.
+    /// A directory of a view, with the number of that of `arrays/`; one of Zarr may have a number of its own.
     ViewDir(View, u32),
-    /// A file of a view, with the number of its name.
+    /// A file of a view, with the number of its name, or one of its own.
     View(View, u32),
 }
 
@@ -77,6 +79,7 @@ impl Node {
                 | Self::BlocksTsv
                 | Self::ArraysTsv
                 | Self::FitsTsv
+                | Self::ZarrTsv
                 | Self::StatsTsv
                 | Self::TreeJson
         )
@@ -96,6 +99,7 @@ impl Node {
             Self::FitsTsv => (0, 8),
             Self::StatsTsv => (0, 9),
             Self::TreeJson => (0, 10),
+            Self::ZarrTsv => (0, 11),
             Self::Block(n) => (1, n),
             Self::ArrayDir(n) => (2, n),
             Self::Array(n, Format::Bin) => (3, n),
@@ -109,6 +113,8 @@ impl Node {
             Self::View(View::Fits, n) => (11, n),
             Self::ViewDir(View::Previews, n) => (12, n),
             Self::View(View::Previews, n) => (13, n),
+            Self::ViewDir(View::Zarr, n) => (14, n),
+            Self::View(View::Zarr, n) => (15, n),
         };
         (kind << NUMBER_BITS) | u64::from(number)
     }
@@ -128,6 +134,7 @@ impl Node {
             (0, 8) => Self::FitsTsv,
             (0, 9) => Self::StatsTsv,
             (0, 10) => Self::TreeJson,
+            (0, 11) => Self::ZarrTsv,
             (1, n) => Self::Block(n),
             (2, n) => Self::ArrayDir(n),
             (3, n) => Self::Array(n, Format::Bin),
@@ -141,6 +148,8 @@ impl Node {
             (11, n) => Self::View(View::Fits, n),
             (12, n) => Self::ViewDir(View::Previews, n),
             (13, n) => Self::View(View::Previews, n),
+            (14, n) => Self::ViewDir(View::Zarr, n),
+            (15, n) => Self::View(View::Zarr, n),
             _ => return None,
         })
     }
@@ -159,6 +168,7 @@ mod tests {
                 Node::Hdus, Node::HduHeader(n), Node::HduBin(n), Node::Scratch(n), Node::FitsTsv, Node::StatsTsv, Node::TreeJson,
                 Node::ViewDir(View::Fits, n), Node::View(View::Fits, n),
                 Node::ViewDir(View::Previews, n), Node::View(View::Previews, n),
+                Node::ZarrTsv, Node::ViewDir(View::Zarr, n), Node::View(View::Zarr, n),
                 Node::Block(n), Node::ArrayDir(n), Node::Array(n, Format::Bin), Node::Array(n, Format::Npy), Node::ArrayLink(n), Node::Tree(n),
             ] {
                 prop_assert_eq!(Node::from_ino(node.ino()), Some(node));

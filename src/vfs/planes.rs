@@ -20,7 +20,7 @@ impl State {
     pub(super) fn plane(&self, mut number: u32) -> Option<(&ViewFile, Vec<u64>)> {
         let mut plane = Vec::new();
         loop {
-            if let Some(file) = self.view(View::Previews).get(&number) {
+            if let Some(file) = self.view(View::Previews)?.get(&number) {
                 plane.reverse();
                 return Some((file, plane));
             }

@@ -70,7 +70,7 @@ impl Vfs {
     pub(super) fn unmeasured(&self, state: &State, node: Node) -> Option<Attr> {
         let made = match node {
             Node::ARRAYS => state.is_named(),
-            Node::ViewDir(view, _) => state.views.made(view).is_some(),
+            Node::ViewDir(view, _) => state.views.has_made(view),
             Node::ArrayLink(number) if !state.needs_tree_for(number) => true,
             text if text.is_info() || matches!(text, Node::ArrayLink(_)) => {
                 let known = locked(&state.info_lens).get(&node).copied();
@@ -92,9 +92,12 @@ impl Vfs {
             | Node::Hdus
             | Node::ArrayDir(_)
             | Node::ViewDir(..) => 0,
-            Node::Status | Node::BlocksTsv | Node::ArraysTsv | Node::FitsTsv | Node::TreeJson => {
-                self.info_len(state, node)
-            }
+            Node::Status
+            | Node::BlocksTsv
+            | Node::ArraysTsv
+            | Node::FitsTsv
+            | Node::ZarrTsv
+            | Node::TreeJson => self.info_len(state, node),
             Node::StatsTsv => state.stats_len(),
             Node::View(view, number) => state.view_len(view, number)?,
             Node::Block(n) => self.block_len(state, index(n))?,
@@ -121,6 +124,11 @@ impl Vfs {
                 let is_there = state.catalogue().subdirectories(number).is_some()
                     || state.planes_in(view, number).is_some();
                 return is_there.then_some(1).ok_or(Error::NotFound);
+            }
+            // as those of a directory whose names have not been made: directories in it are not counted
+            Node::ViewDir(View::Zarr, number) => {
+                let there = state.has_zarr_directory(number);
+                return there.then_some(1).ok_or(Error::NotFound);
             }
             Node::ArrayDir(number) | Node::ViewDir(_, number) => {
                 let held = state.catalogue().subdirectories(number);

@@ -16,8 +16,9 @@ use super::info::Text;
 use super::node::Node;
 use super::version::Versions;
 use super::views::{View, Views};
-use super::{Error, Result, block_name, locked};
+use super::{Error, Result, VERSIONS, block_name, locked};
 use crate::asdf::{Array, ArrayData, Origin, Snapshot};
+use crate::error::Error as Library;
 use crate::save::limited_by_acl;
 use crate::source::{Stat, settles_in};
 
@@ -51,6 +52,8 @@ pub(super) enum Names {
     Blocks(u32),
     /// Those of these entries of the state's catalogue, or of the files that a view has of them.
     Arrays(Arc<State>, Option<View>, Range<usize>),
+    /// Those of this directory of `zarr/`.
+    Zarr(Arc<State>, Node),
 }
 
 impl State {
@@ -211,9 +214,9 @@ impl State {
     /// Whether to read a file may take long: stored bytes are there at once, others have to be decoded, or are made of all of an array.
     pub(super) fn takes_long(&self, node: Node) -> bool {
         match node {
-            Node::View(..) | Node::StatsTsv => true,
+            Node::View(View::Fits | View::Previews, _) | Node::StatsTsv => true,
             node => {
-                let block = block_of(self, node);
+                let block = block_of(self, node).or_else(|| self.zarr_block(node));
                 self.is_elsewhere(node) || block.is_some_and(|block| !is_patched(self, block))
             }
         }
@@ -238,6 +241,19 @@ impl State {
             }
             EntryKind::Directory | EntryKind::Array(..) => Err(Error::NotFound),
         }
+    }
+
+    /// Checks that a directory has this version, by the remainder of it, if its number means another directory in another version.
+    ///
+    /// # Errors
+    /// [`Library::Stale`]: the kernel looks the name up again.
+    pub(super) fn check_version(&self, directory: Node, version: u64) -> Result<()> {
+        let is_same = self.version(directory) % VERSIONS == version % VERSIONS;
+        if is_same || !matches!(directory, Node::ViewDir(View::Zarr, _)) {
+            return Ok(());
+        }
+        let why = "the tree has changed: look it up again".to_owned();
+        Err(Library::Stale { why }.into())
     }
 
     /// The array with that number.
@@ -308,6 +324,19 @@ impl EarlierState {
 }
 
 impl Names {
+    /// Checks that the directory is the same in the state `now`.
+    ///
+    /// # Errors
+    /// [`Library::Stale`].
+    pub(super) fn check(&self, now: &State) -> Result<()> {
+        match self {
+            Self::Zarr(state, directory) => {
+                now.check_version(*directory, state.version(*directory))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The next name from `position` on, which is moved behind it; with the node that it leads to in the state `now`, if that is known.
     pub(super) fn next(
         &self,
@@ -322,6 +351,10 @@ impl Names {
             let node = Arc::ptr_eq(state, now).then_some(node);
             return Some((name.into(), node));
         }
+        if let Self::Zarr(_, Node::ViewDir(_, directory)) = self {
+            let (name, node) = now.next_in_zarr(*directory, position)?;
+            return Some((name.into(), Some(node)));
+        }
         let at = *position;
         *position = at.saturating_add(1);
         let name = match self {
@@ -330,7 +363,7 @@ impl Names {
                 let n = u32::try_from(at).ok().filter(|n| n < count)?;
                 block_name(n).into()
             }
-            Self::Arrays(..) => return None,
+            Self::Arrays(..) | Self::Zarr(..) => return None,
         };
         Some((name, None))
     }

@@ -1,10 +1,11 @@
 //! What the tests of several modules need: the file system of a sample, to be written, without a kernel.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::{Access, Attr, Node, Opened, Result, VERSIONS, Vfs, VfsOptions};
+use super::{Access, Attr, Handle, Node, Opened, Result, VERSIONS, Vfs, VfsOptions};
 use crate::asdf::sample::Sample;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
@@ -46,6 +47,16 @@ impl Vfs {
     /// Opens a file as it is now.
     pub(super) fn open_now(&self, node: Node, access: Access) -> Result<Opened> {
         self.open(node, self.state().version(node) % VERSIONS, access)
+    }
+
+    /// The attributes of a name in a directory as it is now.
+    pub(super) fn lookup(&self, directory: Node, name: &OsStr) -> Result<Attr> {
+        self.lookup_in(directory, self.state().version(directory), name)
+    }
+
+    /// Opens a directory as it is now.
+    pub(super) fn opendir(&self, directory: Node) -> Result<Handle> {
+        self.opendir_in(directory, self.state().version(directory))
     }
 
     /// The attributes of a file as it is now.

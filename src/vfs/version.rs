@@ -12,6 +12,7 @@ use super::data::block_of;
 use super::node::Node;
 use super::saved::{BlockChange, Through};
 use super::state::State;
+use super::views::View;
 
 /// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
 pub const VERSIONS: u64 = 1 << 10;
@@ -179,6 +180,7 @@ impl Versions {
             | Node::BlocksTsv
             | Node::ArraysTsv
             | Node::FitsTsv
+            | Node::ZarrTsv
             | Node::TreeJson
             // these never have a number again
             | Node::Tree(_)
@@ -189,6 +191,8 @@ impl Versions {
             }
             // these show several arrays, and more of the tree
             Node::View(..) | Node::StatsTsv => self.elsewhere.max(self.saved).max(self.tree),
+            // what is in it has other numbers then
+            Node::ViewDir(View::Zarr, _) => self.elsewhere.max(self.tree),
             Node::HduHeader(_) | Node::HduBin(_) => self.elsewhere,
             _ => self.begun,
         }

@@ -1,4 +1,4 @@
-//! `fits/` and `previews/`: further files of arrays, in directories like those of `arrays/`, read-only.
+//! `fits/` and `previews/`: further files of arrays, in directories like those of `arrays/`, read-only; and what they share with `zarr/`.
 //!
 //! A view has a file for each array, table or directory that it can show, with the name of the array and an ending of its own. Files and directories
 //! have the numbers that their names have under `arrays/`. They are made when a request first looks into the view, so that a view which
@@ -13,6 +13,7 @@ use super::catalogue::{Catalogue, EntryKind};
 use super::format::Format;
 use super::node::Node;
 use super::state::State;
+use super::zarr::ZarrView;
 use super::{Error, NAME_MAX, Result, VfsOptions, locked};
 use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, Place};
@@ -27,17 +28,20 @@ pub enum View {
     Fits,
     /// `previews/`: pictures.
     Previews,
+    /// `zarr/`: a group of Zarr, which has its own names.
+    Zarr,
 }
 
 impl View {
     /// All of them.
-    pub(super) const ALL: [Self; 2] = [Self::Fits, Self::Previews];
+    pub(super) const ALL: [Self; 3] = [Self::Fits, Self::Previews, Self::Zarr];
 
     /// The name of its directory in the root.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Fits => "fits",
             Self::Previews => "previews",
+            Self::Zarr => "zarr",
         }
     }
 
@@ -46,6 +50,7 @@ impl View {
         match self {
             Self::Fits => "arrays and tables as FITS files",
             Self::Previews => "pictures of arrays",
+            Self::Zarr => "arrays as a group of Zarr",
         }
     }
 
@@ -54,6 +59,7 @@ impl View {
         match self {
             Self::Fits => ".fits",
             Self::Previews => ".png",
+            Self::Zarr => "",
         }
     }
 
@@ -62,6 +68,7 @@ impl View {
         match self {
             Self::Fits => options.fits,
             Self::Previews => options.previews,
+            Self::Zarr => options.zarr,
         }
     }
 
@@ -103,6 +110,8 @@ pub(super) struct ViewFile {
 pub(super) struct Views {
     fits: OnceLock<Arc<HashMap<u32, ViewFile>>>,
     previews: OnceLock<Arc<HashMap<u32, ViewFile>>>,
+    /// What `zarr/` shows.
+    pub(super) zarr: OnceLock<Arc<ZarrView>>,
     /// Why FITS files could not be read, by number, where only their elements told that.
     unreadable: Mutex<HashMap<u32, String>>,
     /// How pictures are made.
@@ -124,16 +133,18 @@ impl Views {
     }
 
     /// Where the files of a view are kept, once they have been made.
-    fn slot(&self, view: View) -> &OnceLock<Arc<HashMap<u32, ViewFile>>> {
+    fn slot(&self, view: View) -> Option<&OnceLock<Arc<HashMap<u32, ViewFile>>>> {
         match view {
-            View::Fits => &self.fits,
-            View::Previews => &self.previews,
+            View::Fits => Some(&self.fits),
+            View::Previews => Some(&self.previews),
+            View::Zarr => None,
         }
     }
 
-    /// The files of a view, if they have been made.
-    pub(super) fn made(&self, view: View) -> Option<&Arc<HashMap<u32, ViewFile>>> {
-        self.slot(view).get()
+    /// Whether what a view shows has been made.
+    pub(super) fn has_made(&self, view: View) -> bool {
+        let made = self.slot(view).map(|files| files.get().is_some());
+        made.unwrap_or_else(|| self.zarr.get().is_some())
     }
 
     /// Notes that a file can't be read because of its elements.
@@ -146,9 +157,14 @@ impl Views {
     /// Takes over those of a state with the same arrays.
     pub(super) fn keep(&self, before: &Self) {
         for view in View::ALL {
-            if let Some(files) = before.made(view) {
-                let _ = self.slot(view).set(Arc::clone(files));
+            if let Some((slot, before)) = self.slot(view).zip(before.slot(view))
+                && let Some(files) = before.get()
+            {
+                let _ = slot.set(Arc::clone(files));
             }
+        }
+        if let Some(zarr) = before.zarr.get() {
+            let _ = self.zarr.set(Arc::clone(zarr));
         }
     }
 }
@@ -196,18 +212,26 @@ fn previews(snapshot: &Snapshot, catalogue: &Catalogue, style: Style) -> HashMap
 }
 
 /// Whether a file can have that name: one that is not too long under `arrays/` may be with another ending.
-fn is_possible(name: &str) -> bool {
+pub(super) fn is_possible(name: &str) -> bool {
     u32::try_from(name.len()).is_ok_and(|len| len <= NAME_MAX)
 }
 
 impl State {
-    /// The files of a view.
-    pub(super) fn view(&self, view: View) -> &Arc<HashMap<u32, ViewFile>> {
+    /// The files of a view that has them by the names of arrays.
+    pub(super) fn view(&self, view: View) -> Option<&Arc<HashMap<u32, ViewFile>>> {
         let made = || match view {
             View::Fits => fits_files(&self.snapshot, self.catalogue()),
-            View::Previews => previews(&self.snapshot, self.catalogue(), self.views.style),
+            _ => previews(&self.snapshot, self.catalogue(), self.views.style),
         };
-        self.views.slot(view).get_or_init(|| Arc::new(made()))
+        let slot = self.views.slot(view)?;
+        Some(slot.get_or_init(|| Arc::new(made())))
+    }
+
+    /// Makes what a view shows.
+    pub(super) fn make(&self, view: View) {
+        if self.view(view).is_none() {
+            self.zarr();
+        }
     }
 
     /// The number of the FITS file of an array, a table or a directory.
@@ -240,19 +264,25 @@ impl State {
 
     fn view_file(&self, view: View, number: u32) -> Result<&ViewFile> {
         let found = match view {
-            View::Fits => self.view(view).get(&number),
             View::Previews => self.plane(number).map(|(file, _)| file),
+            _ => self.view(view).and_then(|files| files.get(&number)),
         };
         found.ok_or(Error::NotFound)
     }
 
     /// Bytes of a file of a view.
     pub(super) fn view_len(&self, view: View, number: u32) -> Result<u64> {
-        Ok(self.view_file(view, number)?.len)
+        match view {
+            View::Zarr => self.zarr_len(number),
+            _ => Ok(self.view_file(view, number)?.len),
+        }
     }
 
     /// The node of that name in a directory of a view.
     pub(super) fn find_in_view(&self, view: View, directory: u32, name: &OsStr) -> Option<Node> {
+        if view == View::Zarr {
+            return self.find_in_zarr(directory, name);
+        }
         let name = name.to_str()?;
         let catalogue = self.catalogue();
         if let Some(plane) = self.find_plane(view, directory, name) {
@@ -260,7 +290,7 @@ impl State {
         }
         if let Some(stem) = name.strip_suffix(view.suffix()) {
             let number = catalogue.number(directory, stem)?;
-            let known = self.view(view).contains_key(&number);
+            let known = self.view(view)?.contains_key(&number);
             return known.then_some(Node::View(view, number));
         }
         let name = view.directory_in_arrays(name)?;
@@ -278,7 +308,7 @@ impl State {
         entries: &Range<usize>,
         position: &mut usize,
     ) -> Option<(OsString, Node)> {
-        let files = self.view(view);
+        let files = self.view(view)?;
         loop {
             let (entry, at_file) = (*position / 2, *position % 2 == 1);
             *position = position.saturating_add(1);
@@ -313,6 +343,9 @@ impl State {
     /// The path of a file or directory of a view below the mountpoint.
     pub(super) fn view_path(&self, node: Node) -> Option<String> {
         let (view, mut number, suffix) = match node {
+            Node::ViewDir(View::Zarr, _) | Node::View(View::Zarr, _) => {
+                return self.zarr_path(node);
+            }
             Node::ViewDir(view, number) => (view, number, ""),
             Node::View(view, number) => (view, number, view.suffix()),
             _ => return None,
@@ -339,6 +372,9 @@ impl State {
         number: u32,
         holds: impl Fn(&Origin) -> bool,
     ) -> bool {
+        if view == View::Zarr {
+            return self.zarr_shows(number, holds);
+        }
         let arrays = self.view_file(view, number).map(|file| &file.arrays);
         let mut arrays = arrays.into_iter().flatten();
         arrays.any(|i| {
@@ -351,6 +387,9 @@ impl State {
 impl State {
     /// The bytes of a file of a view.
     pub(super) fn view_source(&self, view: View, number: u32) -> Result<Arc<dyn Source>, Library> {
+        if view == View::Zarr {
+            return self.zarr_source(number);
+        }
         let missing = |_| Library::corrupt(Place::File, "the tree no longer has this array");
         let file = self.view_file(view, number).map_err(missing)?;
         let snapshot = &self.snapshot;
@@ -360,11 +399,11 @@ impl State {
                 let (_, plane) = self.plane(number).unwrap_or((file, Vec::new()));
                 (snapshot.picture(i, &plane, self.views.style)?).open(&elements)
             }
-            (View::Previews, _) => Err(missing(Error::NotFound)),
             (View::Fits, subject) => {
                 let file = snapshot.fits_plan().file(subject)?;
                 file.open(snapshot, &elements)
             }
+            _ => Err(missing(Error::NotFound)),
         }
     }
 }

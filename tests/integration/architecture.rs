@@ -84,7 +84,10 @@ const CRATES: &[(&str, &[&str])] = &[
         "serde",
         &["view/json.rs", "cli.rs", "cli/check.rs", "cli/report/"],
     ),
-    ("serde_json", &["view/json.rs", "cli.rs"]),
+    (
+        "serde_json",
+        &["view/json.rs", "view/zarr.rs", "view/zarr/", "cli.rs"],
+    ),
     (
         "sha2",
         &["remote/disk.rs", "save/digest.rs", "view/page.rs"],

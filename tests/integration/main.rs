@@ -101,3 +101,5 @@ mod unsaved;
 mod users;
 #[cfg(feature = "fuse")]
 mod views;
+#[cfg(feature = "fuse")]
+mod zarr;

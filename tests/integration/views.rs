@@ -98,7 +98,7 @@ fn what_looks_only_at_names_and_sizes_reads_no_block() {
         .block(Block::raw(&noise(LEN)))
         .block(Block::lz4(&ramp(LEN)));
     let dir = TempDir::new().unwrap();
-    let views = ["-r", "-o", "fits,previews"];
+    let views = ["-r", "-o", "fits,previews,zarr"];
     let mount = Mount::new(&sample.write(dir.path()), &views);
     let before = bytes_read(&mount);
     for (program, arguments) in [
@@ -109,7 +109,7 @@ fn what_looks_only_at_names_and_sizes_reads_no_block() {
         let mut command = Command::new(program);
         let said = run(command.args(arguments).current_dir(&mount.dir));
         assert_eq!(said.code, 0, "{said:?}");
-        for name in ["packed.fits", "packed.png"] {
+        for name in ["packed.fits", "packed.png", "packed/c"] {
             assert!(said.stdout.contains(name), "{name}: {said:?}");
         }
     }

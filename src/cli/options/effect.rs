@@ -47,7 +47,9 @@ impl Options {
                 scope,
                 Scope::Reading | Scope::Far | Scope::Rules | Scope::Checking | Scope::Directory
             ),
-            A::List => matches!(scope, Scope::Reading | Scope::Far | Scope::Directory),
+            A::List | A::References => {
+                matches!(scope, Scope::Reading | Scope::Far | Scope::Directory)
+            }
             A::Preview(_) | A::Page(_) => matches!(
                 scope,
                 Scope::Reading | Scope::Far | Scope::Directory | Scope::Pictures

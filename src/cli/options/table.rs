@@ -252,6 +252,11 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "colours of pictures [grey]",
     ),
     flag(
+        Scope::Mounting,
+        "zarr",
+        "also show arrays as a group of Zarr",
+    ),
+    flag(
         Scope::Reading,
         "force",
         "mount what can be had of a damaged FILE",

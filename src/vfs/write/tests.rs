@@ -569,23 +569,6 @@ fn the_kernel_keeps_no_name_that_may_lead_to_another_file() {
     }
 }
 
-/// Each path below `arrays/` was looked up part by part: 157,000 lookups for a walk of 3,855 files.
-#[test]
-fn the_kernel_keeps_the_name_of_a_directory_which_leads_to_nothing_once_it_is_gone() {
-    let array = "{source: 0, datatype: uint8, byteorder: little, shape: [3]}";
-    let of = |line: &str| tree_with(&format!("{line}: {{x: !core/ndarray-1.0.0 {array}}}\n"));
-    let (_dir, vfs) = writable(&Sample::new().text(&of("old")).block(b"abc"));
-    let find = |parent, name: &str| vfs.lookup(parent, name.as_ref());
-    let old = find(Node::ARRAYS, "old").unwrap();
-    assert_eq!(old.entry_valid, old.attr_valid);
-    assert!(find(old.node, "x.bin").is_ok());
-    let handle = written(&vfs, &of("new"));
-    vfs.flush(&handle, 0).unwrap();
-    assert!(find(Node::ARRAYS, "new").is_ok());
-    assert!(matches!(find(old.node, "x.bin"), Err(Error::NotFound)));
-    assert!(vfs.opendir(old.node).is_err());
-}
-
 /// A file beside the blocks that ftruncate(2) had made longer or shorter kept its time, so that tools took it for unchanged. One that has
 /// no name any more was said to have one.
 #[test]

@@ -1,0 +1,435 @@
+//! `zarr/`: the arrays as a group of Zarr, read-only; [`view::zarr`](crate::view::zarr) says how.
+//!
+//! The directories and files of an array are computed from its shape. Each array gets a range of numbers for its directories, and one for
+//! its files, when a request first looks into `zarr/`; a group has the number of its directory under `arrays/`. Numbers of arrays mean
+//! others when the tree changes: then the inodes have another version, and a name is looked up in a directory of this version only.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::sync::{Arc, Mutex};
+
+use super::catalogue::{Catalogue, EntryKind};
+use super::format::Format;
+use super::node::{NUMBERS, Node};
+use super::state::State;
+use super::views::{View, is_possible};
+use super::{Error, Result, index, locked};
+use crate::asdf::outline::PlaceId;
+use crate::asdf::{Origin, Snapshot};
+use crate::error::{Error as Library, unsupported};
+use crate::source::{Memory, Source, len_u64};
+use crate::view::zarr::{
+    CHUNKS, ChunkDirectory, ChunkEntry, Chunks, METADATA, Object, group, names_in_arrays,
+    node_name, text,
+};
+
+/// The first number of what is in an array; those below are of groups.
+const FIRST: u32 = NUMBERS / 2;
+/// Most nodes below a group whose metadata it has, too.
+const MAX_CONSOLIDATED: usize = 10_000;
+
+/// What `zarr/` shows of the arrays of a state.
+#[derive(Debug, Default)]
+pub(super) struct ZarrView {
+    /// Sorted by the number of the array under `arrays/`.
+    slots: Vec<Slot>,
+    /// Bytes of the metadata of groups, by the numbers of these.
+    lens: Mutex<HashMap<u32, u64>>,
+}
+
+/// The numbers of what is in an array.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// The number of its name under `arrays/`.
+    name: u32,
+    /// Its index in the snapshot.
+    array: usize,
+    /// The first number of its directories: its own; then come those of chunks.
+    directories: u32,
+    /// The first number of its files: its metadata; then come the chunks.
+    files: u32,
+}
+
+/// A directory of `zarr/`.
+enum Directory {
+    Group(u32),
+    Array(Slot),
+    Chunks(Slot, Chunks, ChunkDirectory),
+}
+
+/// A file of `zarr/`.
+enum File {
+    Group(u32),
+    Array(Slot),
+    Chunk(Slot, u64),
+}
+
+impl ZarrView {
+    /// What is shown of these arrays, as long as there are numbers.
+    fn new(snapshot: &Snapshot, catalogue: &Catalogue) -> Self {
+        let mut arrays: Vec<_> = catalogue.numbers_of_arrays().collect();
+        arrays.sort_unstable_by_key(|(_, name)| *name);
+        let (mut directories, mut files) = (FIRST, FIRST);
+        let slots = arrays.into_iter().filter_map(|(array, name)| {
+            let chunks = snapshot.zarr_array(array).ok()?.chunks;
+            let slot = Slot {
+                name,
+                array,
+                directories,
+                files,
+            };
+            (directories, files) = (
+                behind(directories, chunks.directories())?,
+                behind(files, chunks.count())?,
+            );
+            Some(slot)
+        });
+        Self {
+            slots: slots.collect(),
+            lens: Mutex::default(),
+        }
+    }
+
+    /// The array with that number under `arrays/`.
+    fn of_name(&self, name: u32) -> Option<&Slot> {
+        let at = self.slots.binary_search_by_key(&name, |slot| slot.name);
+        self.slots.get(at.ok()?)
+    }
+
+    /// The array that the number of a directory or file is of, with how many of its numbers are before it.
+    fn of_number(&self, number: u32, first: impl Fn(&Slot) -> u32) -> Option<(&Slot, u32)> {
+        let behind = self.slots.partition_point(|slot| first(slot) <= number);
+        let slot = self.slots.get(behind.checked_sub(1)?)?;
+        Some((slot, number.checked_sub(first(slot))?))
+    }
+}
+
+/// The number behind `first` and so many more, if there is one.
+fn behind(first: u32, more: u64) -> Option<u32> {
+    let next = u64::from(first).checked_add(1)?.checked_add(more)?;
+    u32::try_from(next).ok().filter(|next| *next <= NUMBERS)
+}
+
+/// Adds to the first number of an array's directories or files.
+fn number(first: u32, at: u64) -> Option<u32> {
+    first.checked_add(u32::try_from(at).ok()?)
+}
+
+fn directory(number: u32) -> Node {
+    Node::ViewDir(View::Zarr, number)
+}
+
+fn file(number: u32) -> Node {
+    Node::View(View::Zarr, number)
+}
+
+impl Slot {
+    /// The node of what a directory of chunks holds.
+    fn node(self, chunks: &Chunks, entry: ChunkEntry) -> Option<Node> {
+        Some(match entry {
+            ChunkEntry::Directory(below) => {
+                let at = chunks.number(below).checked_add(1)?;
+                directory(number(self.directories, at)?)
+            }
+            ChunkEntry::Chunk(chunk) => file(number(self.files, chunk.checked_add(1)?)?),
+        })
+    }
+
+    /// The node of the chunks: their top directory, or the only one.
+    fn top(self, chunks: &Chunks) -> Option<Node> {
+        let top = chunks.directory(0).map(ChunkEntry::Directory);
+        self.node(chunks, top.unwrap_or(ChunkEntry::Chunk(0)))
+    }
+}
+
+impl State {
+    /// What `zarr/` shows.
+    pub(super) fn zarr(&self) -> &Arc<ZarrView> {
+        let made = || Arc::new(ZarrView::new(&self.snapshot, self.catalogue()));
+        self.views.zarr.get_or_init(made)
+    }
+
+    fn chunks(&self, slot: Slot) -> Option<Chunks> {
+        self.snapshot.zarr_chunks(slot.array)
+    }
+
+    fn zarr_directory(&self, number: u32) -> Option<Directory> {
+        if number < FIRST {
+            self.catalogue().entries(number)?;
+            return Some(Directory::Group(number));
+        }
+        let (slot, at) = self.zarr().of_number(number, |slot| slot.directories)?;
+        let Some(at) = at.checked_sub(1) else {
+            return Some(Directory::Array(*slot));
+        };
+        let chunks = self.chunks(*slot)?;
+        let found = chunks.directory(at.into())?;
+        Some(Directory::Chunks(*slot, chunks, found))
+    }
+
+    fn zarr_file(&self, number: u32) -> Option<File> {
+        if number < FIRST {
+            self.catalogue().entries(number)?;
+            return Some(File::Group(number));
+        }
+        let (slot, at) = self.zarr().of_number(number, |slot| slot.files)?;
+        let Some(at) = at.checked_sub(1) else {
+            return Some(File::Array(*slot));
+        };
+        let count = self.chunks(*slot)?.count();
+        Some(File::Chunk(*slot, at.into())).filter(|_| u64::from(at) < count)
+    }
+
+    /// Whether there is a directory of that number.
+    pub(super) fn has_zarr_directory(&self, number: u32) -> bool {
+        self.zarr_directory(number).is_some()
+    }
+
+    /// The node of that name in a directory.
+    pub(super) fn find_in_zarr(&self, within: u32, name: &OsStr) -> Option<Node> {
+        let name = name.to_str()?;
+        match self.zarr_directory(within)? {
+            Directory::Group(number) if name == METADATA => Some(file(number)),
+            Directory::Group(within) => {
+                let found = |(name, is_beside): (String, bool)| {
+                    let number = self.catalogue().number(within, &name)?;
+                    self.node_in_group(within, number, is_beside)
+                };
+                names_in_arrays(name).find_map(found)
+            }
+            Directory::Array(slot) if name == METADATA => Some(file(slot.files)),
+            Directory::Array(slot) if name == CHUNKS => slot.top(&self.chunks(slot)?),
+            Directory::Array(_) => None,
+            Directory::Chunks(slot, chunks, within) => {
+                slot.node(&chunks, chunks.entry(within, Chunks::index(name)?)?)
+            }
+        }
+    }
+
+    /// The node of a name under `arrays/`: the group if it is a directory beside an array, else the array, or the group if there is none.
+    fn node_in_group(&self, within: u32, number: u32, is_beside: bool) -> Option<Node> {
+        let is_array = self.catalogue().array(number).is_some();
+        let holder = self.catalogue().directory_of(number)?;
+        if is_array && !is_beside {
+            let slot = self.zarr().of_name(number)?;
+            return Some(directory(slot.directories)).filter(|_| holder == within);
+        }
+        let is_group = is_array == is_beside && self.catalogue().entries(number).is_some();
+        is_group.then(|| directory(number))
+    }
+
+    /// The next name of a directory from `position` on, which is moved behind it: the metadata first.
+    pub(super) fn next_in_zarr(
+        &self,
+        within: u32,
+        position: &mut usize,
+    ) -> Option<(OsString, Node)> {
+        let known = self.zarr_directory(within)?;
+        let at = *position;
+        *position = at.saturating_add(1);
+        let (name, node) = match (&known, at.checked_sub(1)) {
+            (Directory::Group(number), None) => (METADATA.to_owned(), file(*number)),
+            (Directory::Group(number), Some(mut entry)) => {
+                let next = self.next_in_group(*number, &mut entry)?;
+                *position = entry.saturating_add(1);
+                next
+            }
+            (Directory::Array(slot), None) => (METADATA.to_owned(), file(slot.files)),
+            (Directory::Array(slot), Some(0)) => {
+                let chunks = self.chunks(*slot)?;
+                (CHUNKS.to_owned(), slot.top(&chunks)?)
+            }
+            (Directory::Array(_), Some(_)) => return None,
+            (Directory::Chunks(slot, chunks, within), _) => {
+                let entry = chunks.entry(*within, len_u64(at))?;
+                (at.to_string(), slot.node(chunks, entry)?)
+            }
+        };
+        Some((name.into(), node))
+    }
+
+    /// The next node of a group from entry `at` of its directory under `arrays/` on, which is moved behind it.
+    fn next_in_group(&self, group: u32, at: &mut usize) -> Option<(String, Node)> {
+        let entries = self.catalogue().entries(group)?;
+        loop {
+            let (number, name, kind) = self.catalogue().entry(&entries, *at)?;
+            *at = at.saturating_add(1);
+            let node = match kind {
+                EntryKind::Directory => Some(directory(number)),
+                EntryKind::Array(..) => {
+                    let slot = self.zarr().of_name(number);
+                    slot.map(|slot| directory(slot.directories))
+                }
+                EntryKind::Link { .. } => None,
+            };
+            let is_directory = matches!(kind, EntryKind::Directory);
+            let is_beside = is_directory && self.catalogue().array(number).is_some();
+            let name = node_name(&name, is_beside);
+            if let Some(node) = node.filter(|_| is_possible(&name)) {
+                return Some((name, node));
+            }
+        }
+    }
+
+    /// Bytes of a file.
+    pub(super) fn zarr_len(&self, number: u32) -> Result<u64> {
+        Ok(match self.zarr_file(number).ok_or(Error::NotFound)? {
+            File::Group(group) => {
+                if let Some(len) = locked(&self.zarr().lens).get(&group) {
+                    return Ok(*len);
+                }
+                let len = len_u64(self.group_text(group).len());
+                locked(&self.zarr().lens).insert(group, len);
+                len
+            }
+            File::Array(slot) => {
+                let array = self.snapshot.zarr_array(slot.array)?;
+                len_u64(text(&self.snapshot.zarr_metadata(&array)).len())
+            }
+            File::Chunk(slot, _) => self.snapshot.zarr_array(slot.array)?.chunks.len(),
+        })
+    }
+
+    /// The bytes of a file.
+    pub(super) fn zarr_source(&self, number: u32) -> Result<Arc<dyn Source>, Library> {
+        let missing = || unsupported("the tree no longer has this array");
+        Ok(match self.zarr_file(number).ok_or_else(missing)? {
+            File::Group(group) => Arc::new(Memory::new(self.group_text(group))),
+            File::Array(slot) => {
+                let array = self.snapshot.zarr_array(slot.array)?;
+                Arc::new(Memory::new(text(&self.snapshot.zarr_metadata(&array))))
+            }
+            File::Chunk(slot, chunk) => {
+                let elements = Format::Bin.saved(&self.snapshot, slot.array)?;
+                self.snapshot
+                    .zarr_array(slot.array)?
+                    .chunk(chunk, elements)?
+            }
+        })
+    }
+
+    /// The block that the elements of a chunk are in; that of any other file is none, and takes no time.
+    pub(super) fn zarr_block(&self, node: Node) -> Option<usize> {
+        let Node::View(View::Zarr, number) = node else {
+            return None;
+        };
+        match self.zarr_file(number)? {
+            File::Chunk(slot, _) => match self.snapshot.arrays().get(slot.array)?.origin() {
+                Origin::Block(n) => Some(*n),
+                _ => None,
+            },
+            File::Group(_) | File::Array(_) => None,
+        }
+    }
+
+    /// The directory of array `i` below the mountpoint, and its chunks.
+    ///
+    /// # Errors
+    /// Why it has none.
+    pub(super) fn zarr_listed(&self, i: usize) -> Result<(String, Chunks), Library> {
+        let chunks = self.snapshot.zarr_array(i)?.chunks;
+        let mut slots = self.zarr().slots.iter();
+        let slot = slots.find(|slot| slot.array == i);
+        let slot = slot.ok_or_else(|| unsupported("more chunks than there are numbers for"))?;
+        let path = self.zarr_path(directory(slot.directories));
+        let path = path.filter(|path| path.rsplit('/').all(is_possible));
+        let path = path.ok_or_else(|| unsupported("its name would be too long"))?;
+        Ok((path, chunks))
+    }
+
+    /// Whether a file shows an array whose origin `holds`.
+    pub(super) fn zarr_shows(&self, number: u32, holds: impl Fn(&Origin) -> bool) -> bool {
+        let shown = match self.zarr_file(number) {
+            Some(File::Chunk(slot, _)) => self.snapshot.arrays().get(slot.array),
+            _ => None,
+        };
+        shown.is_some_and(|array| holds(array.origin()))
+    }
+
+    /// The text of the metadata of a group, with that of all nodes below it unless they are too many.
+    fn group_text(&self, number: u32) -> Vec<u8> {
+        let mut below = Object::new();
+        let all = self.add_below(number, "", &mut below);
+        text(&group(&self.group_attributes(number), all.map(|()| below)))
+    }
+
+    /// Adds the metadata of what is below a group by its paths. `None` if there is too much of it.
+    fn add_below(&self, within: u32, path: &str, out: &mut Object) -> Option<()> {
+        let mut at = 0;
+        while let Some((name, Node::ViewDir(_, number))) = self.next_in_group(within, &mut at) {
+            if out.len() >= MAX_CONSOLIDATED {
+                return None;
+            }
+            let path = format!("{path}{name}");
+            if number < FIRST {
+                let metadata = group(&self.group_attributes(number), None);
+                out.insert(path.clone(), metadata);
+                self.add_below(number, &(path + "/"), out)?;
+            } else if let Some(Directory::Array(slot)) = self.zarr_directory(number)
+                && let Ok(array) = self.snapshot.zarr_array(slot.array)
+            {
+                out.insert(path, self.snapshot.zarr_metadata(&array));
+            }
+        }
+        Some(())
+    }
+
+    /// The attributes of a group.
+    fn group_attributes(&self, number: u32) -> Object {
+        let place = self.place_of_group(number);
+        place.map_or_else(Object::new, |place| self.snapshot.zarr_attributes(place))
+    }
+
+    /// The place of a directory under `arrays/`: that around the first array in it, or around the first directory.
+    fn place_of_group(&self, number: u32) -> Option<PlaceId> {
+        let entries = self.catalogue().entries(number)?;
+        let paths = self.snapshot.paths()?;
+        let place = |(number, _, kind): (u32, String, &EntryKind)| {
+            let inside = match kind {
+                EntryKind::Array(i, _) => self.snapshot.arrays().get(index(*i))?.home(),
+                EntryKind::Directory => self.place_of_group(number)?,
+                EntryKind::Link { from, .. } => *from,
+            };
+            Some(paths.parent(inside))
+        };
+        let mut all = (0..).map_while(|at| self.catalogue().entry(&entries, at));
+        all.find_map(place)
+    }
+
+    /// The path of a file or directory below the mountpoint.
+    pub(super) fn zarr_path(&self, node: Node) -> Option<String> {
+        let below = |directory: u32, name: &str| {
+            Some(format!(
+                "{}/{name}",
+                self.zarr_path(self::directory(directory))?
+            ))
+        };
+        match node {
+            Node::ViewDir(View::Zarr, 0) => Some(View::Zarr.name().to_owned()),
+            Node::ViewDir(View::Zarr, number) => match self.zarr_directory(number)? {
+                Directory::Group(number) => {
+                    let (within, name) = self.catalogue().name_of(number)?;
+                    let is_beside = self.catalogue().array(number).is_some();
+                    below(within, &node_name(&name, is_beside))
+                }
+                Directory::Array(slot) => {
+                    let (within, name) = self.catalogue().name_of(slot.name)?;
+                    below(within, &node_name(&name, false))
+                }
+                Directory::Chunks(slot, chunks, directory) => below(
+                    slot.directories,
+                    &chunks.key(ChunkEntry::Directory(directory)),
+                ),
+            },
+            Node::View(View::Zarr, number) => match self.zarr_file(number)? {
+                File::Group(number) => below(number, METADATA),
+                File::Array(slot) => below(slot.directories, METADATA),
+                File::Chunk(slot, chunk) => {
+                    let chunks = self.chunks(slot)?;
+                    below(slot.directories, &chunks.key(ChunkEntry::Chunk(chunk)))
+                }
+            },
+            _ => None,
+        }
+    }
+}

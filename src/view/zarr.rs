@@ -1,0 +1,425 @@
+//! Arrays as a group of Zarr: what `zarr/` of a mount shows, and what `--references` says of a file.
+//!
+//! A mapping or sequence of the tree that leads to arrays is a group, an array an array of Zarr core specification 3, with a regular grid of
+//! [`Chunks`] and the codec `bytes`: the elements in C order with their own byte order. Records are little-endian, as zarr-python has
+//! them, and strings are of its types `null_terminated_bytes` and `fixed_length_utf32`. What is masked in the tree has its elements here,
+//! as in an NPY file.
+
+mod chunks;
+mod references;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::json::not_finite;
+use crate::asdf::datatype::{ByteOrder, Datatype, Orders, Scalar};
+use crate::asdf::npy::names;
+use crate::asdf::outline::PlaceId;
+use crate::asdf::rows::{Conversion, RowField, RowPart, Rows};
+use crate::asdf::strided::MAX_NDIM;
+use crate::asdf::tree::{Node, NodeKind};
+use crate::asdf::{Array, Paths, Snapshot, scalar};
+use crate::error::{Error, Place, Result, corrupt, unsupported};
+use crate::source::{Joined, Memory, Source, Window};
+
+pub use chunks::{ChunkDirectory, ChunkEntry, Chunks};
+pub use references::References;
+
+/// Attributes, or metadata by the paths of nodes.
+pub type Object = serde_json::Map<String, Value>;
+
+/// The name of the file with the metadata of a group or an array.
+pub const METADATA: &str = "zarr.json";
+/// What metadata of all versions are called.
+const OURS: [&str; 5] = [METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata"];
+/// The name of the directory of an array's chunks, or of the only chunk of an array without axes.
+pub const CHUNKS: &str = "c";
+/// Most keys of a mapping whose scalars are attributes: each array in it has them.
+const MAX_KEYS: usize = 256;
+/// Longest text of an attribute, in bytes.
+const MAX_TEXT: usize = 4 << 10;
+/// The keys beside an array that may name its axes.
+const AXES: [&str; 3] = ["dimension_names", "dimensions", "dims"];
+
+/// An array as Zarr has it.
+#[derive(Debug)]
+pub struct ZarrArray {
+    /// Its chunks.
+    pub chunks: Chunks,
+    array: usize,
+    /// `data_type` and `fill_value` of the metadata.
+    data_type: (Value, Value),
+    /// The byte order of its numbers, if they have one.
+    order: Option<ByteOrder>,
+    /// What becomes of the fields of a record.
+    fields: Vec<RowField>,
+    itemsize: u64,
+}
+
+impl Snapshot {
+    /// Array `i` as Zarr has it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if Zarr has no such type; [`Array::problem`].
+    pub fn zarr_array(&self, i: usize) -> Result<ZarrArray> {
+        let array = self.array(i)?;
+        let made = ZarrArray::new(i, array);
+        made.map_err(|error| error.at(Place::Array(array.brief_path())))
+    }
+
+    /// The chunks of array `i`, if it is one that Zarr can have.
+    #[must_use]
+    pub fn zarr_chunks(&self, i: usize) -> Option<Chunks> {
+        let array = self.array(i).ok()?;
+        Chunks::of(array.shape()?, array.datatype()?.size()?)
+    }
+
+    /// The metadata of an array of [`Snapshot::zarr_array`].
+    #[must_use]
+    pub fn zarr_metadata(&self, of: &ZarrArray) -> Value {
+        let shape = self.arrays().get(of.array).and_then(Array::shape);
+        let (attributes, axes) = self.attributes_and_axes(of.array);
+        let (data_type, fill_value) = &of.data_type;
+        json!({
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": shape,
+            "data_type": data_type,
+            "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": of.chunks.shape() } },
+            "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
+            "fill_value": fill_value,
+            "codecs": [of.codec()],
+            "attributes": attributes,
+            "dimension_names": axes,
+        })
+    }
+
+    /// The attributes of array `i`, and the names of its axes.
+    fn attributes_and_axes(&self, i: usize) -> (Object, Vec<String>) {
+        let Some((array, paths)) = self.arrays().get(i).zip(self.paths()) else {
+            return (Object::new(), Vec::new());
+        };
+        let home = array.home();
+        let beside = paths.node(paths.parent(home));
+        let mut attributes = beside.map(scalars).unwrap_or_default();
+        let mask = paths.node(home).and_then(|own| attribute(own.get("mask")?));
+        let own = [("unit", array.unit().map(Value::from)), ("mask", mask)];
+        let own = own.into_iter();
+        attributes.extend(own.filter_map(|(key, value)| Some((key.to_owned(), value?))));
+        let name = paths.steps(home).pop().unwrap_or_default();
+        let shape = array.shape().unwrap_or_default();
+        (attributes, axes(beside, &name, shape))
+    }
+
+    /// The attributes of the group of a place: the scalars of its mapping.
+    #[must_use]
+    pub fn zarr_attributes(&self, place: PlaceId) -> Object {
+        let is_group = |paths: &&Paths| paths.outline().array(place).is_none();
+        let paths = self.paths().filter(is_group);
+        let node = paths.and_then(|paths| paths.node(place));
+        node.map(scalars).unwrap_or_default()
+    }
+}
+
+impl ZarrArray {
+    fn new(array: usize, of: &Array) -> Result<Self> {
+        let known = of.datatype().zip(of.shape());
+        let (datatype, shape) = known.ok_or_else(no_longer)?;
+        let kind = data_type(datatype).map_err(unsupported)?;
+        let itemsize = datatype.size().ok_or_else(no_longer)?;
+        let too_large = || {
+            let most = chunks::MOST;
+            unsupported(format!(
+                "elements of {itemsize} bytes, chunks have {most} at most"
+            ))
+        };
+        let chunks = Chunks::of(shape, itemsize).ok_or_else(too_large)?;
+        let mut fields = Vec::new();
+        if matches!(datatype, Datatype::Struct(_)) {
+            lay_out(datatype, 0, &mut fields);
+        }
+        let order = match (datatype, datatype.orders()) {
+            (Datatype::Struct(_), _) | (_, Orders::None | Orders::Mixed) => None,
+            (_, Orders::All(order)) => Some(order),
+        };
+        Ok(Self {
+            chunks,
+            array,
+            data_type: kind,
+            order,
+            fields,
+            itemsize,
+        })
+    }
+
+    /// The codec of its chunks.
+    fn codec(&self) -> Value {
+        match self.order {
+            Some(order) => {
+                json!({ "name": "bytes", "configuration": { "endian": order.to_string() } })
+            }
+            None => json!({ "name": "bytes" }),
+        }
+    }
+
+    /// Which array it is.
+    #[must_use]
+    pub fn array(&self) -> usize {
+        self.array
+    }
+
+    /// The bytes of a chunk, of the elements in C order: padded with zeros if it reaches beyond the array.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if there are too few elements.
+    pub fn chunk(&self, chunk: u64, elements: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
+        let extent = self.chunks.extent(chunk).ok_or_else(no_longer)?;
+        let elements = if self.fields.is_empty() {
+            elements
+        } else {
+            let count = elements.len().checked_div(self.itemsize).unwrap_or(0);
+            let part = RowPart {
+                records: elements,
+                record: self.itemsize,
+                fields: self.fields.clone(),
+            };
+            Rows::new(vec![part], self.itemsize, count)?.into_source()
+        };
+        let len = extent.end.saturating_sub(extent.start);
+        let there: Arc<dyn Source> = Arc::new(Window::new(elements, extent.start, len)?);
+        let missing = self.chunks.len().saturating_sub(len);
+        if missing == 0 {
+            return Ok(there);
+        }
+        let padding = vec![0; usize::try_from(missing).unwrap_or(0)];
+        Ok(Arc::new(Joined::new(
+            there,
+            Arc::new(Memory::new(padding)),
+        )?))
+    }
+}
+
+/// The metadata of a group, with that of all nodes below it by their paths if they are given.
+#[must_use]
+pub fn group(attributes: &Object, below: Option<Object>) -> Value {
+    let mut metadata = json!({
+        "zarr_format": 3,
+        "node_type": "group",
+        "attributes": attributes,
+    });
+    if let (Some(below), Some(metadata)) = (below, metadata.as_object_mut()) {
+        let consolidated = json!({ "kind": "inline", "must_understand": false, "metadata": below });
+        metadata.insert("consolidated_metadata".to_owned(), consolidated);
+    }
+    metadata
+}
+
+/// Metadata as the text of a file.
+#[must_use]
+pub fn text(metadata: &Value) -> Vec<u8> {
+    format!("{metadata}\n").into_bytes()
+}
+
+/// The name of a node, by its name under `arrays/`. What Zarr does not allow is percent-encoded: the names of metadata, a name of dots, and
+/// `__` at the beginning. A directory that has the name of an array has a `%` behind it, as no array has anything in it.
+#[must_use]
+pub fn node_name(name: &str, is_beside_array: bool) -> String {
+    let mut name = match name.strip_prefix("__") {
+        Some(rest) => format!("%5F_{rest}"),
+        None if OURS.contains(&name) || name.bytes().all(|byte| byte == b'.') => {
+            name.replacen('.', "%2E", 1)
+        }
+        None => name.to_owned(),
+    };
+    if is_beside_array {
+        name.push('%');
+    }
+    name
+}
+
+/// What names under `arrays/` a node of that name may have, if it is a directory beside an array or not.
+pub fn names_in_arrays(name: &str) -> impl Iterator<Item = (String, bool)> {
+    let beside = name.strip_suffix('%').map(|stem| (stem, true));
+    let both = [Some((name, false)), beside].into_iter().flatten();
+    let all = both.flat_map(|(stem, is_beside)| {
+        let plain = stem.replacen("%5F_", "__", 1).replacen("%2E", ".", 1);
+        [(stem.to_owned(), is_beside), (plain, is_beside)]
+    });
+    all.filter(move |(found, is_beside)| node_name(found, *is_beside) == name)
+}
+
+/// The type of elements, and the element that stands where there is none.
+fn data_type(datatype: &Datatype) -> Result<(Value, Value), &'static str> {
+    Ok(match datatype {
+        Datatype::Ascii(0) | Datatype::Ucs4(0, _) => {
+            return Err("Zarr has no strings of no characters");
+        }
+        Datatype::Ascii(len) => (
+            configured("null_terminated_bytes", "length_bytes", (*len).into()),
+            "".into(),
+        ),
+        Datatype::Ucs4(len, _) => {
+            let bytes = len.saturating_mul(4).into();
+            (
+                configured("fixed_length_utf32", "length_bytes", bytes),
+                "".into(),
+            )
+        }
+        Datatype::Struct(fields) => {
+            let typed = fields.iter().zip(names(fields)).map(|(field, name)| {
+                if !field.shape.is_empty() {
+                    return Err("Zarr has no records with arrays in them");
+                }
+                Ok(json!([name, data_type(&field.datatype)?.0]))
+            });
+            let typed: Vec<Value> = typed.collect::<Result<_, _>>()?;
+            let size = datatype.size().unwrap_or(0);
+            let size = usize::try_from(size.min(chunks::MOST)).unwrap_or(0);
+            let zeros = base64(&vec![0; size]);
+            (
+                configured("structured", "fields", typed.into()),
+                zeros.into(),
+            )
+        }
+        Datatype::Scalar(scalar, _) => match scalar {
+            Scalar::Bool8 => ("bool".into(), false.into()),
+            Scalar::Complex64 | Scalar::Complex128 => (scalar.name().into(), json!([0.0, 0.0])),
+            Scalar::Float16 | Scalar::Float32 | Scalar::Float64 => {
+                (scalar.name().into(), json!(0.0))
+            }
+            integer => (integer.name().into(), 0.into()),
+        },
+    })
+}
+
+/// A type with a configuration of one key.
+fn configured(name: &str, key: &str, value: Value) -> Value {
+    let configuration: Object = std::iter::once((key.to_owned(), value)).collect();
+    json!({ "name": name, "configuration": configuration })
+}
+
+/// Bytes in base64 (RFC 4648).
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digit = |bits: u32| {
+        let at = usize::try_from(bits & 63).unwrap_or(0);
+        char::from(DIGITS.get(at).copied().unwrap_or(b'='))
+    };
+    let mut text = String::with_capacity(bytes.len().div_ceil(3).saturating_mul(4));
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        let digits = [bits >> 18, bits >> 12, bits >> 6, bits];
+        let used = three.len().saturating_add(1);
+        text.extend(digits.into_iter().take(used).map(digit));
+        text.extend(std::iter::repeat_n('=', 4_usize.saturating_sub(used)));
+    }
+    text
+}
+
+/// Appends the numbers and texts of a record that begins at `at`, each little-endian. Gives where it ends.
+fn lay_out(datatype: &Datatype, at: u64, out: &mut Vec<RowField>) -> u64 {
+    let number = |size, order| (size, order == ByteOrder::Big);
+    let (count, (size, swap)) = match datatype {
+        Datatype::Struct(fields) => {
+            let each = fields.iter();
+            return each.fold(at, |at, field| lay_out(&field.datatype, at, out));
+        }
+        Datatype::Ascii(len) => (*len, (1, false)),
+        Datatype::Ucs4(len, order) => (*len, number(4, *order)),
+        Datatype::Scalar(Scalar::Complex64, order) => (2, number(4, *order)),
+        Datatype::Scalar(Scalar::Complex128, order) => (2, number(8, *order)),
+        Datatype::Scalar(scalar, order) => (1, number(scalar.size(), *order)),
+    };
+    let change = Conversion::Number {
+        size,
+        swap,
+        flip: false,
+    };
+    out.push(RowField {
+        from: at,
+        to: at,
+        count,
+        change,
+    });
+    at.saturating_add(datatype.size().unwrap_or(0))
+}
+
+/// The names of an array's axes: those that the tree has beside it. An array of one axis that is called like one of these is the
+/// coordinate along it. Else `dN_LEN`, where N counts from the last axis, so that axes that NumPy would walk together have the same name,
+/// and no others.
+fn axes(beside: Option<Node<'_>>, name: &str, shape: &[u64]) -> Vec<String> {
+    let of_tree = |names: Node<'_>| {
+        let names = names.items().take(MAX_NDIM);
+        let names: Option<Vec<_>> = names.map(|name| name.text().map(str::to_owned)).collect();
+        let names = names?;
+        let different: HashSet<_> = names.iter().collect();
+        if different.len() < names.len() {
+            return None;
+        }
+        if shape.len() == 1 && names.iter().any(|axis| axis == name) {
+            return Some(vec![name.to_owned()]);
+        }
+        (names.len() == shape.len()).then_some(names)
+    };
+    let mut named = AXES.iter().filter_map(|key| of_tree(beside?.get(key)?));
+    named.next().unwrap_or_else(|| {
+        let axes = shape.iter().rev().zip(1_usize..);
+        let mut axes: Vec<_> = axes.map(|(len, n)| format!("d{n}_{len}")).collect();
+        axes.reverse();
+        axes
+    })
+}
+
+/// The scalars of a mapping, with those that `<<` merges into it, by their keys; none if it has too many keys.
+fn scalars(mapping: Node<'_>) -> Object {
+    let mut found: HashMap<&str, Node<'_>> = HashMap::new();
+    let mut left = MAX_KEYS;
+    for part in mapping.merged() {
+        let Some(rest) = left.checked_sub(part.len().max(1)) else {
+            return Object::new();
+        };
+        left = rest;
+        let entries = part.entries().filter(|(key, _)| !key.is_merge());
+        let named = entries.filter_map(|(key, value)| Some((key.text()?, value)));
+        // of equal keys of one mapping the last counts, and the mapping's own before those that are merged
+        let own: HashMap<&str, Node<'_>> = named.collect();
+        for (key, value) in own {
+            found.entry(key).or_insert(value);
+        }
+    }
+    let shown = found.into_iter().filter(|(key, _)| key.len() <= MAX_TEXT);
+    shown
+        .filter_map(|(key, value)| Some((key.to_owned(), attribute(value)?)))
+        .collect()
+}
+
+/// A scalar as JSON, if it is one and not too long.
+fn attribute(node: Node<'_>) -> Option<Value> {
+    let node = node.follow();
+    if node.kind() != NodeKind::Scalar || node.text().is_none_or(|text| text.len() > MAX_TEXT) {
+        return None;
+    }
+    Some(match node.value()? {
+        scalar::Value::Null => Value::Null,
+        scalar::Value::Bool(value) => value.into(),
+        scalar::Value::Int(value) => match (i64::try_from(value), u64::try_from(value)) {
+            (Ok(value), _) => value.into(),
+            (_, Ok(value)) => value.into(),
+            _ => value.to_string().into(),
+        },
+        scalar::Value::Float(value) => not_finite(value).map_or_else(|| json!(value), Value::from),
+        scalar::Value::Huge(text) | scalar::Value::Str(text) | scalar::Value::Malformed(text) => {
+            text.into()
+        }
+    })
+}
+
+fn no_longer() -> Error {
+    corrupt("the tree no longer has this array")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,463 @@
+//! The arrays of files as references into them: JSON as kerchunk makes it, version 1, with metadata of Zarr version 2, which xarray opens by
+//! fsspec without this program.
+//!
+//! A chunk is a part of the file: elements that lie there in C or Fortran order, or a stored stream that numcodecs decodes. What would
+//! have to be gathered, or decoded in another way, is left out. A few elements in the tree are in the references themselves.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::{Chunks, base64, no_longer, node_name};
+use crate::asdf::datatype::{ByteOrder, Datatype};
+use crate::asdf::fits::Fits;
+use crate::asdf::npy::names;
+use crate::asdf::outline::PlaceId;
+use crate::asdf::{Array, Origin, Paths, Snapshot};
+use crate::codec::code_text;
+use crate::error::{Error, Result, unsupported};
+use crate::source::{Source, len_u64, read_all};
+
+/// Most bytes of the elements of an array that are in the references themselves.
+const MOST_INSIDE: u64 = 1 << 20;
+/// Most bytes that numcodecs decodes at once.
+const MOST_DECODED: u64 = (1 << 31) - 1;
+/// Most chunks of an array.
+const MOST_CHUNKS: u64 = 1 << 20;
+/// Bytes of a length in front of a stored chunk, and most of both lengths with what is between them.
+const LENGTH: usize = 4;
+const LONGEST_HEADER: usize = 12;
+
+/// The references to the arrays of files, by their keys.
+#[derive(Debug, Default)]
+pub struct References(Map<String, Value>);
+
+/// The chunks of an array, and what they are.
+struct Referred {
+    /// Lengths of a chunk's axes.
+    chunk: Vec<u64>,
+    /// `C` or `F`.
+    order: char,
+    /// What numcodecs calls its codec, if it has one.
+    codec: Option<&'static str>,
+    /// Each chunk, with the indices that lead to it.
+    chunks: Vec<(Vec<u64>, Value)>,
+}
+
+/// Elements that lie in a file as they are.
+struct Plain {
+    /// What holds them, from which byte of that on.
+    holder: Arc<dyn Source>,
+    skip: u64,
+    /// Where that byte is in the file.
+    at: u64,
+    /// Whether the first axis is the fastest.
+    is_fortran: bool,
+}
+
+impl References {
+    /// Adds the arrays of a file that is at `url`, below a group: `path` is empty, or ends with a slash. Gives the paths in the tree of
+    /// those that can't be had without this program, each with the reason.
+    pub fn add(&mut self, snapshot: &Snapshot, url: &str, path: &str) -> Vec<(String, Error)> {
+        self.add_group(path, snapshot, PlaceId::ROOT);
+        let mut left_out = Vec::new();
+        for (i, array) in snapshot.arrays().iter().enumerate() {
+            if let Err(error) = self.add_array(snapshot, i, (url, path)) {
+                left_out.push((array.path(), error));
+            }
+        }
+        left_out
+    }
+
+    /// All of them as a line of JSON.
+    #[must_use]
+    pub fn into_json(self) -> String {
+        let all = json!({ "version": 1, "refs": self.0 });
+        format!("{all}\n")
+    }
+
+    fn add_text(&mut self, key: String, value: &Value) {
+        self.0.insert(key, value.to_string().into());
+    }
+
+    /// Adds the group of a place, unless it is there.
+    fn add_group(&mut self, path: &str, snapshot: &Snapshot, place: PlaceId) {
+        let key = format!("{path}.zgroup");
+        if !self.0.contains_key(&key) {
+            let attributes = snapshot.zarr_attributes(place);
+            self.add_text(key, &json!({ "zarr_format": 2 }));
+            self.add_text(format!("{path}.zattrs"), &attributes.into());
+        }
+    }
+
+    /// Adds an array, and the groups that it is in.
+    fn add_array(&mut self, of: &Snapshot, i: usize, (url, path): (&str, &str)) -> Result<()> {
+        of.zarr_array(i)?;
+        let array = of.array(i)?;
+        let (datatype, shape) = array.datatype().zip(array.shape()).ok_or_else(no_longer)?;
+        let dtype = dtype(datatype)?;
+        let referred = of.referred(i, array, url)?;
+        let paths = of.paths().ok_or_else(no_longer)?;
+        let mut path = path.to_owned();
+        for (place, name) in way(paths, array.home()) {
+            self.add_group(&path, of, paths.parent(place));
+            path = format!("{path}{name}/");
+        }
+        let codec = referred.codec.map(|id| json!({ "id": id }));
+        let metadata = json!({
+            "zarr_format": 2,
+            "shape": shape,
+            "chunks": referred.chunk,
+            "dtype": dtype,
+            "compressor": codec,
+            "fill_value": null,
+            "order": referred.order,
+            "filters": null,
+        });
+        self.add_text(format!("{path}.zarray"), &metadata);
+        let (mut attributes, axes) = of.attributes_and_axes(i);
+        attributes.insert("_ARRAY_DIMENSIONS".to_owned(), axes.into());
+        self.add_text(format!("{path}.zattrs"), &attributes.into());
+        for (indices, reference) in referred.chunks {
+            let indices: Vec<_> = indices.iter().map(u64::to_string).collect();
+            // the only chunk of an array without axes
+            let key = if indices.is_empty() {
+                "0".to_owned()
+            } else {
+                indices.join(".")
+            };
+            self.0.insert(format!("{path}{key}"), reference);
+        }
+        Ok(())
+    }
+}
+
+/// The places from below the top to that of an array, each with its name as a node.
+fn way(paths: &Paths, home: PlaceId) -> Vec<(PlaceId, String)> {
+    let mut way = vec![(home, node_name(&paths.stem(home), false))];
+    let mut place = paths.parent(home);
+    while place != PlaceId::ROOT {
+        let is_beside = paths.outline().array(place).is_some();
+        way.push((place, node_name(&paths.directory_name(place), is_beside)));
+        place = paths.parent(place);
+    }
+    way.reverse();
+    way
+}
+
+impl Snapshot {
+    /// The chunks of array `i` as references to the file at `url`.
+    fn referred(&self, i: usize, array: &Array, url: &str) -> Result<Referred> {
+        let shape = array.shape().unwrap_or_default();
+        let itemsize = array.datatype().and_then(Datatype::size).unwrap_or(0);
+        match array.origin() {
+            Origin::Inline => {
+                let bytes = read_all(&*self.array_bin(i)?, MOST_INSIDE)?;
+                let inside = format!("base64:{}", base64(&bytes));
+                Ok(Referred::one(shape, None, inside.into(), bytes.is_empty()))
+            }
+            Origin::Block(n) => {
+                let header = self.layout().blocks.get(*n).ok_or_else(no_longer)?;
+                let holder = self.block(*n)?;
+                let view = self.array_view(i, holder.len())?;
+                let at = self.fits().map_or(Some(0), Fits::asdf_at);
+                let at = at.and_then(|at| at.checked_add(header.data_offset()));
+                let at = at.ok_or_else(no_longer)?;
+                if header.is_transformed() {
+                    if !view.is_dense() || view.len() != holder.len() {
+                        return Err(unsupported("a part of a compressed block"));
+                    }
+                    return self.streams(*n, (shape, itemsize), (url, at));
+                }
+                if !view.is_dense() && !view.is_fortran_dense() {
+                    return Err(unsupported("its elements do not lie together"));
+                }
+                let plain = Plain {
+                    holder,
+                    skip: view.extent().start,
+                    at: at.saturating_add(view.extent().start),
+                    is_fortran: !view.is_dense(),
+                };
+                plain.referred((shape, itemsize), url, self.file_len())
+            }
+            Origin::Fits { unit, .. } => {
+                let fits = self.fits().ok_or_else(no_longer)?;
+                let at = fits.elements_at(*unit)?;
+                let plain = Plain {
+                    holder: fits.data(*unit)?,
+                    skip: 0,
+                    at: at.ok_or_else(|| unsupported("its unit has to be converted"))?,
+                    is_fortran: false,
+                };
+                plain.referred((shape, itemsize), url, self.file_len())
+            }
+            Origin::External(_) => Err(unsupported("in another file")),
+            Origin::Unknown => Err(no_longer()),
+        }
+    }
+
+    /// The chunks of an array that is all of the compressed block `n`, whose data begin at that byte of the file at `url`.
+    fn streams(
+        &self,
+        n: usize,
+        (shape, itemsize): (&[u64], u64),
+        (url, at): (&str, u64),
+    ) -> Result<Referred> {
+        let stored = self.stored(n)?;
+        let len = self.block_len(n).unwrap_or(0);
+        if len == 0 {
+            return Ok(Referred::one(shape, None, Value::Null, true));
+        }
+        let code = self
+            .layout()
+            .blocks
+            .get(n)
+            .map_or([0; 4], |header| header.compression);
+        // of chunks, where the decoded size is behind their stored one
+        let (codec, size_at) = match (&code, self.framing(n)) {
+            (b"zlib", _) => ("zlib", None),
+            (b"bzp2", _) => ("bz2", None),
+            (b"zstd", _) => ("zstd", None),
+            (b"lz4\0", Some("chunks")) => ("lz4", Some(0)),
+            (b"blsc", Some("prefixed chunks")) => ("blosc", Some(4)),
+            _ => {
+                let why = "compressed in a way that numcodecs does not read";
+                return Err(unsupported(format!("{}, {why}", code_text(code))));
+            }
+        };
+        if let Some(size_at) = size_at {
+            let elements = (shape, itemsize, len);
+            return stored_chunks(&*stored, (codec, size_at), elements, (url, at));
+        }
+        if len > MOST_DECODED {
+            let why =
+                format!("one stream of {len} bytes; numcodecs decodes {MOST_DECODED} at most");
+            return Err(unsupported(why));
+        }
+        let reference = json!([url, at, stored.len()]);
+        Ok(Referred::one(shape, Some(codec), reference, false))
+    }
+}
+
+impl Referred {
+    /// An array of one chunk, or none.
+    fn one(shape: &[u64], codec: Option<&'static str>, reference: Value, is_empty: bool) -> Self {
+        let chunk = (vec![0; shape.len()], reference);
+        Self {
+            chunk: shape.iter().map(|len| (*len).max(1)).collect(),
+            order: 'C',
+            codec,
+            chunks: if is_empty { Vec::new() } else { vec![chunk] },
+        }
+    }
+}
+
+impl Plain {
+    /// The chunks. What the last one of an axis has too many are other bytes of the file, of which readers take no notice; where the
+    /// file ends before, the chunk is in the references.
+    fn referred(
+        &self,
+        (shape, itemsize): (&[u64], u64),
+        url: &str,
+        file_len: u64,
+    ) -> Result<Referred> {
+        let turned = |mut axes: Vec<u64>| {
+            if self.is_fortran {
+                axes.reverse();
+            }
+            axes
+        };
+        let chunks = Chunks::of(&turned(shape.to_vec()), itemsize).ok_or_else(no_longer)?;
+        if chunks.count() > MOST_CHUNKS {
+            let why = format!("{} chunks, at most {MOST_CHUNKS} allowed", chunks.count());
+            return Err(unsupported(why));
+        }
+        let reference = |n| -> Result<Value> {
+            let extent = chunks.extent(n).ok_or_else(no_longer)?;
+            let start = self.at.saturating_add(extent.start);
+            if start.saturating_add(chunks.len()) <= file_len {
+                return Ok(json!([url, start, chunks.len()]));
+            }
+            Ok(format!("base64:{}", base64(&self.padded(extent, chunks.len())?)).into())
+        };
+        let all = (0..chunks.count()).map(|n| Ok((turned(chunks.indices(n)), reference(n)?)));
+        Ok(Referred {
+            chunks: all.collect::<Result<_>>()?,
+            chunk: turned(chunks.shape().to_vec()),
+            order: if self.is_fortran { 'F' } else { 'C' },
+            codec: None,
+        })
+    }
+
+    /// The bytes of a chunk, of which the array has these.
+    fn padded(&self, extent: Range<u64>, len: u64) -> Result<Vec<u8>> {
+        let there = extent.end.saturating_sub(extent.start);
+        let [there, len] = [there, len].map(|len| usize::try_from(len).unwrap_or(0));
+        let mut bytes = vec![0; there];
+        self.holder
+            .read_exact_at(&mut bytes, self.skip.saturating_add(extent.start))?;
+        bytes.resize(len, 0);
+        Ok(bytes)
+    }
+}
+
+/// The chunks of a block as those of an array of that shape, size of elements and length: each is whole rows, as many as the others. In
+/// front of each is its stored length; `size_at` bytes behind that, its decoded one.
+fn stored_chunks(
+    stored: &dyn Source,
+    (codec, size_at): (&'static str, usize),
+    (shape, itemsize, len): (&[u64], u64, u64),
+    (url, at): (&str, u64),
+) -> Result<Referred> {
+    let (mut streams, mut from, mut decoded, mut each) = (Vec::new(), 0_u64, 0_u64, None);
+    while decoded < len {
+        let mut header = [0; LONGEST_HEADER];
+        let (stream, rest) = header.split_at_mut(LENGTH);
+        let rest = rest
+            .get_mut(..size_at.saturating_add(LENGTH))
+            .ok_or_else(no_longer)?;
+        stored.read_header_at(stream, from)?;
+        let start = from.saturating_add(len_u64(LENGTH));
+        stored.read_header_at(rest, start)?;
+        let number = |bytes: &[u8]| bytes.first_chunk().copied().unwrap_or_default();
+        let size = u32::from_le_bytes(number(rest.get(size_at..).unwrap_or_default()));
+        let stream = u32::from_be_bytes(number(stream));
+        streams.push(json!([url, at.saturating_add(start), stream]));
+        if *each.get_or_insert(size) != size || size == 0 || len_u64(streams.len()) > MOST_CHUNKS {
+            return Err(unsupported(format!("{codec} chunks of different lengths")));
+        }
+        from = start.saturating_add(stream.into());
+        decoded = decoded.saturating_add(size.into());
+    }
+    let each = u64::from(each.unwrap_or(0));
+    let chunks = Chunks::of_len(shape, itemsize, each).filter(|_| decoded == len);
+    let why = || unsupported(format!("its {codec} chunks do not end with rows"));
+    let chunks = chunks.ok_or_else(why)?;
+    let indexed = (0..chunks.count()).map(|n| chunks.indices(n));
+    Ok(Referred {
+        chunks: indexed.zip(streams).collect(),
+        chunk: chunks.shape().to_vec(),
+        order: 'C',
+        codec: Some(codec),
+    })
+}
+
+/// The type of elements as version 2 of Zarr has it: NumPy's string, or a list of fields.
+fn dtype(datatype: &Datatype) -> Result<Value> {
+    let sign = |order: ByteOrder| if order == ByteOrder::Big { '>' } else { '<' };
+    Ok(match datatype {
+        Datatype::Scalar(scalar, _) if scalar.size() == 1 => format!("|{}1", scalar.kind()).into(),
+        Datatype::Scalar(scalar, order) => {
+            format!("{}{}{}", sign(*order), scalar.kind(), scalar.size()).into()
+        }
+        Datatype::Ascii(len) => format!("|S{len}").into(),
+        Datatype::Ucs4(len, order) => format!("{}U{len}", sign(*order)).into(),
+        Datatype::Struct(fields) => {
+            let typed = fields.iter().zip(names(fields)).map(|(field, name)| {
+                if matches!(field.datatype, Datatype::Struct(_)) {
+                    return Err(unsupported("Zarr 2 has no records in records"));
+                }
+                Ok(json!([name, dtype(&field.datatype)?]))
+            });
+            typed.collect::<Result<_>>()?
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{array, snapshot};
+    use super::*;
+
+    /// The references of a file of one block with these bytes, and what is left out.
+    fn made(body: &str, bytes: &[u8]) -> (Value, Vec<String>) {
+        let snapshot = snapshot(body, bytes);
+        let mut references = References::default();
+        let left_out = references.add(&snapshot, "file:///a", "");
+        let left_out = left_out.iter().map(|(path, why)| format!("{path}: {why}"));
+        let mut json: Value = serde_json::from_str(&references.into_json()).unwrap();
+        assert_eq!(json["version"], 1);
+        (json["refs"].take(), left_out.collect())
+    }
+
+    fn text(refs: &Value, key: &str) -> Value {
+        serde_json::from_str(refs[key].as_str().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_chunk_is_a_part_of_the_file() {
+        let body = format!(
+            "m: {{x: {}, dims: [y, x], gain: 2}}\nf: {}\n",
+            array("int16", "shape: [2, 3], offset: 4"),
+            array("int8", "shape: [2, 3], strides: [1, 2]"),
+        );
+        let bytes: Vec<u8> = (0..32).collect();
+        let (refs, left_out) = made(&body, &bytes);
+        assert!(left_out.is_empty(), "{left_out:?}");
+        let file = snapshot(&body, &bytes);
+        let data = file.layout().blocks.get(0).unwrap().data_offset();
+        assert_eq!(refs["m/x/0.0"], json!(["file:///a", data + 4, 12]));
+        let metadata = text(&refs, "m/x/.zarray");
+        assert_eq!(metadata["dtype"], ">i2");
+        assert_eq!(
+            (&metadata["order"], &metadata["chunks"]),
+            (&json!("C"), &json!([2, 3]))
+        );
+        assert_eq!(metadata["fill_value"], Value::Null);
+        let attributes = json!({"gain": 2, "_ARRAY_DIMENSIONS": ["y", "x"]});
+        assert_eq!(text(&refs, "m/x/.zattrs"), attributes);
+        assert_eq!(text(&refs, "m/.zattrs"), json!({"gain": 2}));
+        assert_eq!(text(&refs, "m/.zgroup"), json!({"zarr_format": 2}));
+        assert_eq!(text(&refs, "f/.zarray")["order"], "F");
+        assert_eq!(refs["f/0.0"], json!(["file:///a", data, 6]));
+        assert_eq!(refs.as_object().unwrap().len(), 10);
+    }
+
+    #[test]
+    fn a_last_chunk_reaches_into_what_follows_or_is_here() {
+        let bytes = vec![7; 5 << 20];
+        let body = format!(
+            "x: {}\ny: {}\n",
+            array("uint8", "shape: [4194305]"),
+            array("uint8", "shape: [4194306]")
+        );
+        let (refs, _) = made(&body, &bytes);
+        let half = (4 << 19) + 1;
+        for (key, at) in [("x/0", 0), ("y/0", 0), ("y/1", half)] {
+            assert_eq!(refs[key][2], half, "{key}");
+            assert_eq!(refs[key][1], refs["x/0"][1].as_u64().unwrap() + at, "{key}");
+        }
+        // a byte of it is none of the array
+        assert_eq!(refs["x/1"][2], half);
+        let body = format!("x: {}\n", array("uint8", "shape: [3, 1572864]"));
+        let (refs, _) = made(&body, &bytes[..3 * 1_572_864]);
+        assert_eq!(refs["x/0.0"][2], 3_145_728);
+        let inside = refs["x/1.0"].as_str().unwrap();
+        let inside = inside.strip_prefix("base64:BwcH").unwrap();
+        assert_eq!((inside.len(), inside.ends_with("AAAA")), (4_194_300, true));
+    }
+
+    #[test]
+    fn what_needs_this_program_is_left_out() {
+        let body = format!(
+            "gap: {}\nnone: {}\ndeep: {}\nfar: !core/ndarray-1.0.0 {{source: b.asdf, datatype: int8, byteorder: big, shape: [2]}}\n\
+             inline: !core/ndarray-1.0.0 {{datatype: int8, data: [1, 2]}}\n",
+            array("int8", "shape: [2, 3], strides: [8, 1]"),
+            array("[ascii, 0]", "shape: [3]"),
+            array(
+                "[{name: a, datatype: [{name: b, datatype: int8}]}]",
+                "shape: [3]"
+            ),
+        );
+        let (refs, left_out) = made(&body, &[0; 32]);
+        let want = [
+            "gap: its elements do not lie together",
+            "none: array none: Zarr has no strings of no characters",
+            "deep: Zarr 2 has no records in records",
+            "far: in another file",
+        ];
+        assert_eq!(left_out, want);
+        assert_eq!(refs["inline/0"], "base64:AQI=");
+    }
+}

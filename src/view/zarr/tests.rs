@@ -1,0 +1,226 @@
+use super::*;
+use crate::asdf::OpenOptions;
+use crate::asdf::sample::Sample;
+use crate::codec::Cache;
+use crate::source::read_all;
+use proptest::prelude::*;
+use std::io::Write;
+
+pub(super) fn snapshot(body: &str, bytes: &[u8]) -> Snapshot {
+    let text = format!("#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n---\n{body}...\n");
+    let sample = Sample::new().text(text.as_bytes()).block(bytes);
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&sample.bytes()).unwrap();
+    Snapshot::open(Arc::new(file), Cache::new(1 << 20), OpenOptions::default()).unwrap()
+}
+
+pub(super) fn array(datatype: &str, more: &str) -> String {
+    format!("!core/ndarray-1.1.0 {{source: 0, datatype: {datatype}, byteorder: big, {more}}}")
+}
+
+fn metadata(snapshot: &Snapshot) -> Value {
+    snapshot.zarr_metadata(&snapshot.zarr_array(0).unwrap())
+}
+
+#[test]
+fn types_are_those_of_zarr_python() {
+    let record = "[{name: a, datatype: int16, byteorder: little}, [ascii, 3], {name: a, datatype: complex64}]";
+    let fields = json!([
+        ["a", "int16"],
+        ["f1", {"name": "null_terminated_bytes", "configuration": {"length_bytes": 3}}],
+        ["a_2", "complex64"],
+    ]);
+    let big = json!({"name": "bytes", "configuration": {"endian": "big"}});
+    let plain = json!({"name": "bytes"});
+    for (datatype, data_type, fill, codec) in [
+        ("int8", json!("int8"), json!(0), &plain),
+        ("uint64", json!("uint64"), json!(0), &big),
+        ("float16", json!("float16"), json!(0.0), &big),
+        ("bool8", json!("bool"), json!(false), &plain),
+        ("complex128", json!("complex128"), json!([0.0, 0.0]), &big),
+        (
+            "[ucs4, 2]",
+            json!({"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}}),
+            json!(""),
+            &big,
+        ),
+        (
+            record,
+            json!({"name": "structured", "configuration": {"fields": fields}}),
+            json!("AAAAAAAAAAAAAAAAAA=="),
+            &plain,
+        ),
+    ] {
+        let body = format!("x: {}\n", array(datatype, "shape: [2]"));
+        let found = metadata(&snapshot(&body, &[0; 32]));
+        assert_eq!(found["data_type"], data_type, "{datatype}");
+        assert_eq!(found["fill_value"], fill, "{datatype}");
+        assert_eq!(found["codecs"], json!([codec]), "{datatype}");
+    }
+}
+
+#[test]
+fn what_zarr_has_no_type_for_is_refused() {
+    for (datatype, shape, why) in [
+        ("[ascii, 0]", "[2]", "no strings of no characters"),
+        (
+            "[{name: a, datatype: int8, shape: [2]}]",
+            "[2]",
+            "records with arrays",
+        ),
+        (
+            "[ascii, 4194305]",
+            "[0]",
+            "elements of 4194305 bytes, chunks have 4194304 at most",
+        ),
+    ] {
+        let body = format!("x: {}\n", array(datatype, &format!("shape: {shape}")));
+        let refused = snapshot(&body, &[0; 8]).zarr_array(0).unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.starts_with("array x: ") && refused.contains(why),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn scalars_beside_an_array_are_its_attributes_and_those_of_its_group() {
+    let body = format!(
+        "base: &b {{gain: 1.5, name: base}}\n\
+        m: {{x: {}, <<: *b, name: own, bad: .nan, n: 18446744073709551616, no: ~, list: [1], deep: {{a: 1}}, 7: yes}}\n",
+        array("int8", "shape: [2], mask: -1")
+    );
+    let snapshot = snapshot(&body, &[0; 8]);
+    let scalars = json!({
+        "gain": 1.5, "name": "own", "bad": ".nan", "n": "18446744073709551616", "no": null, "7": true,
+    });
+    let place = snapshot
+        .paths()
+        .unwrap()
+        .parent(snapshot.arrays()[0].home());
+    assert_eq!(Value::from(snapshot.zarr_attributes(place)), scalars);
+    let mut attributes = metadata(&snapshot)["attributes"].take();
+    assert_eq!(
+        attributes.as_object_mut().unwrap().remove("mask"),
+        Some(json!(-1))
+    );
+    assert_eq!(attributes, scalars);
+}
+
+#[test]
+fn axes_are_called_as_the_tree_says() {
+    for (beside, want) in [
+        ("dimensions: [y, x]", ["y", "x"]),
+        ("dims: [time, !a b]", ["time", "b"]),
+        ("dimensions: [y]", ["d2_2", "d1_3"]),
+        ("dimensions: [x, x]", ["d2_2", "d1_3"]),
+        ("dimensions: [x, [y]]", ["d2_2", "d1_3"]),
+        ("dimensions: 5", ["d2_2", "d1_3"]),
+    ] {
+        let x = array("int8", "shape: [2, 3]");
+        let found = metadata(&snapshot(&format!("x: {x}\n{beside}\n"), &[0; 8]));
+        assert_eq!(found["dimension_names"], json!(want), "{beside}");
+    }
+    for (name, want) in [("time", "time"), ("other", "d1_3")] {
+        let x = array("int8", "shape: [3]");
+        let found = metadata(&snapshot(
+            &format!("{name}: {x}\ndims: [time, y]\n"),
+            &[0; 8],
+        ));
+        assert_eq!(found["dimension_names"], json!([want]), "{name}");
+    }
+}
+
+#[test]
+fn the_last_chunk_of_an_axis_is_padded() {
+    let body = format!("x: {}\n", array("uint8", "shape: [3, 3145728]"));
+    let bytes: Vec<u8> = (0..3 * 3_145_728_u32)
+        .map(|n| (n % 251) as u8 + 1)
+        .collect();
+    let snapshot = snapshot(&body, &bytes);
+    let array = snapshot.zarr_array(0).unwrap();
+    assert_eq!(array.chunks.shape(), [1, 3_145_728]);
+    let bins = || snapshot.array_bin(0).unwrap();
+    let whole: Vec<u8> = (0..3)
+        .flat_map(|n| read_all(&*array.chunk(n, bins()).unwrap(), 1 << 23).unwrap())
+        .collect();
+    assert!(whole == bytes);
+    let body = format!("x: {}\n", self::array("uint8", "shape: [4194305]"));
+    let snapshot = self::snapshot(&body, &bytes);
+    let array = snapshot.zarr_array(0).unwrap();
+    let last = array.chunk(1, snapshot.array_bin(0).unwrap()).unwrap();
+    let last = read_all(&*last, 1 << 23).unwrap();
+    assert_eq!(last.len(), 2_097_153);
+    assert!(last[..2_097_152] == bytes[2_097_153..4_194_305] && last[2_097_152] == 0);
+    assert!(array.chunk(2, snapshot.array_bin(0).unwrap()).is_err());
+}
+
+#[test]
+fn numbers_in_records_are_little_endian() {
+    let record = "[{name: a, datatype: int16}, {name: b, datatype: int16, byteorder: little}, [ucs4, 1], {name: c, datatype: complex64}]";
+    let body = format!("x: {}\n", array(record, "shape: [2]"));
+    let bytes: Vec<u8> = (0..32).collect();
+    let snapshot = snapshot(&body, &bytes);
+    let array = snapshot.zarr_array(0).unwrap();
+    let chunk = array.chunk(0, snapshot.array_bin(0).unwrap()).unwrap();
+    let chunk = read_all(&*chunk, 100).unwrap();
+    let want = [1, 0, 2, 3, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12];
+    assert_eq!(chunk[..16], want);
+    assert_eq!(chunk[16..20], [17, 16, 18, 19]);
+}
+
+#[test]
+fn base64_has_padding() {
+    for (bytes, want) in [
+        (&b""[..], ""),
+        (b"f", "Zg=="),
+        (b"fo", "Zm8="),
+        (b"foo", "Zm9v"),
+        (b"foobar", "Zm9vYmFy"),
+        (b"\xfb\xff", "+/8="),
+    ] {
+        assert_eq!(base64(bytes), want);
+    }
+}
+
+#[test]
+fn names_that_zarr_forbids_are_encoded() {
+    for (name, is_beside, want) in [
+        ("x", false, "x"),
+        ("zarr.json", false, "zarr%2Ejson"),
+        ("...", false, "%2E.."),
+        ("__x__", false, "%5F_x__"),
+        ("%2E", false, "%2E"),
+        ("x", true, "x%"),
+        ("%", true, "%%"),
+    ] {
+        assert_eq!(node_name(name, is_beside), want);
+        let mut found = names_in_arrays(want);
+        assert!(
+            found.any(|found| found == (name.to_owned(), is_beside)),
+            "{want}"
+        );
+    }
+    for forbidden in ["__x", "zarr.json", "..."] {
+        assert_eq!(names_in_arrays(forbidden).next(), None);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_node_has_a_name_of_its_own(key in "[_.%/a]{0,5}|zarr.json|__.*", other in "[_.%/a]{0,5}") {
+        let name = crate::asdf::names::encode(&key);
+        for is_beside in [false, true] {
+            let shown = node_name(&name, is_beside);
+            prop_assert!(!shown.starts_with("__") && shown.bytes().any(|byte| byte != b'.'));
+            prop_assert!(shown != METADATA && !shown.contains('/'));
+            let mut found = names_in_arrays(&shown);
+            prop_assert!(found.any(|found| found == (name.clone().into_owned(), is_beside)));
+            if other != key {
+                let other = crate::asdf::names::encode(&other);
+                prop_assert_ne!(&node_name(&other, is_beside), &shown);
+            }
+        }
+    }
+}
