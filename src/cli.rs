@@ -9,6 +9,8 @@ mod completions;
 mod daemon;
 #[cfg(feature = "fuse")]
 mod edit;
+#[cfg(feature = "fuse")]
+mod ending;
 mod exit;
 mod explode;
 mod far;

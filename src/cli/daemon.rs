@@ -6,10 +6,10 @@
 //! parent's.
 
 use std::ffi::OsString;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use log::{debug, info, warn};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 use signal_hook::iterator::Signals;
 
 use super::Args;
+use super::ending::Ending;
 use super::exit::{Exit, Failure};
 use super::far::{self, Sources};
-use super::inherited::Inherited;
+use super::inherited::{self, FUSE_NUMBER, Inherited, is_fuse};
 use super::log::{Sink, start as start_log};
 use super::mountpoint::{Mountpoint, unusable};
 use super::opening;
@@ -36,7 +36,6 @@ use super::{complain, counted, idle, interrupt, limits, on_terminal, sources, un
 use crate::codec::Cache;
 use crate::collection::Collection;
 use crate::fuse::{Mount, MountOptions};
-use crate::source::Mounted;
 use crate::vfs::Vfs;
 
 /// Set in the environment of the daemon.
@@ -48,8 +47,6 @@ const READY: &str = "ready\n";
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// What is mounted through.
 const FUSE_DEVICE: &str = "/dev/fuse";
-/// The major and minor number of that device.
-const FUSE_NUMBER: (u32, u32) = (10, 229);
 
 /// Threads that serve requests by default. Those that may wait for servers have others.
 const THREADS: usize = 4;
@@ -147,7 +144,8 @@ pub(super) fn serve(
     mountpoint: Option<&Path>,
 ) -> Result<Exit, Failure> {
     // before anything is opened; the list of files may be among them
-    let inherited = (!args.is_foreground()).then(Inherited::take);
+    let device = mountpoint.and_then(inherited::named);
+    let inherited = (!args.is_foreground()).then(|| Inherited::take(device));
     if options.until_eof && args.reads_input() {
         let why = "-o until-eof: the list of --files-from ends standard input; name a file";
         return Err(Failure::new(Exit::Usage, why));
@@ -192,14 +190,17 @@ pub(super) fn serve(
         warn!("{}: mounted read-only: {why}", name.display());
     }
     sink.name_mount(&name, &mountpoint.path);
-    wait_for_an_answer(&mountpoint.path)?;
-    set_read_ahead(&mountpoint.path);
-    idle::watch(&files, &mount, &options)?;
+    if mount.mounted().is_some() {
+        wait_for_an_answer(&mountpoint.path)?;
+        set_read_ahead(&mountpoint.path);
+    }
+    let (ending, ended) = Ending::of(&mount);
+    idle::watch(&files, &mount, &options, &ending)?;
     let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
-    unmount_on_signal(signals, mount.mounted().clone())?;
+    end_on_signal(signals, ending)?;
     announce(args, &options, &sink, &message)?;
     drop(inherited);
-    let ended = mount.join();
+    let ended = ended.wait_for(mount);
     drop(pid_file);
     drop(mountpoint);
     ended.map_err(|error| Failure::new(Exit::Other, format!("serving the mount: {error}")))?;
@@ -298,11 +299,18 @@ fn mount(
         allow_root: options.allow_root,
         auto_unmount: options.auto_unmount,
         threads: options.threads.unwrap_or(THREADS),
+        helpers: unmount::helpers(),
     };
-    check_device()?;
-    let mounted = mountpoint.mount(|path| Mount::new(files, path, &mount_options))?;
+    let mounted = match mountpoint.device.take() {
+        Some(device) => Mount::on(files, device, &mount_options),
+        None => mountpoint.mount(|path| Mount::new(files, path, &mount_options))?,
+    };
+    let given = inherited::named(&mountpoint.path).is_some();
     let mountpoint = &mountpoint.path;
     mounted.map_err(|error| {
+        if !given && let Err(failure) = check_device() {
+            return failure;
+        }
         if error.kind() == ErrorKind::NotFound {
             return Failure::new(
                 Exit::NoFuse,
@@ -318,15 +326,11 @@ fn mount(
     })
 }
 
-/// Checks that there is a device to mount with, and that this user may open it, which mounting with `fusermount3` needs as well.
+/// Checks that there is a device to mount with, and that this user may open it, which mounting with `fusermount3` needs as well, unless that
+/// asks a program outside of a sandbox.
 fn check_device() -> Result<(), Failure> {
     const CONTAINER: &str = "in a container, start it with --device /dev/fuse --cap-add SYS_ADMIN";
     let opened = File::options().read(true).write(true).open(FUSE_DEVICE);
-    let is_fuse = |meta: &Metadata| {
-        let number = meta.rdev();
-        let number = (rustix::fs::major(number), rustix::fs::minor(number));
-        meta.file_type().is_char_device() && number == FUSE_NUMBER
-    };
     let error = match opened.and_then(|device| device.metadata()) {
         Ok(meta) if is_fuse(&meta) => return Ok(()),
         Ok(_) => {
@@ -379,16 +383,14 @@ fn give_up_on_signal(heeded: &[i32], cache: &Cache) -> Result<Arc<AtomicBool>, F
     Ok(told)
 }
 
-/// Unmounts when the process is asked to end. Files that are still open are served until they are closed.
-fn unmount_on_signal(mut signals: Signals, mounted: Mounted) -> Result<(), Failure> {
+/// Ends the mount when the process is asked to end.
+fn end_on_signal(mut signals: Signals, ending: Ending) -> Result<(), Failure> {
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             for signal in signals.forever() {
                 info!("signal {signal}: unmounting");
-                if let Err(why) = unmount::unmount(&mounted, UnmountFlags::DETACH) {
-                    warn!("{}: {why}", mounted.directory().display());
-                }
+                ending.end();
             }
         })
         .map_err(|error| no_signals(&error))?;

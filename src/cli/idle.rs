@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use log::{info, warn};
+use log::info;
 use rustix::mount::UnmountFlags;
 
+use super::ending::Ending;
 use super::exit::{Exit, Failure};
 use super::options::Options;
 use super::unmount;
@@ -23,15 +24,16 @@ pub(super) fn watch(
     files: &Arc<Collection>,
     mount: &Mount,
     options: &Options,
+    ending: &Ending,
 ) -> Result<(), Failure> {
     if options.until_eof {
-        unmount_at_end_of_input(mount.mounted().clone())?;
+        end_with_input(ending.clone())?;
     }
-    let Some(limit) = options.idle else {
+    let (Some(limit), Some(mounted)) = (options.idle, mount.mounted()) else {
         return Ok(());
     };
     let requests = Arc::clone(mount.requests());
-    unmount_when_idle(files, requests, mount.mounted().clone(), limit)
+    unmount_when_idle(files, requests, mounted.clone(), limit)
 }
 
 /// Unmounts when no request has come for `limit`, if nothing of the mount is open and nothing would be lost.
@@ -66,9 +68,8 @@ fn unmount_when_idle(
         .map_err(|error| Failure::new(Exit::Other, format!("-o idle: {error}")))
 }
 
-/// Unmounts when standard input ends: with the process that holds the other end of the pipe, however that process ends. Files that are
-/// still open are served until they are closed.
-fn unmount_at_end_of_input(mounted: Mounted) -> Result<(), Failure> {
+/// Ends a mount when standard input ends: with the process that holds the other end of the pipe, however that process ends.
+fn end_with_input(ending: Ending) -> Result<(), Failure> {
     std::thread::Builder::new()
         .name("input".to_owned())
         .spawn(move || {
@@ -79,9 +80,7 @@ fn unmount_at_end_of_input(mounted: Mounted) -> Result<(), Failure> {
                 Err(error) => error.kind() == ErrorKind::Interrupted,
             } {}
             info!("standard input has ended: unmounting");
-            if let Err(why) = unmount::unmount(&mounted, UnmountFlags::DETACH) {
-                warn!("{}: {why}", mounted.directory().display());
-            }
+            ending.end();
         })
         .map(drop)
         .map_err(|error| Failure::new(Exit::Other, format!("-o until-eof: {error}")))

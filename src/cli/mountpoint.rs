@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use log::{info, warn};
@@ -10,6 +11,7 @@ use rustix::mount::UnmountFlags;
 
 use super::exit::{Exit, Failure};
 use super::far::Sources;
+use super::inherited;
 use super::options::Options;
 use super::turn::lock_for_a_moment;
 use super::unmount::{self, Daemon, find};
@@ -20,6 +22,8 @@ pub(super) struct Mountpoint {
     /// Its whole path, without links in it.
     pub(super) path: PathBuf,
     made: bool,
+    /// The device of the mount, if another program has made it.
+    pub(super) device: Option<OwnedFd>,
 }
 
 impl Mountpoint {
@@ -36,6 +40,15 @@ impl Mountpoint {
         };
         let fail =
             |why: String| Failure::new(Exit::Mountpoint, format!("{}: {why}", path.display()));
+        if let Some(number) = inherited::named(&path) {
+            options.check_for_mounted()?;
+            let device = inherited::device(number).map_err(fail)?;
+            return Ok(Self {
+                path,
+                made: false,
+                device: Some(device),
+            });
+        }
         check_daemon(&path, wanted.is_some()).map_err(fail)?;
         let mountpoint = Self::find(&path, wanted.is_some()).map_err(fail)?;
         if let Some(why) = mounted.hidden_by(&mountpoint.path, options) {
@@ -62,7 +75,13 @@ impl Mountpoint {
                 },
             };
             match path.canonicalize() {
-                Ok(path) if path.is_dir() => return Ok(Self { path, made }),
+                Ok(path) if path.is_dir() => {
+                    return Ok(Self {
+                        path,
+                        made,
+                        device: None,
+                    });
+                }
                 Ok(_) => return Err("not a directory; name one to mount on".to_owned()),
                 // the daemon of an earlier mount had made it, and has removed it
                 Err(error)

@@ -371,8 +371,8 @@ fn try_to_unmount(mounted: &Mounted, flags: UnmountFlags) -> Result<bool, String
     }
 }
 
-/// The programs that unmount for users without privileges, in the order in which mounting looks for one.
-fn helpers() -> Vec<OsString> {
+/// The programs that mount and unmount for users without privileges, in the order in which they are looked for.
+pub(super) fn helpers() -> Vec<OsString> {
     let named = std::env::var_os("FUSERMOUNT_PATH").map(|path| vec![path]);
     named.unwrap_or_else(|| HELPERS.map(OsString::from).to_vec())
 }

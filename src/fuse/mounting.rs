@@ -1,14 +1,18 @@
-//! The mount: made by mount(2) where this process may, so that its type is `fuse.asdf-mount`, and by `fusermount3` otherwise.
+//! The mount: made by mount(2) where this process may, so that its type is `fuse.asdf-mount`, by `fusermount3` otherwise, or by another
+//! program before.
+
+mod helper;
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -18,7 +22,7 @@ use rustix::process::{getgid, getuid};
 use super::Shim;
 use super::waiters::Waiters;
 use crate::collection::Collection;
-use crate::source::{Mounted, in_utf8};
+use crate::source::Mounted;
 
 /// What the mount is to be like; the manual says what each option means.
 #[derive(Debug, Clone, Default)]
@@ -41,54 +45,40 @@ pub struct MountOptions {
     pub auto_unmount: bool,
     /// Threads that serve requests.
     pub threads: usize,
+    /// The programs that mount for users without privileges, the first that can be started counts.
+    pub helpers: Vec<OsString>,
 }
 
 impl MountOptions {
-    /// The same for `fuser`.
-    fn config(&self) -> Config {
-        let mut config = Config::default();
-        config.mount_options = self.mount_options();
-        config.acl = match (self.allow_other, self.allow_root) {
+    /// Who may use the mount; the kernel lets other users in only if some may.
+    fn acl(&self) -> SessionACL {
+        match (self.allow_other, self.allow_root) {
             (true, _) => SessionACL::All,
             (false, true) => SessionACL::RootAndOwner,
             (false, false) => SessionACL::Owner,
-        };
-        config.n_threads = Some(self.threads.max(1));
-        config.clone_fd = true;
-        config
+        }
     }
 
-    /// The options for the kernel and `fusermount3`. The kernel checks permissions itself.
-    fn mount_options(&self) -> Vec<MountOption> {
-        let mut out = vec![
-            // fuser takes no bytes that are no UTF-8
-            MountOption::FSName(escaped(&in_utf8(&self.fsname))),
-            MountOption::Subtype(escaped(&self.subtype)),
-            MountOption::DefaultPermissions,
-            MountOption::NoSuid,
-            MountOption::NoDev,
-            MountOption::NoExec,
-            MountOption::NoAtime,
-        ];
-        if self.read_only {
-            out.push(MountOption::RO);
-        }
-        if self.auto_unmount {
-            out.push(MountOption::AutoUnmount);
-        }
-        out
+    /// How a mount that is made is served.
+    fn config(&self) -> Config {
+        let mut config = Config::default();
+        config.n_threads = Some(self.threads.max(1));
+        // each thread has a descriptor of its own, where there is a device to open
+        config.clone_fd = open_device().is_ok();
+        config
     }
 }
 
-/// A value in the list of options that `fusermount3` takes, which ends at a comma unless a backslash stands before it.
-fn escaped(value: &str) -> String {
-    value.replace('\\', r"\\").replace(',', r"\,")
+/// Opens the device that is mounted through.
+fn open_device() -> io::Result<File> {
+    File::options().read(true).write(true).open("/dev/fuse")
 }
 
 /// A mounted file system that is being served in the background.
 pub struct Mount {
     session: BackgroundSession,
-    own: OwnMount,
+    /// Unless another program has made it.
+    own: Option<OwnMount>,
     requests: Arc<AtomicU64>,
 }
 
@@ -100,6 +90,29 @@ impl Mount {
     pub fn new(
         files: &Arc<Collection>,
         mountpoint: &Path,
+        options: &MountOptions,
+    ) -> io::Result<Self> {
+        let (device, own) = mount(mountpoint, options)?;
+        Self::serve(files, device, Some(own), options.acl(), options)
+    }
+
+    /// Begins to serve a mount that another program has made, through its device. The kernel lets in whom that program lets in.
+    ///
+    /// # Errors
+    /// What the device says, as where nothing is mounted through it.
+    pub fn on(
+        files: &Arc<Collection>,
+        device: OwnedFd,
+        options: &MountOptions,
+    ) -> io::Result<Self> {
+        Self::serve(files, device, None, SessionACL::All, options)
+    }
+
+    fn serve(
+        files: &Arc<Collection>,
+        device: OwnedFd,
+        own: Option<OwnMount>,
+        acl: SessionACL,
         options: &MountOptions,
     ) -> io::Result<Self> {
         let requests = Arc::<AtomicU64>::default();
@@ -114,7 +127,7 @@ impl Mount {
                 options.threads.saturating_sub(1)
             })),
         };
-        let (session, own) = begin(shim, mountpoint, options)?;
+        let session = Session::from_fd(shim, device, acl, options.config())?;
         let device = session.as_fd().try_clone_to_owned()?;
         files.decode_while(move || is_connected(&device));
         let session = session.spawn()?;
@@ -125,10 +138,10 @@ impl Mount {
         })
     }
 
-    /// Itself in the table of mounts.
+    /// Itself in the table of mounts, unless another program has made it.
     #[must_use]
-    pub fn mounted(&self) -> &Mounted {
-        &self.own.mounted
+    pub fn mounted(&self) -> Option<&Mounted> {
+        self.own.as_ref().map(|own| &own.mounted)
     }
 
     /// The count of requests for files and directories so far.
@@ -143,7 +156,9 @@ impl Mount {
     /// What ended the session, if it was not an unmount.
     pub fn join(self) -> io::Result<()> {
         self.session.join()?;
-        self.own.forget();
+        if let Some(own) = self.own {
+            own.forget();
+        }
         Ok(())
     }
 }
@@ -162,15 +177,18 @@ fn is_connected(device: &OwnedFd) -> bool {
 struct OwnMount {
     mounted: Mounted,
     ended: bool,
+    /// What tells `fusermount3`, which waits for its end, that the daemon is gone.
+    _helper: Option<UnixStream>,
 }
 
 impl OwnMount {
     /// What has just been mounted at `mountpoint`.
-    fn at(mountpoint: &Path) -> io::Result<Self> {
+    fn at(mountpoint: &Path, helper: Option<UnixStream>) -> io::Result<Self> {
         let gone = || io::Error::other("it was unmounted before it could be used");
         Ok(Self {
             mounted: Mounted::at(mountpoint).ok_or_else(gone)?,
             ended: false,
+            _helper: helper,
         })
     }
 
@@ -193,38 +211,27 @@ impl Drop for OwnMount {
     }
 }
 
-/// Mounts at `mountpoint`, and begins to talk to the kernel. `fusermount3` mounts for users without privileges, and for `auto_unmount`, as
+/// Mounts at `mountpoint`. `fusermount3` mounts for users without privileges, where there is no device to open, and for `auto_unmount`, as
 /// it stays to unmount when the daemon dies.
-fn begin(
-    shim: Shim,
-    mountpoint: &Path,
-    options: &MountOptions,
-) -> io::Result<(Session<Shim>, OwnMount)> {
-    let mut config = options.config();
+fn mount(mountpoint: &Path, options: &MountOptions) -> io::Result<(OwnedFd, OwnMount)> {
     let device = if options.auto_unmount {
         None
     } else {
-        mount(mountpoint, options, config.acl)?
+        mount_ourselves(mountpoint, options)?
     };
-    let Some(device) = device else {
-        let session = Session::new(shim, mountpoint, &config)?;
-        return Ok((session, OwnMount::at(mountpoint)?));
+    let (device, helper) = match device {
+        Some(device) => (device, None),
+        None => helper::mount(mountpoint, options)?,
     };
-    let own = OwnMount::at(mountpoint)?;
-    let acl = config.acl;
-    // the mount is made already, with these options
-    config.mount_options.clear();
-    Ok((Session::from_fd(shim, device, acl, config)?, own))
+    Ok((device, OwnMount::at(mountpoint, helper)?))
 }
 
-/// The device of a mount made by mount(2); `None` if this process may not make one.
-fn mount(
-    mountpoint: &Path,
-    options: &MountOptions,
-    acl: SessionACL,
-) -> io::Result<Option<OwnedFd>> {
-    let device = File::options().read(true).write(true).open("/dev/fuse")?;
-    let others = if acl == SessionACL::Owner {
+/// The device of a mount made by mount(2); `None` if this process may not make one, or can't open the device.
+fn mount_ourselves(mountpoint: &Path, options: &MountOptions) -> io::Result<Option<OwnedFd>> {
+    let Ok(device) = open_device() else {
+        return Ok(None);
+    };
+    let others = if options.acl() == SessionACL::Owner {
         ""
     } else {
         ",allow_other"

@@ -54,6 +54,8 @@ mod first_hour;
 #[cfg(feature = "fuse")]
 mod follow;
 #[cfg(feature = "fuse")]
+mod given;
+#[cfg(feature = "fuse")]
 mod interop;
 #[cfg(feature = "fuse")]
 #[cfg(feature = "fuse")]

@@ -4,6 +4,17 @@ use super::table::{MountOption, Scope};
 use super::{Action, Options};
 use crate::cli::exit::{Exit, Failure};
 
+/// The options that only the program heeds which makes a mount.
+#[cfg(feature = "fuse")]
+const OF_WHO_MOUNTS: [&str; 6] = [
+    "allow_other",
+    "allow_root",
+    "auto_unmount",
+    "fsname",
+    "subtype",
+    "idle",
+];
+
 /// What an action reads, as far as it decides which options make a difference.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(
@@ -35,6 +46,18 @@ impl Options {
             Some(idle(&format!("-o {}", option.name), there))
         };
         self.named.iter().find_map(idle_one).map_or(Ok(()), Err)
+    }
+
+    /// Refuses what is said of a mount that another program has made, as that is the one to say it.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`].
+    #[cfg(feature = "fuse")]
+    pub(crate) fn check_for_mounted(&self) -> Result<(), Failure> {
+        let mut named = self.named.iter().map(|option| option.name);
+        let theirs = named.find(|name| OF_WHO_MOUNTS.contains(name));
+        let there = "a mount that another program has made";
+        theirs.map_or(Ok(()), |name| Err(idle(&format!("-o {name}"), there)))
     }
 
     /// What keeps options of that scope from making a difference.

@@ -177,8 +177,9 @@ fn many_threads_read_what_a_slice_would_give_within_the_budget() {
                         {
                             assert_eq!((*bytes).as_ref()[range], model(offset, size));
                         }
-                        // What is being decoded at once may be beyond it, if nothing else is left to drop.
-                        assert!(cache.used() <= budget, "{} bytes used", cache.used());
+                        // Memory counts before room is made for it: a segment of each reader, and of two threads that decode ahead.
+                        let most = budget + 8 * (MIB + 1000);
+                        assert!(cache.used() <= most, "{} bytes used", cache.used());
                     }
                 });
             }
