@@ -285,13 +285,15 @@ fn a_signal_ends_the_editor_and_keeps_the_text() {
             echo $$ >\"$0.pid.new\"; mv \"$0.pid.new\" \"$0.pid\"; exec sleep 1000";
         let desk = Desk::new(script);
         let said = desk.path("said");
-        let mut command = Command::new(PROGRAM)
-            .arg("--edit")
+        // the tests may run under nohup(1)
+        let mut command = Command::new("env")
+            .args(["--default-signal=HUP", PROGRAM, "--edit"])
             .arg(&desk.file)
             .env("TMPDIR", desk.path("tmp"))
             .env_remove("VISUAL")
             .env("EDITOR", &desk.editor)
             .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .stderr(File::create(&said).unwrap())
             .spawn()
             .unwrap();
