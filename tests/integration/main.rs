@@ -58,7 +58,6 @@ mod given;
 #[cfg(feature = "fuse")]
 mod interop;
 #[cfg(feature = "fuse")]
-#[cfg(feature = "fuse")]
 mod limits;
 #[cfg(feature = "fuse")]
 mod listing;
@@ -81,6 +80,7 @@ mod mount;
 mod names;
 #[cfg(feature = "fuse")]
 mod pictures;
+#[cfg(feature = "fuse")]
 mod races;
 #[cfg(feature = "fuse")]
 mod readers;
