@@ -14,8 +14,9 @@
 //! - `Versions`, in `State`: which of its files are others than they were, so that they have other inode numbers.
 //!
 //! The kernel is never told of a change. It keeps pages by inode number, and a number has the same bytes for good, except for what is
-//! written through that very number. A name lasts no time in the kernel, so the next lookup finds the number that counts now. An old number
-//! is answered as long as something can read it: by `Earlier`, the states that were shown before.
+//! written through that very number. The name of a file lasts no time in the kernel, so the next lookup finds the number that counts now.
+//! That of a directory lasts a second: it leads to no other directory. An old number is answered as long as something can read it: by
+//! `Earlier`, the states that were shown before.
 //!
 //! # What is out of date
 //!

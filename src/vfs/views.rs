@@ -234,15 +234,18 @@ impl State {
         }
     }
 
+    /// The number of array `i` under `arrays/`.
+    pub(super) fn array_number(&self, i: usize) -> Option<u32> {
+        let place = self.snapshot.arrays().get(i)?.home();
+        let paths = self.snapshot.paths()?;
+        let directory = self.catalogue().number_of(paths, paths.parent(place))?;
+        self.catalogue().number(directory, &paths.stem(place))
+    }
+
     /// The number of the FITS file of an array, a table or a directory.
     fn fits_number(&self, subject: Subject) -> Option<u32> {
         match subject {
-            Subject::Array(i) => {
-                let place = self.snapshot.arrays().get(i)?.home();
-                let paths = self.snapshot.paths()?;
-                let directory = self.catalogue().number_of(paths, paths.parent(place))?;
-                self.catalogue().number(directory, &paths.stem(place))
-            }
+            Subject::Array(i) => self.array_number(i),
             Subject::Table(place) | Subject::Directory(place) => {
                 self.catalogue().number_of(self.snapshot.paths()?, place)
             }

@@ -328,8 +328,8 @@ impl State {
     /// Why it has none.
     pub(super) fn zarr_listed(&self, i: usize) -> Result<(String, Chunks), Library> {
         let chunks = self.snapshot.zarr_array(i)?.chunks;
-        let mut slots = self.zarr().slots.iter();
-        let slot = slots.find(|slot| slot.array == i);
+        let name = self.array_number(i);
+        let slot = name.and_then(|name| self.zarr().of_name(name));
         let slot = slot.ok_or_else(|| unsupported("more chunks than there are numbers for"))?;
         let path = self.zarr_path(directory(slot.directories));
         let path = path.filter(|path| path.rsplit('/').all(is_possible));
