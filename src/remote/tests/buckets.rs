@@ -1,6 +1,9 @@
 //! Buckets of S3: keys, signatures, listings.
 
+use std::sync::{Condvar, Mutex};
+
 use super::*;
+use crate::error::percent_decoded;
 
 /// An environment variable.
 type Variable<'a> = (&'a str, &'a str);
@@ -158,18 +161,39 @@ fn a_key_that_no_url_leads_to_is_left_out_of_a_listing_and_told() {
     assert_eq!(found.unreadable, want);
 }
 
-/// A server with these keys that sends them in pages of ten, and begins behind the key that is asked for, if it `can`.
-fn pages_of_ten(keys: Vec<String>, can: bool, under_way: &Arc<(AtomicUsize, AtomicUsize)>) -> Stub {
+/// How many requests a server has under way now, and how many it has had at once.
+#[derive(Default)]
+struct UnderWay {
+    now: usize,
+    most: usize,
+}
+
+/// A server with these keys that sends them in pages of ten, and begins behind the key that is asked for, if it `can`. Until it has had `least`
+/// requests at once, it holds each of them back for a while: more may come.
+fn pages_of_ten(
+    keys: Vec<String>,
+    can: bool,
+    least: usize,
+    under_way: &Arc<(Mutex<UnderWay>, Condvar)>,
+) -> Stub {
     let under_way = Arc::clone(under_way);
     Stub::new(move |request| {
-        let (now, most) = &*under_way;
-        most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let (counts, came) = &*under_way;
+        let mut counts = counts.lock().unwrap();
+        counts.now += 1;
+        counts.most = counts.most.max(counts.now);
+        came.notify_all();
+        let held = came.wait_timeout_while(counts, Duration::from_millis(100), |counts| {
+            counts.most < least
+        });
+        drop(held.unwrap());
+        // one request too many has the time to come
         thread::sleep(Duration::from_millis(10));
-        now.fetch_sub(1, Ordering::Relaxed);
+        under_way.0.lock().unwrap().now -= 1;
         let said = |name: &str| {
             let mut pairs = request.target.split(['?', '&']);
             let value = pairs.find_map(|pair| pair.strip_prefix(name));
-            value.map(|value| value.replace("%2F", "/"))
+            value.map(|value| String::from_utf8(percent_decoded(value).unwrap()).unwrap())
         };
         let after = said("start-after=").filter(|_| can);
         let after = said("continuation-token=").or(after).unwrap_or_default();
@@ -211,7 +235,7 @@ fn a_long_listing_has_four_pages_under_way_and_is_whole() {
         (shuffled(), true, 1..=1),
     ] {
         let under_way = Arc::default();
-        let stub = pages_of_ten(keys.clone(), can, &under_way);
+        let stub = pages_of_ten(keys.clone(), can, *want.start(), &under_way);
         let found = bucket_of(&stub, &KEYS, options()).list(&at("s3://pub/v/"));
         let found = found.unwrap();
         let objects = found
@@ -224,8 +248,9 @@ fn a_long_listing_has_four_pages_under_way_and_is_whole() {
         let mut keys = keys;
         keys.sort();
         assert!(found == keys, "{} of {}", found.len(), keys.len());
-        let most = under_way.1.load(Ordering::Relaxed);
+        let most = under_way.0.lock().unwrap().most;
         assert!(want.contains(&most), "{most} at once of {want:?}");
+        // each page ends a part of the keys or is full, and each full one begins one part at most
         let requests = stub.requests().len();
         assert!(requests <= keys.len() / 10 * 2 + 20, "{requests}");
     }
