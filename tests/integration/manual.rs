@@ -179,21 +179,41 @@ fn every_variable_of_the_environment_is_in_the_manual() {
     assert!(found >= 6, "{found}");
 }
 
+/// The help and the completions are made from one table of options; the manual has the same options, values and order.
 #[test]
-fn the_manual_has_the_options_in_the_order_of_the_help() {
+fn the_manual_has_the_options_and_values_of_the_help() {
     let help = asdf_mount(["-o", "help"]).stdout;
-    let known: Vec<&str> = help
-        .lines()
-        .filter_map(|line| line.strip_prefix("  ")?.split([' ', '=', '[']).next())
-        .collect();
+    let heads = help.lines().filter_map(|line| line.strip_prefix("  "));
+    let known: Vec<&str> = heads.filter_map(|head| head.split(' ').next()).collect();
     let section = section(&manual(), "MOUNT OPTIONS");
     let entries = section.lines().filter_map(|line| line.strip_prefix(".It "));
-    let names = entries.flat_map(|entry| entry.split(" , "));
-    let listed: Vec<&str> = names
-        .filter_map(|name| name.trim_start_matches("Cm ").split(' ').next())
-        .collect();
+    let listed: Vec<String> = entries.flat_map(heads_of_entry).collect();
     // behind those of the help are words of mount(8)
-    assert_eq!(listed.get(..known.len()), Some(&known[..]));
+    assert_eq!(listed.get(..known.len()).unwrap(), known);
+}
+
+/// The options of an entry as the help writes them: `Cm uid Ns = Ns Ar N , Cm gid Ns = Ns Ar N` is `uid=N` and `gid=N`.
+fn heads_of_entry(entry: &str) -> Vec<String> {
+    let mut heads = vec![String::new()];
+    let mut is_optional = false;
+    for word in entry.split(' ') {
+        match word {
+            "," => heads.push(String::new()),
+            "Cm" | "Ar" | "Ns" => continue,
+            "Op" => {
+                heads.last_mut().unwrap().push('[');
+                is_optional = true;
+                continue;
+            }
+            "Oo" => heads.last_mut().unwrap().push('['),
+            "Oc" => heads.last_mut().unwrap().push(']'),
+            word => heads.last_mut().unwrap().push_str(word),
+        }
+    }
+    if is_optional {
+        heads.last_mut().unwrap().push(']');
+    }
+    heads
 }
 
 #[test]

@@ -207,7 +207,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
     option(
         Scope::Directory,
         "match",
-        "GLOB[:GLOB...]",
+        "GLOB[:GLOB]...",
         "*.asdf",
         "which files of DIR are shown [*.asdf]",
     ),
