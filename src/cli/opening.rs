@@ -8,19 +8,24 @@ use std::sync::{Arc, Mutex, Weak};
 use log::{debug, warn};
 use rustix::io::Errno;
 
+use super::complain;
 use super::exit::{Exit, Failure, error_of};
 use super::on_refuse;
 use super::options::Options;
+use super::unmount::serving::is_daemon_here;
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
 use crate::collection::{Opener, Unopened, is_lack};
 use crate::error::{Error, Place, lock};
-use crate::save::{self, FilePath, NotOpened, ReadOnly, Recovery, SaveOptions, Writer};
+use crate::save::{self, FilePath, NotOpened, ReadOnly, Recovery, SaveOptions, Writable, Writer};
 use crate::source::Mounted;
 use crate::source::{FileSource, Source, Stat};
 use crate::vfs::{self, Scratch, Vfs};
+
+/// For so many seconds a daemon that has unmounted FILE is waited for.
+const ENDING: u32 = 30;
 
 /// A FILE that is to be opened, and how.
 struct Opening<'a> {
@@ -169,6 +174,36 @@ impl Opening<'_> {
         vfs
     }
 
+    /// The mount that shows FILE already.
+    fn shown_by(&self) -> Option<Mounted> {
+        let shows = |mount: &Mounted| mount.looks_ours() && mount.is_of(self.path.whole());
+        Mounted::all().into_iter().find(shows)
+    }
+
+    /// Locks FILE and opens it. A daemon whose mount is gone holds the lock until it has ended, which takes a while on a busy machine, and is
+    /// waited for.
+    fn open_writer(&self) -> Result<Writable, NotOpened> {
+        let open = || Writer::open(self.path.clone(), self.options.saving);
+        let mut opened = open();
+        for second in 1..ENDING {
+            let Err(NotOpened::Locked { holder: Some(pid) }) = opened else {
+                break;
+            };
+            if !is_daemon_here(pid) || self.shown_by().is_some() {
+                break;
+            }
+            if second == 1 {
+                let path = self.path.whole().display();
+                complain(&format!(
+                    "{path}: unmounted, but still locked by process {pid}: waiting for its end"
+                ));
+            }
+            // it waits for the lock for a second
+            opened = open();
+        }
+        opened
+    }
+
     /// Opens it for writing, or says why it can only be read.
     fn open_for_writing(&self) -> Result<Result<Vfs, String>, Failure> {
         if self.options.read_only {
@@ -178,13 +213,11 @@ impl Opening<'_> {
             return Ok(Err(save::ONLY_READ.to_owned()));
         }
         let path = self.path.whole();
-        let mut opened = match Writer::open(self.path.clone(), self.options.saving) {
+        let mut opened = match self.open_writer() {
             Ok(opened) => opened,
             Err(NotOpened::Locked { holder }) => {
-                let shows = |mount: &Mounted| mount.looks_ours() && mount.is_of(path);
-                let place = Mounted::all().into_iter().find(shows);
                 let process = holder.map(|pid| format!("process {pid}"));
-                let who = match (place, process) {
+                let who = match (self.shown_by(), process) {
                     (Some(mount), process) => {
                         let process = process.map_or_else(String::new, |it| format!(" ({it})"));
                         format!("another mount on {}{process}", mount.directory().display())

@@ -2,7 +2,7 @@
 
 mod ask;
 pub(super) mod find;
-mod serving;
+pub(super) mod serving;
 mod users;
 pub(super) mod wait;
 

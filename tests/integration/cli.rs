@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{assert_not_forged, hostile};
@@ -582,6 +583,31 @@ fn a_request_is_logged_on_a_terminal_with_its_time_and_the_attribute_that_it_ask
         let line = lines.next().unwrap_or_else(|| panic!("{told}: {log}"));
         assert!(line.starts_with("20") && line.ends_with(" µs"), "{line}");
     }
+}
+
+/// On a busy machine a daemon may take longer to end than a lock is waited for.
+#[test]
+fn a_daemon_that_is_slow_to_end_after_the_unmount_is_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let daemon = Pid::from_raw(daemons_of(&place.mnt)[0]).unwrap();
+    kill_process(daemon, Signal::STOP).unwrap();
+    rustix::mount::unmount(&place.mnt, UnmountFlags::empty()).unwrap();
+    let mut again = Command::new(PROGRAM)
+        .args([&place.file, &place.mnt])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut messages = BufReader::new(again.stderr.take().unwrap());
+    messages.read_line(&mut said).unwrap();
+    kill_process(daemon, Signal::CONT).unwrap();
+    assert!(said.contains(": waiting for its end"), "{said}");
+    assert_eq!(again.wait().unwrap().code(), Some(0));
+    place.unmount();
 }
 
 #[test]

@@ -16,17 +16,29 @@ use crate::source::Mounted;
 /// of several processes it is one that was not killed, and that of the highest number.
 pub(super) fn daemon_of(mounted: &Mounted) -> Option<u32> {
     let connected = || {
-        let name = fs::read("/proc/self/comm").ok()?;
         let line = format!("fuse_connection:\t{}\n", mounted.connection().display());
-        let has_name = |process: &Path| fs::read(process.join("comm")).is_ok_and(|it| it == name);
         let processes = entries(Path::new("/proc")).filter_map(|entry| {
             let number = entry.file_name().to_str()?.parse().ok()?;
-            let process = entry.path();
-            (has_name(&process) && has_connection(&process, &line)).then_some(number)
+            let is_one = is_of_this_program(number) && has_connection(&entry.path(), &line);
+            is_one.then_some(number)
         });
         processes.max_by_key(|&process| (!was_killed(process), process))
     };
     connected().or_else(|| lock_holder_of(mounted))
+}
+
+/// Whether a process runs a program of this name.
+fn is_of_this_program(process: u32) -> bool {
+    let name = |of: &str| fs::read(format!("/proc/{of}/comm")).ok();
+    name("self").is_some_and(|own| name(&process.to_string()) == Some(own))
+}
+
+/// Whether a process is a daemon of this program that sees the mounts that this process sees. Of one in another mount namespace nobody here
+/// can say whether its mount is gone.
+pub(in crate::cli) fn is_daemon_here(process: u32) -> bool {
+    let mounts = |of: &str| fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
+    is_of_this_program(process)
+        && mounts("self").is_some_and(|own| mounts(&process.to_string()) == Some(own))
 }
 
 /// The process that has what is mounted locked.
