@@ -66,6 +66,7 @@ impl Baseline {
             timed: true,
             tidy: OnceCell::new(),
         };
+        // a write between the scan and the digest would be taken for FILE's own state, and a later save would not see it
         now.torn = !now.same_moment(before);
         Ok(now)
     }
@@ -129,6 +130,7 @@ impl Baseline {
             opened => opened.map_err(|cause| Error::io(name.display().to_string(), cause))?,
         };
         let stat = stat(store, &file)?;
+        // between the look at the name and open(2) another program can have replaced the file
         if stat.id != self.stat.id {
             return Err(changed(name, replaced));
         }
@@ -148,6 +150,7 @@ impl Baseline {
             let why = "was changed by another program while it was read";
             return Err(changed(name, why));
         }
+        // the cheapest comparison first: it reads nothing
         let (is, was) = (view.len(), self.stat.size);
         if is != was {
             let why = format!("has {is} bytes, it had {was} when it was read");
@@ -180,6 +183,7 @@ impl Baseline {
     fn has_headers(&self, file: &dyn Source) -> Result<bool> {
         let mut found = [0; 54];
         for block in &self.layout.blocks {
+            // headers are compared, data are not: where blocks lie is all that a save relies on
             file.read_exact_at(&mut found, block.offset)?;
             if found.as_slice() != block.to_bytes() {
                 return Ok(false);
@@ -253,6 +257,7 @@ fn padding_of(file: &dyn Source, layout: &Layout) -> Result<([u8; 32], u8)> {
     })?;
     Ok((
         hasher.finalize().into(),
+        // a space of several values is filled with zeros: the format allows any byte there
         byte.filter(|_| !mixed).unwrap_or(0),
     ))
 }

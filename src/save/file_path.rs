@@ -68,6 +68,7 @@ impl Beneath {
         let open = || openat2(&self.directory, relative, flags, Mode::empty(), how);
         let mut opened = open();
         for _ in 0..ATTEMPTS {
+            // openat2(2) gives EAGAIN when something on the way is renamed meanwhile
             if !matches!(opened, Err(Errno::AGAIN | Errno::INTR)) {
                 break;
             }
@@ -96,6 +97,7 @@ impl Beneath {
 /// The attributes of a file that is open, perhaps only as a place (`O_PATH`), with the permissions that its access list leaves.
 fn stat_of(file: &File, how: AtFlags) -> io::Result<Stat> {
     let stat = stat_at(file, OsStr::new(""), AtFlags::EMPTY_PATH | how)?;
+    // fgetxattr(2) fails with EBADF on a descriptor that is only a place
     let place = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(limited(stat, |name, list| {
         rustix::fs::getxattr(place, name, list)
@@ -212,6 +214,7 @@ impl FilePath {
     fn in_held(&self, flags: OFlags, gone: io::Error) -> io::Result<(File, OsString)> {
         let held = self.held.as_ref().and_then(|held| locked(held).clone());
         let (directory, name) = held.ok_or(gone)?;
+        // the descriptor that is held is only a place; to list or to sync the directory it has to be opened
         let directory = rustix::fs::openat(&directory, ".", flags, Mode::empty())?;
         Ok((directory.into(), name))
     }
@@ -382,6 +385,7 @@ impl FilePath {
             },
             Way::Beneath(..) | Way::Far(_) => self.clone(),
         };
+        // `/` and paths that end in `..` have no name to replace
         let name = path.whole.file_name().ok_or(io::ErrorKind::IsADirectory)?;
         let directory = Disk::found(path.parent(), self.held.clone(), access)?;
         directory.hold(name);

@@ -80,6 +80,7 @@ pub(super) fn record<'a>(
         let mut done = 0;
         while done < segment.len() {
             let offset = start.saturating_add(done);
+            // steps end at multiples of STEP, and so of a sector: no sector is compared in two parts
             let whole = STEP.saturating_sub(offset.checked_rem(STEP).unwrap_or(0));
             let len = whole.min(segment.len().saturating_sub(done));
             let mut new = vec![0; usize::try_from(len).unwrap_or(0)];
@@ -88,6 +89,7 @@ pub(super) fn record<'a>(
             let mut before = vec![0; usize::try_from(there).unwrap_or(0)];
             old.read_exact_at(&mut before, offset.min(old.len()))?;
             total = total.saturating_add(differences(&mut ranges, offset, &before, &new));
+            // checked inside the loop, so that a long save is given up before its ranges fill the memory
             if total > JOURNAL_LIMIT || ranges.len() > RANGE_LIMIT {
                 return Ok(None);
             }
@@ -112,6 +114,7 @@ fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> 
         if wanted != found {
             added = added.saturating_add(len_u64(wanted.len()));
             match ranges.last_mut() {
+                // sectors that follow each other are one range: each range costs 24 bytes of the record, and a write
                 Some(last) if last.offset.saturating_add(len_u64(last.new.len())) == here => {
                     last.old.extend_from_slice(found);
                     last.new.extend_from_slice(wanted);
@@ -135,6 +138,7 @@ impl<S: Store> InPlace<'_, S> {
             Some(_) => self.place_sidecar()?,
             None => self.place_tail()?,
         }
+        // the sync may have failed after it had reached the disk: only a record that is gone durably cannot make FILE new
         self.commit().map_err(|error| match self.withdraw() {
             Ok(()) if error.is_no_room() => SaveFailure::Refused(error),
             _ => SaveFailure::Unsure(error),
@@ -161,14 +165,17 @@ impl<S: Store> InPlace<'_, S> {
         if self.record.sidecar_of.is_some() {
             return self.remove_sidecar();
         }
+        // to cut a file that another program has made longer would lose its bytes
         self.check_len(len, self.record.tail()?.end)?;
         self.cut(len)?;
+        // a length is no data: fdatasync(2) alone may leave it in memory
         self.durable(|| self.cut(len), || self.store.sync_all(self.file))
     }
 
     /// J1 with the record in FILE's tail.
     fn place_tail(&self) -> Result<(), SaveFailure> {
         let place = || {
+            // all room is taken before the first byte changes: a full disk refuses the save instead of breaking it off
             self.reserve(self.record.tail()?)?;
             self.reserve_ranges()?;
             self.check_len(self.record.old_len, self.record.old_len)?;
@@ -191,6 +198,7 @@ impl<S: Store> InPlace<'_, S> {
     fn commit(&self) -> Result<()> {
         match self.record.sidecar_of {
             Some(_) => self.durable(|| Ok(()), || self.store.sync_dir()),
+            // after a sync that failed the kernel may count dirty pages as clean: the record is written again before the second sync
             None => self.durable(|| self.write_tail(), || self.store.sync_data(self.file)),
         }
     }
@@ -213,6 +221,7 @@ impl<S: Store> InPlace<'_, S> {
     fn restore(&self) -> Result<()> {
         let write = || {
             self.write_ranges(|range| &range.old)?;
+            // with the record in FILE's tail the length goes back when the record is cut off
             if self.record.sidecar_of.is_some() && self.changes_length() {
                 return self.cut(self.record.old_len);
             }
@@ -232,6 +241,7 @@ impl<S: Store> InPlace<'_, S> {
     fn write_record(&self, to: &S::File, start: u64) -> Result<()> {
         /// Bytes of a piece: a whole number of sectors, in which the record comes.
         const PIECE: usize = 1 << 20;
+        // a write for each sector would be 2,000 calls for a megabyte
         let (mut at, mut piece) = (start, Vec::new());
         let mut flush = |piece: &mut Vec<u8>| {
             write_all(&**self.store, to, piece, at)?;
@@ -261,6 +271,7 @@ impl<S: Store> InPlace<'_, S> {
             }
         };
         write()?;
+        // a shorter length is metadata; a longer one comes with its data, which fdatasync(2) covers
         if beside && self.record.new_len < self.record.old_len {
             self.durable(write, || self.store.sync_all(self.file))
         } else {
@@ -289,6 +300,7 @@ impl<S: Store> InPlace<'_, S> {
     /// J1 with the record in a sidecar: it is durable, but not yet its name.
     fn place_sidecar(&self) -> Result<(), SaveFailure> {
         let temporary = name::temporary(self.name);
+        // the record gets its name only when it is whole, because the next mount takes the name for a record
         let sidecar = name::sidecar(self.name);
         let renamed = self.prepare_sidecar(&temporary).and_then(|()| {
             let renamed = self.store.rename(&temporary, &sidecar);

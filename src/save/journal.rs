@@ -161,6 +161,7 @@ impl Witness {
     /// Of reading `file`.
     pub fn holds(&self, file: &dyn Source) -> Result<bool> {
         let end = self.offset.checked_add(self.len);
+        // a save makes FILE long enough before it writes: a file too short for the run has not been written
         if end.is_none_or(|end| end > file.len()) {
             return Ok(false);
         }
@@ -237,6 +238,7 @@ impl Record {
             hasher.update(bytes);
             put_framed(bytes)
         };
+        // the body goes to the hash and, cut into sectors, to the disk; padding and footer go to the disk alone
         let mut head = VERSION.to_be_bytes().to_vec();
         head.extend(
             u32::try_from(self.ranges.len())
@@ -275,6 +277,7 @@ impl Record {
     /// # Errors
     /// Of reading `source`.
     pub fn read(source: &dyn Source) -> Result<Option<(Self, u64)>> {
+        // the footer is written last and ends the file: if it is there and its hash fits, every byte in front of it is, too
         let Some(footer_at) = source.len().checked_sub(FOOTER_LEN) else {
             return Ok(None);
         };
@@ -288,6 +291,7 @@ impl Record {
         else {
             return Ok(None);
         };
+        // at most RECORD_LIMIT bytes, which `framed` has checked: a hostile footer cannot ask for more
         let mut sectors = vec![0; usize::try_from(len).unwrap_or(0)];
         source.read_exact_at(&mut sectors, base)?;
         let Some(tag) = Tag::parse(&sectors) else {
@@ -305,6 +309,7 @@ impl Record {
         let mut hasher = Sha256::default();
         hasher.update(tag.bytes());
         hasher.update(&body);
+        // a shorter padding would leave room for bytes that no hash covers
         if hasher.finalize()[..] != digest || !rest.starts_with(&padding(body_len)) {
             return Ok(None);
         }
@@ -323,7 +328,9 @@ impl Record {
         let mut end = 0;
         for _ in 0..count {
             let (offset, old, new) = (fields.u64_be()?, fields.u64_be()?, fields.u64_be()?);
+            // what FILE had at the range: nothing of it where the range begins behind the old end
             let there = tag.old_len.saturating_sub(offset).min(new);
+            // ranges that overlap could undo each other, depending on the order in which they are written again
             if offset < end || old != there {
                 return None;
             }
@@ -334,6 +341,7 @@ impl Record {
                 new: fields.bytes(usize::try_from(new).ok()?)?.to_vec(),
             });
         }
+        // a witness of other bytes could call an old FILE new, and the save would be lost
         let whole = fields.0.is_empty() && head.witness == Witness::of(&ranges);
         whole.then_some(Self {
             old_len: tag.old_len,
@@ -361,6 +369,7 @@ impl Range {
     #[must_use]
     pub fn explains(&self, found: &[u8]) -> bool {
         let mut old = self.old.clone();
+        // a file that is made longer is filled with zeros until its bytes are written
         old.resize(self.new.len(), 0);
         if found.len() != self.new.len() {
             return false;

@@ -178,6 +178,7 @@ impl Next {
     fn kept(layout: &Layout, n: usize) -> Option<Self> {
         let mut header = layout.blocks.get(n)?.clone();
         let there = layout.block_end(n);
+        // the file may end inside the allocated space: some writers allocate more than they write
         let mut cut_short = header.end().is_none_or(|end| Some(end) > there);
         if cut_short && !header.streamed() && header.used == layout.stored_len(n) {
             header.allocated = room(layout, n);
@@ -195,6 +196,7 @@ impl Next {
     /// Gives the block other stored bytes, and a header that describes them.
     fn replace(&mut self, layout: &Layout, stored: &StoredBlock) -> Result<()> {
         let used = stored.used()?;
+        // the header of a streamed block has no sizes and no checksum to change
         let stays_streamed = self.header.streamed() && stored.compression == [0; 4];
         self.pieces = Some(stored.pieces.clone());
         if stays_streamed {
@@ -202,6 +204,7 @@ impl Next {
         }
         let was_streamed = self.header.streamed();
         let room = self.old.map_or(0, |n| room(layout, n));
+        // a streamed block has no allocated space of its own: its bytes are its space
         self.shrink = stored.shrink || was_streamed || used > room;
         self.open = false;
         self.header = BlockHeader {
@@ -239,6 +242,7 @@ fn apply(layout: &Layout, blocks: &mut Vec<Next>, change: &BlockEdit) -> Result<
             Ok(())
         }
         BlockEdit::Append(stored) => {
+            // what is written behind such a block would be read as data of it
             if blocks.last().is_some_and(|last| last.open) {
                 let why = "the last block reaches to the end of the file";
                 return Err(no_such_block(count, why));
@@ -288,6 +292,7 @@ impl Assembly<'_> {
     /// Puts text, blocks and index together, and predicts the layout that they will scan to.
     fn run(mut self, edit: &Edit, mut blocks: Vec<Next>) -> Result<Plan> {
         let text_end = self.head(edit, &mut blocks)?;
+        // asked before any header gets its new offset
         let followers: Vec<bool> = (0..blocks.len()).map(|n| followed(&blocks, n)).collect();
         let ending = self.before_ending(&blocks);
         for (n, block) in blocks.iter_mut().enumerate() {
@@ -296,6 +301,7 @@ impl Assembly<'_> {
         }
         let headers: Vec<BlockHeader> = blocks.iter().map(|block| block.header.clone()).collect();
         let moves = self.moves(&blocks);
+        // behind an open block an index would be data of that block
         let index = if headers.is_empty() || blocks.last().is_some_and(|last| last.open) {
             BlockIndex::Absent
         } else {
@@ -333,6 +339,7 @@ impl Assembly<'_> {
         if blocks.is_empty() {
             return Ok(text_end);
         }
+        // readers look for the line `...` and the end of that line
         if !text.ends_with(b"\n") {
             self.out.push(Segment::Write(Arc::new(b"\n".to_vec())))?;
             text_end = sum(text_end, 1)?;
@@ -369,11 +376,13 @@ impl Assembly<'_> {
             return Ok(text_end);
         }
         let old = self.old.blocks.first().map(|block| block.offset);
+        // the space in front of the first block is there for this: the text grows into it, and no block moves
         if let Some(stays) = old.filter(|&offset| offset >= text_end) {
             return Ok(stays);
         }
         let wanted = sum(text_end, new_padding(text_end, self.old.len))?;
         match (self.grain, old) {
+            // from where it was by whole blocks of the filesystem: then the copy shares the bytes of all blocks with FILE
             (Some(grain), Some(old)) => sum(old, round_up(wanted.saturating_sub(old), grain)?),
             _ => round_up(wanted, FIRST_BLOCK_ALIGNMENT),
         }
@@ -397,6 +406,7 @@ impl Assembly<'_> {
             block.header.allocated = sum(own, more)?;
         }
         let before = block.old.and_then(|n| self.old.blocks.get(n));
+        // a header that says the same but for its place is moved with its block, as a run of kept bytes
         let unchanged = before.is_some_and(|before| {
             BlockHeader {
                 offset: before.offset,
@@ -438,6 +448,7 @@ impl Assembly<'_> {
         };
         let old_end = self.old.block_end(n).unwrap_or(0);
         let end = sum(block.header.data_offset(), block.header.allocated)?;
+        // the new end and the old end have to leave the same remainder; what is missing for that is allocated to this block
         let over = |at: u64| at.checked_rem(grain).unwrap_or(0);
         let more = over(sum(over(old_end), grain.saturating_sub(over(end)))?);
         block.header.allocated = sum(block.header.allocated, more)?;
@@ -466,6 +477,7 @@ impl Assembly<'_> {
         let before = block.old.and_then(|n| self.old.blocks.get(n));
         let used = block.header.used;
         let room = block.old.map_or(0, |n| room(self.old, n)).min(allocated);
+        // only then can a stale header in the unused space come to stand where a scan looks for the next one
         let ends_elsewhere = before.is_some_and(|before| before.used != used);
         if used < room {
             let len = room.saturating_sub(used);
@@ -491,6 +503,7 @@ impl Assembly<'_> {
             let old = block.old.and_then(|n| self.old.blocks.get(n));
             old.is_some_and(|old| old.offset != block.header.offset)
         });
+        // what lies behind the blocks may move: it is an index or unused bytes
         let blocks_end = self.old.blocks_end();
         moved
             || self

@@ -31,6 +31,7 @@ pub fn publish(
 ) -> Result<()> {
     let failed = |cause| Error::io(path.display().to_string(), cause);
     let (disk, own) = place(path).map_err(failed)?;
+    // asked before the work; `rename_to_new` asks again, because the name can be taken meanwhile
     if disk.stat_name(own).is_ok() {
         return Err(failed(io::ErrorKind::AlreadyExists.into()));
     }
@@ -39,6 +40,7 @@ pub fn publish(
     let (temporary, file) = locked_temporary(&disk, own).map_err(failed)?;
     let done = fill(&disk, &file, bytes, progress).and_then(|()| {
         file.set_permissions(permissions).map_err(failed)?;
+        // data before the name: else a power cut could leave the name with an empty file
         disk.sync_all(&file).map_err(failed)?;
         disk.rename_to_new(&temporary, own).map_err(failed)
     });

@@ -59,6 +59,7 @@ fn find<S: Store>(
         return Ok(found);
     }
     match Record::read(&**bytes)? {
+        // a record at another place was copied there with the bytes of some file, and says nothing about this one
         Some((record, base)) if record.tail()?.start == base => {
             let tail = Extent {
                 start: base,
@@ -104,6 +105,7 @@ fn find_sidecar<S: Store>(
     if !found.is_regular() {
         return ignore("not a file");
     }
+    // anybody who may write to the directory can make a file of this name: a record of another user must not change FILE
     let ours = is_ours(&found, store.user(), its.uid);
     let journal = match store.open(&sidecar, Access::Read) {
         Ok(journal) => journal,
@@ -118,11 +120,13 @@ fn find_sidecar<S: Store>(
         return ignore("not a journal");
     };
     // device numbers may change from boot to boot, inode numbers do not
+    // FILE may be another file now: cp and mv bring a new inode, and leave the sidecar beside it
     let replaced = record.sidecar_of.is_none_or(|of| of.1 != its.id.1);
     let (short, long) = (
         record.old_len.min(record.new_len),
         record.old_len.max(record.new_len),
     );
+    // during a save FILE has one of the two lengths, or one in between
     let changed = !(short..=long).contains(&its.size);
     if !ours {
         let its_own = !replaced && !changed && explains(bytes, &record)?;
@@ -147,6 +151,7 @@ fn judge(file: &dyn Source, record: Record, tail: Option<Extent>) -> Result<Trac
     if explains(file, &record)? {
         return Ok(Traces::Pending(record));
     }
+    // a file that parses has been repaired or replaced by somebody: their work is not overwritten
     if scan(file, false).is_ok() {
         let why = "an interrupted save is pending, but the file has been changed since";
         return Ok(Traces::Foreign(why.to_owned(), tail));
@@ -159,6 +164,7 @@ pub(super) fn explains(file: &dyn Source, record: &Record) -> Result<bool> {
     for range in &record.ranges {
         let mut found = vec![0; range.new.len()];
         let there = file.len().saturating_sub(range.offset);
+        // the rest of `found` stays zero, as do bytes that were reserved and not yet written
         let there = at_most(there, found.len());
         file.read_exact_at(
             found.get_mut(..there).unwrap_or_default(),
@@ -177,9 +183,11 @@ fn find_unfinished(file: &Arc<dyn Source>) -> Result<Traces> {
         Ok(found) => found,
         failed => return Ok(Traces::Clean(failed)),
     };
+    // no record begins earlier, so that a mount of a file of terabytes reads no more than this
     let earliest = file.len().saturating_sub(RECORD_LIMIT);
     for (region, extent) in found.layout.regions() {
         let known = match region {
+            // what a region of its own explains is not searched: data of a block may hold a copy of a record
             Region::Text | Region::Block(_) => true,
             Region::Index => matches!(found.layout.index, BlockIndex::Valid(_)),
             Region::Padding | Region::Gap | Region::Trailer => false,
@@ -210,6 +218,7 @@ fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Option<Traces>> {
     let base = tag.base().unwrap_or(u64::MAX);
     let end = tag.old_len.max(tag.new_len);
     let gap = Window::new(Arc::clone(file), end, base.saturating_sub(end))?;
+    // a save leaves zeros between the end of FILE and its record: other bytes come from another program
     if read_all(&gap, RECORD_LIMIT)?.iter().any(|&byte| byte != 0) {
         return Ok(None);
     }
@@ -329,6 +338,7 @@ pub(super) fn remove_temporaries<S: Store>(store: &S, file: &OsStr) {
             log::warn!("{}: not a file; left alone", leftover.display());
             continue;
         }
+        // a temporary file is locked as long as its program runs
         let free = store
             .open(leftover, Access::Read)
             .and_then(|file| store.lock(&file));
@@ -368,6 +378,7 @@ pub(super) fn redone(len: u64, record: &Record) -> Result<Segments> {
     let mut out = Segments::default();
     let fill = |out: &mut Segments, to: u64| {
         let start = out.len();
+        // a save that made FILE longer may have been stopped before: what is missing reads as zeros until a range covers it
         let end = to.min(len).max(start);
         out.push(Segment::Keep(Extent { start, end }))?;
         out.push(Segment::Fill(0, to.saturating_sub(end)))

@@ -57,6 +57,7 @@ pub(super) struct Copy<F> {
 impl<F> Copy<F> {
     /// Whether FILE, which has these attributes now, has not been written since it was copied.
     fn is_of(&self, now: &Stat) -> bool {
+        // not the time of the last change of the inode: the exchange of names changes that itself
         (now.size, now.mtime) == (self.of.size, self.of.mtime)
     }
 }
@@ -71,6 +72,7 @@ impl<S: Store> Replace<'_, S> {
         let copy = self.copy()?;
         begins();
         let done = self.publish(&copy);
+        // after any other failure the copy may be what has FILE's name
         if let Err(SaveFailure::Impossible(_) | SaveFailure::Refused(_)) = &done {
             self.remove(&copy.name);
         }
@@ -81,12 +83,14 @@ impl<S: Store> Replace<'_, S> {
     fn copy(&self) -> Result<Copy<S::File>, SaveFailure> {
         for _ in 0..ATTEMPTS {
             let (file, before) = self.unchanged()?;
+            // the other names would go on leading to the old file
             if before.links > 1 {
                 let why = format!("{} has {} names", self.name.display(), before.links);
                 return Err(SaveFailure::Impossible(why));
             }
             let name = name::temporary(self.name);
             let copy = self.build(&name, &file, before);
+            // FILE may have been written while it was copied, which then has old and new bytes
             let after = copy.and_then(|copy| Ok((self.stat(&file)?, copy)));
             let (after, copy) = after.inspect_err(|_| self.remove(&name))?;
             if copy.is_of(&after) {
@@ -115,6 +119,7 @@ impl<S: Store> Replace<'_, S> {
         let writer = made.map_err(|cause| self.refusal("making a file beside it", cause))?;
         let opened = self.store.open(name, Access::Read);
         let file = opened.map_err(|cause| self.refusal("making a file beside it", cause))?;
+        // the copy is FILE from the moment it has the name: a mount that waits for the lock must not get in between
         match self.store.lock(&file) {
             Ok(true) => {}
             Ok(false) => return Err(self.refusal("locking", io::ErrorKind::WouldBlock.into())),
@@ -123,6 +128,7 @@ impl<S: Store> Replace<'_, S> {
         let written = self.fill(from, &writer)?;
         let imitated = self.store.imitate(from, &writer);
         imitated.map_err(|cause| self.refusal("giving it its owner and attributes", cause))?;
+        // data and attributes before the name, as a power cut may come between the two
         let synced = self.store.sync_all(&writer);
         synced.map_err(|cause| self.failed("writing to disk", cause))?;
         self.verify(&file)?;
@@ -184,6 +190,7 @@ impl<S: Store> Replace<'_, S> {
             return self.copy_data((from, extent), to, offset);
         };
         let at = |start: u64| offset.saturating_add(start.saturating_sub(extent.start));
+        // a filesystem that shares bytes in general may refuse these, for an inode flag or a quota for example
         if let Err(cause) = self.store.share(from, middle, to, at(middle.start)) {
             if impossible(&cause) {
                 return self.copy_data((from, extent), to, offset);
@@ -210,6 +217,7 @@ impl<S: Store> Replace<'_, S> {
         let grain = self
             .grain
             .filter(|_| moves_by(self.grain, extent, offset))?;
+        // FICLONERANGE takes whole blocks only
         let start = extent.start.checked_next_multiple_of(grain)?;
         let end = extent.end.saturating_sub(extent.end.checked_rem(grain)?);
         (start < end).then_some(Extent { start, end })
@@ -229,6 +237,7 @@ impl<S: Store> Replace<'_, S> {
             let Some(data) = found.map_err(|cause| self.failed("looking for holes", cause))? else {
                 break;
             };
+            // a hole stays a hole in the copy: a sparse file of terabytes does not fill the disk
             let start = data.start.max(at);
             let end = data.end.min(extent.end);
             if start >= end {
@@ -244,6 +253,7 @@ impl<S: Store> Replace<'_, S> {
 
     /// Copies a run of data without holes.
     fn copy_run(&self, (from, run): (&S::File, Extent), to: &S::File, offset: u64) -> Result<()> {
+        // a full disk then fails here, before any byte was copied, and not in the middle
         self.reserve(
             to,
             Extent {
@@ -275,6 +285,7 @@ impl<S: Store> Replace<'_, S> {
             Some((_, Segment::Write(text))) => Memory::shared(Arc::clone(text)),
             _ => Memory::new(Vec::new()),
         };
+        // scan and text go through the same bytes: what is compared here is what the next mount reads
         let len = text.len().min(copy.len());
         let mut rest = text.bytes();
         each_piece(&*copy, 0..len, STEP, |piece| {
@@ -333,6 +344,7 @@ impl<S: Store> Replace<'_, S> {
             let renamed = self.store.rename(&copy.name, self.name);
             renamed.map_err(|cause| self.refusal("taking its name", cause))?;
         }
+        // a second try: the error of the first may be one that an earlier write to the directory has left
         if self.store.sync_dir().is_err()
             && let Err(cause) = self.store.sync_dir()
         {

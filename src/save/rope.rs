@@ -105,6 +105,7 @@ impl Segments {
         }
         let end = sum(self.len, segment.len())?;
         match (self.placed.last_mut(), &segment) {
+            // so a plan of 100,000 blocks that stay is one run, and is copied or shared by one call
             (Some((_, Segment::Keep(last))), Segment::Keep(more)) if last.end == more.start => {
                 last.end = more.end;
             }
@@ -147,6 +148,7 @@ impl Rope {
     fn find(&self, offset: u64) -> usize {
         self.segments
             .placed
+            // the segment before the first one that begins behind the byte
             .partition_point(|(start, _)| *start <= offset)
             .saturating_sub(1)
     }
@@ -181,6 +183,7 @@ impl Source for Rope {
             return Ok(None);
         };
         let inside = offset.saturating_sub(*start);
+        // bytes of two segments do not lie in one piece anywhere
         if checked_end(inside, len, segment.len()).is_err() {
             return Ok(None);
         }
@@ -196,6 +199,7 @@ impl Source for Rope {
 /// `a + b`, or the error that the file would be too long.
 pub(super) fn sum(a: u64, b: u64) -> Result<u64> {
     a.checked_add(b)
+        // offsets of files are signed in the kernel's calls
         .filter(|&sum| i64::try_from(sum).is_ok())
         .ok_or_else(too_long)
 }

@@ -74,6 +74,7 @@ impl Tag {
     reason = "a remainder is less than the length of a sector"
 )]
 pub(super) fn sectors_of(offset: u64, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    // the first part ends where a sector of the file ends, not 512 bytes behind `offset`
     let first = SECTOR_LEN - (offset % SECTOR) as usize;
     let (head, rest) = bytes.split_at(first.min(bytes.len()));
     let head = std::iter::once(head).filter(|head| !head.is_empty());
@@ -90,6 +91,7 @@ pub(super) fn framed(body_len: u64) -> Option<u64> {
 
 /// Zeros between a body and its footer.
 pub(super) fn padding(body_len: u64) -> Vec<u8> {
+    // the footer has to end a sector, so that a record can be found from the end of the file
     let over = body_len
         .saturating_add(FOOTER_LEN)
         .checked_rem(PART)
@@ -110,6 +112,7 @@ pub(super) fn framer(
     let mut sector = Vec::with_capacity(SECTOR_LEN);
     move |mut bytes| {
         while !bytes.is_empty() {
+            // each sector says of which save it is: the next mount recognises a record of which the disk has only some sectors
             if sector.is_empty() {
                 sector.extend_from_slice(&tag);
             }

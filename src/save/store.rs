@@ -316,6 +316,7 @@ impl Store for Disk {
             return Ok(());
         }
         // which Linux does not heed where the size is kept
+        // a write beyond the limit of the process would be SIGXFSZ, or EFBIG in the middle of a save
         let limit = rustix::process::getrlimit(Resource::Fsize).current;
         if limit.is_some_and(|limit| extent.end > limit) {
             return Err(Errno::FBIG.into());
@@ -323,6 +324,7 @@ impl Store for Disk {
         let keep_size = FallocateFlags::KEEP_SIZE;
         let reserve = || rustix::fs::fallocate(file, keep_size, extent.start, extent.len());
         match retry_on_intr(reserve) {
+            // NFS before 4.2, vfat and others: what room there is, the writes will find out
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             other => Ok(other?),
         }
@@ -333,6 +335,7 @@ impl Store for Disk {
         let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
+            // a filesystem that knows no holes: everything up to the end is data
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 return Ok((from < size).then_some(Extent {
                     start: from,
@@ -383,6 +386,7 @@ impl Store for Disk {
             rustix::fs::copy_file_range(from, Some(&mut start), to, Some(&mut offset), len)
         });
         match copied {
+            // some filesystems copy nothing and say so without an error, as procfs and older FUSE
             Ok(copied) if copied > 0 => return Ok(len_u64(copied)),
             Ok(_) | Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
             Err(error) => return Err(error.into()),
@@ -440,7 +444,9 @@ impl Store for Disk {
     fn grain(&self, file: &Arc<File>) -> Option<u64> {
         let block = rustix::fs::fstatvfs(file).ok()?.f_bsize;
         let len = file.metadata().ok()?.len();
+        // whether bytes can be shared is not said anywhere: it is tried, with a file that vanishes when it is closed
         let to = Arc::new(self.unnamed().ok()?);
+        // a length of 0 means "to the end", which a file shorter than a block may be shared by
         let end = if len < block { 0 } else { block };
         self.share(file, Extent { start: 0, end }, &to, 0).ok()?;
         Some(block)
@@ -463,6 +469,7 @@ impl Store for Disk {
     }
 
     fn create(&self, name: &OsStr, like: Option<&Arc<File>>) -> io::Result<Arc<File>> {
+        // of a directory in which no name can be removed, the copy could not be either
         if keeps_names(&self.dir) {
             return Err(Errno::PERM.into());
         }
@@ -494,6 +501,7 @@ impl Store for Disk {
     }
 
     fn exchange(&self, a: &OsStr, b: &OsStr) -> io::Result<bool> {
+        // with an exchange FILE is under the other name afterwards, and can be looked at before it is removed
         match rustix::fs::renameat_with(&self.dir, a, &self.dir, b, RenameFlags::EXCHANGE) {
             Ok(()) => Ok(true),
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
@@ -556,6 +564,7 @@ impl Store for Disk {
 
     fn free(&self) -> Option<u64> {
         let found = rustix::fs::fstatvfs(&self.dir).ok()?;
+        // a part of the blocks is reserved for root
         let blocks = if self.user() == 0 {
             found.f_bfree
         } else {

@@ -233,6 +233,7 @@ impl<S: Store> Writer<S> {
             Pad::Filled(byte) => Some(byte),
             Pad::Absent => None,
         };
+        // planned without sharing first: most edits fit, and to find out the grain makes a file
         let found = plan(padding, None)?;
         let fits = found.in_place().is_some();
         let rather_copied = self.options.replace && self.options.grow;
@@ -253,6 +254,7 @@ impl<S: Store> Writer<S> {
     pub fn growth(&self, edit: &Edit) -> Result<u64> {
         let plan = self.plan(edit)?;
         let growth = plan.layout().len.saturating_sub(self.layout().len);
+        // an edit that fits in its place needs no copy, so no limit of copies concerns it
         if plan.in_place().is_some() {
             return Ok(growth);
         }
@@ -324,6 +326,7 @@ impl<S: Store> Writer<S> {
         let old: Arc<dyn Source> = Arc::new(StoreSource::open(&self.store, &self.file)?);
         let bytes = plan.next(Arc::clone(&old));
         let next = scan(&bytes, false)?;
+        // the next file is scanned before a byte of it is written: a text that hides a second document would make blocks vanish
         plan.check(&next.layout)?;
         let record = match plan.in_place() {
             Some(changes) => inplace::record(&*old, changes, plan.layout().len)?,
@@ -345,6 +348,7 @@ impl<S: Store> Writer<S> {
         // known before the first byte changes, so that nothing has to be read behind the commit
         let baseline = self.baseline.succeeded_by(&bytes, &save.scan)?;
         let done = match record {
+            // the way that was asked for first; the other one where that cannot be done at all
             Some(record) if self.options.replace => match self.replace(plan, &mut save, observer) {
                 Err(SaveFailure::Impossible(_)) => {
                     self.in_place(plan.moves(), record, &mut save, observer)
@@ -395,6 +399,7 @@ impl<S: Store> Writer<S> {
         if self.raw.is_some() {
             return Ok(());
         }
+        // the kernel refuses a read lease while anybody has the file open for writing
         let elsewhere = self.store.written_elsewhere(&self.file);
         if elsewhere.map_err(|cause| self.error("asking for a lease", cause))? {
             let users = self.store.writers(&self.file);
@@ -426,10 +431,13 @@ impl<S: Store> Writer<S> {
             Some(file) => file.clone(),
             None => self.open_writable()?,
         };
+        // a record behind a streamed block would be data of that block
         let tail_will_do = !self.open_ended();
+        // a shorter FILE would end in front of the record in its tail
         let beside = !tail_will_do || record.new_len < record.old_len;
         record.sidecar_of = beside.then_some(self.baseline.stat.id);
         let mut done = self.journaled(&file, &record).run();
+        // no file can be made in this directory: the record goes to the tail of FILE, where a shorter length is set in two steps
         if beside && tail_will_do && matches!(done, Err(SaveFailure::Impossible(_))) {
             record.sidecar_of = None;
             done = self.journaled(&file, &record).run();
@@ -535,6 +543,7 @@ impl<S: Store> Writer<S> {
         let file = opened
             .or_else(|refused| self.open_as_owner(refused))
             .map_err(failed)?;
+        // the name may lead to another file since the last look: its bytes are not ours to write
         if self.store.stat(&file).map_err(failed)?.id != self.baseline.stat.id {
             return Err(self.replaced());
         }

@@ -23,6 +23,7 @@ impl Assembly<'_> {
         let end = block.old.and_then(|n| self.old.block_end(n));
         let next = block.old.and_then(|n| n.checked_add(1));
         match (end, next.and_then(|next| self.old.blocks.get(next))) {
+            // a gap goes with its block only if both neighbours still stand next to each other
             (Some(start), Some(next)) if followed => vec![Segment::Keep(Extent {
                 start,
                 end: next.offset,
@@ -56,6 +57,7 @@ impl Assembly<'_> {
         if len == 0 || ending {
             return Ok(len);
         }
+        // a gap that is not allocated stays as it is, and the next save allocates it
         let left = self.gaps_left.checked_sub(1);
         self.gaps_left = left.unwrap_or(0);
         Ok(left.map_or(0, |_| len))

@@ -34,10 +34,12 @@ impl<S: Store> Writer<S> {
         let found = self.store.stat(&file);
         let found = found.map_err(|cause| self.error("reading its state", cause))?;
         self.own.begin(found);
+        // a hole in FILE gets its blocks now: a full disk is an error here, not a lost write of a mapping later
         let reserve = || self.store.reserve(&file, extent);
         let reserved = self.own.write(|| self.store.stat(&file), reserve);
         reserved.map_err(|cause| self.error("reserving space", cause))?;
         self.raw = Some(file);
+        // durable before the first byte of data: a checksum on disk is never wrong because of us
         self.set_checksum(n, [0; 16])
     }
 
@@ -83,6 +85,7 @@ impl<S: Store> Writer<S> {
         let synced = self.store.sync_data(&file);
         self.raw = Some(file);
         let synced = synced.map_err(|cause| self.error("writing to disk", cause));
+        // the kernel forgets after one report that pages were lost: a second sync would say that all is well
         synced.inspect_err(|error| self.note_failure(error))
     }
 
@@ -119,6 +122,7 @@ impl<S: Store> Writer<S> {
     fn check_as_left(&mut self, file: &S::File) -> Result<()> {
         let now = self.store.stat(file);
         let now = now.map_err(|cause| self.error("reading its state", cause))?;
+        // one fstat(2) a write; the name and the text are looked at only when the times have moved
         if now.links > 0 && self.baseline.same_moment(&now) {
             return Ok(());
         }

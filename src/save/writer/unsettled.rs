@@ -34,6 +34,7 @@ impl Unsettled {
                 committed: true,
             } => Ok(Arc::new(Rope::new(file, redone(len, record)?))),
             Self::InPlace { record, .. } => {
+                // without what may be left of the record in the tail
                 Ok(Arc::new(Window::new(file, 0, record.old_len.min(len))?))
             }
             Self::Name => Ok(file),
@@ -57,6 +58,7 @@ impl<S: Store> Writer<S> {
             Err(refused) => return Err(refused),
         };
         self.leave(Unsettled::InPlace { record, committed }, &error);
+        // FILE reads as before, so for the caller the save has not happened
         if !committed {
             return Err(SaveFailure::Refused(error));
         }
@@ -108,6 +110,7 @@ impl<S: Store> Writer<S> {
         let Some(Unsettled::InPlace { record, .. }) = &self.unsettled else {
             return Ok(());
         };
+        // the view hides the record: a change of another program in these bytes would be hidden, too
         if explains(bytes, record)? {
             return Ok(());
         }
@@ -170,6 +173,7 @@ impl<S: Store> Writer<S> {
 
     /// Makes the name last that FILE has, and removes what it was exchanged with.
     fn settle_name(&self) -> Result<()> {
+        // the first call may report an error from before this save
         let synced = self.store.sync_dir().or_else(|_| self.store.sync_dir());
         synced.map_err(|cause| self.error("writing to disk", cause))?;
         // FILE is what it was when it was last scanned: `commit` has compared it
