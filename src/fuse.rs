@@ -81,6 +81,7 @@ impl Shim {
 
 impl Filesystem for Shim {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // O_TRUNC with the open, so that an empty file is not saved in between; the kernel clears set-id bits itself; several lookups in one directory at a time
         let mut wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_PARALLEL_DIROPS
@@ -100,6 +101,7 @@ impl Filesystem for Shim {
         let _ = config
             .set_max_readahead(MAX_REQUEST)
             .or_else(|most| config.set_max_readahead(most));
+        // read-ahead of several readers at once; the kernel's 12 would make one decoding reader hold up the others
         let _ = config.set_max_background(64);
         Ok(())
     }
@@ -326,8 +328,10 @@ impl Filesystem for Shim {
         reply: ReplyWrite,
     ) {
         let asked = self.asked(Call::Write, ino);
+        // pages that a map has changed come without a caller, so an error can only be noted
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let done = self.through(fh, None, |vfs, handle| {
+            // O_APPEND: the kernel's offset is of before another descriptor appended
             if !mapped && appends(flags) {
                 vfs.append(handle, offset, data)
             } else {

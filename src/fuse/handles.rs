@@ -128,6 +128,7 @@ impl Shim {
         if !self.handles.is_rewound(fh, offset) && !is_outdated() {
             return Ok(handle);
         }
+        // opened before the old one is released: an error leaves the listing as it was
         let anew = self.files.opendir(inode(directory)?)?;
         self.files.release(&*self.handles.replace(fh, anew.handle)?);
         self.handles.get(fh)

@@ -129,6 +129,7 @@ impl Mount {
         };
         let session = Session::from_fd(shim, device, acl, options.config())?;
         let device = session.as_fd().try_clone_to_owned()?;
+        // after `umount -l` or a killed connection nobody reads what is decoded
         files.decode_while(move || is_connected(&device));
         let session = session.spawn()?;
         Ok(Self {
@@ -228,6 +229,7 @@ fn mount(mountpoint: &Path, options: &MountOptions) -> io::Result<(OwnedFd, OwnM
 
 /// The device of a mount made by mount(2); `None` if this process may not make one, or can't open the device.
 fn mount_ourselves(mountpoint: &Path, options: &MountOptions) -> io::Result<Option<OwnedFd>> {
+    // a container may have no device, but a helper that has one
     let Ok(device) = open_device() else {
         return Ok(None);
     };
@@ -256,6 +258,7 @@ fn mount_ourselves(mountpoint: &Path, options: &MountOptions) -> io::Result<Opti
         data.as_c_str(),
     ) {
         Ok(()) => Ok(Some(device.into())),
+        // no privilege: fusermount3 has it; any other error would be the same with it
         Err(Errno::PERM) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -100,7 +100,9 @@ impl Callers {
         thread::sleep(LOOK_EVERY);
         let mut list = locked(callers);
         list.requests.retain(|(_, reply)| reply.strong_count() > 0);
+        // decided with the list locked: a request that comes now starts a thread if this one is about to end
         list.are_looked_at = !list.requests.is_empty();
+        // `/proc` is read without the lock, as a look at a process may block
         let requests = list.requests.clone();
         drop(list);
         let killed = requests.iter().filter(|(caller, _)| is_ending(*caller));

@@ -23,6 +23,7 @@ pub(super) fn attr(reply: ReplyAttr, found: Result<(Item, Attr), Errno>) {
 
 /// How long the kernel may keep a name that it is told with attributes.
 pub(super) fn kept(attr: &Attr) -> Duration {
+    // a name that lasts longer than its attributes would show these without a question
     attr.entry_valid.min(attr.attr_valid)
 }
 

@@ -113,7 +113,9 @@ impl Waiters {
             return job();
         }
         let mut state = locked(&self.queue);
+        // each waiting job will take an idle thread: only one more than these is free
         let has_idle = state.idle > state.jobs.len();
+        // a thread of fuser's serves it: slower for others, but never refused
         if !has_idle && state.threads >= MOST {
             drop(state);
             return job();

@@ -55,6 +55,7 @@ impl<'a> ArrayFile<'a> {
         put: &mut Put<'_>,
     ) -> Result<(), Library> {
         let view = self.state.snapshot.array_view(self.index, len)?;
+        // the file shows the bytes in the order of the block, so they go there in one run
         if self.format.is_fortran(self.array) {
             let at = view.extent().start.checked_add(at);
             let beyond = || Library::corrupt(Place::Array(self.array.path()), "beyond 2^64");
@@ -68,6 +69,7 @@ impl<'a> ArrayFile<'a> {
     pub(super) fn elements_of(self, offset: u64, data: &[u8]) -> Result<(u64, &[u8])> {
         let snapshot = &self.state.snapshot;
         let header = self.format.header_len(snapshot, self.index)?;
+        // a write that begins behind the header has elements only
         let Some(inside) = header.checked_sub(offset).filter(|&inside| inside > 0) else {
             return Ok((offset.saturating_sub(header), data));
         };
@@ -76,6 +78,7 @@ impl<'a> ArrayFile<'a> {
         let mut there = vec![0; inside.len()];
         let file = self.format.saved(snapshot, self.index)?;
         file.read_exact_at(&mut there, offset)?;
+        // programs that copy a file write the header that they have read: that is allowed, any other is a new form
         if there != inside {
             return Err(Error::NotPermitted(
                 "the NPY header follows the tree: change datatype or shape there, or write all of the file anew",

@@ -86,6 +86,7 @@ impl Attr {
             size: size.min(i64::MAX.unsigned_abs()),
             perm: match kind {
                 FileKind::Directory => with_search_bits(perm),
+                // what can never be written shows no write bits, so that cp -p and tests of a script see it
                 FileKind::File if node.is_data() && !read_only => perm,
                 FileKind::File => perm & 0o444,
                 FileKind::Symlink => 0o777,

@@ -17,6 +17,7 @@ pub(super) fn block_name(n: impl Display) -> OsString {
 pub(super) fn block_number(name: &OsStr) -> Option<u32> {
     let digits = name.to_str()?.strip_suffix(".bin")?;
     let n = digits.parse::<u32>().ok()?;
+    // `007.bin` and `+7.bin` are no names of block 7: a name has one spelling
     (n.to_string() == digits).then_some(n)
 }
 
@@ -66,6 +67,7 @@ impl Vfs {
             return Err(Error::NotFound);
         }
         let directory = self.place(Node::Blocks).ok_or(Error::NotFound)?;
+        // the block stays in FILE: its name comes back if no program makes it again
         self.options.scratch.hide(&directory, name);
         Ok(())
     }

@@ -79,6 +79,7 @@ impl Vfs {
         let at = offset.unwrap_or(len);
         let end = at.checked_add(len_u64(data.len()));
         let end = end.ok_or(Error::TooBig("beyond 2^64"))?;
+        // bytes that make the block longer need its header changed, and so a save of the whole
         if is_patched(&state, written.block) && end <= len {
             return self.patch(written, &(at..end), |put| put(at, data));
         }
@@ -90,6 +91,7 @@ impl Vfs {
         let state = self.state();
         let file = ArrayFile::of(&state, written.file)?;
         // nothing can be appended to an array
+        // numpy.save writes the header first, then the elements: both arrive here, and the header has to be the one that is shown
         let (at, data) = file.elements_of(offset.ok_or_else(fixed_size)?, data)?;
         let end = at.checked_add(len_u64(data.len()));
         if end.is_none_or(|end| end > file.array.bin_len()) {
@@ -125,6 +127,7 @@ impl Vfs {
             // this may take as long as it takes to read the block, so it is done before other saves have to wait
             let snapshot = Arc::clone(&self.state().snapshot);
             snapshot.verify_checksum(written.block, &mut |_| {})?;
+            // no other save may move the block between the check and the change of its checksum
             let (mut writer, _) = self.begin_save()?;
             self.check_current(written)?;
             let through = Some(written.through());
@@ -152,6 +155,7 @@ impl Vfs {
             self.state().note_left(left);
             written.note_patch(left.modified());
         }
+        // to give the other files a new inode number at each write would cost a lookup a write: it is done when one of them was opened
         if written.take_opened() {
             // who opens one of the block's other files from now on sees what was written
             self.show_patched(written, Some(written.through()));
@@ -176,12 +180,14 @@ impl Vfs {
         let owed = Owed {
             md5: header.checksum,
             // of a whole block, no old byte stays
+            // to verify the old checksum would read all of a block whose bytes are about to go
             state: if whole && header.has_checksum() {
                 ChecksumState::Used
             } else {
                 state.snapshot.verify_checksum(n, &mut |_| {})?
             },
         };
+        // before the first byte changes: a reader of an earlier state must not get new bytes under an old number
         self.show_patched(written, through);
         let _writing = self.saver.writing();
         match writer.begin_patch(n, reserved) {
@@ -219,6 +225,7 @@ impl Vfs {
     ) -> Result<()> {
         let (n, state) = (written.block, self.state());
         let _writing = self.saver.writing();
+        // the data are durable before the checksum that vouches for them
         let ended = writer.sync_patch().and_then(|()| {
             let (md5, known) = owed.now(&state, n)?;
             Ok((writer.end_patch(n, md5)?, known))
@@ -294,6 +301,7 @@ impl Vfs {
         let (_writer, state) = self.begin_save()?;
         self.check_current(written)?;
         check_encodable(&state.snapshot, written.block)?;
+        // only bytes that are written take memory; all others are read from the block when they are needed
         let block = self.blocks.over(state.snapshot.block(written.block)?);
         self.blocks
             .set(written, Content::Edited(Arc::clone(&block)));
@@ -383,6 +391,7 @@ impl Vfs {
             (Content::Emptied(bytes), _) | (Content::Edited(bytes), Node::Block(_)) => {
                 bytes.resize(size);
             }
+            // ftruncate(2) to the present size changes nothing, and must not encode the block again
             (_, Node::Block(_)) => {
                 if self.size(&self.state(), written.file)? != size {
                     self.begin_edit(written)?.resize(size);
@@ -418,6 +427,7 @@ impl Vfs {
                     self.blocks.set(written, Content::Saved);
                 }
             }
+            // what a shorter size has cut off is gone; a longer one is taken back
             (Err(_), Content::Edited(bytes) | Content::Emptied(bytes)) if size > before => {
                 bytes.resize(before);
             }
@@ -449,6 +459,7 @@ impl Vfs {
         let Ok(written) = open.writes() else {
             return Ok(());
         };
+        // asked before the save, which may give the file another form
         let is_known = open.form() == written.form();
         let saved = self.noted(open.node, self.save_written(written, closing));
         if is_known {
@@ -492,6 +503,7 @@ impl Vfs {
             let saved = self.save_written(written, true);
             self.noted(written.file, saved)
         });
+        // the last descriptor is gone: nobody is left who could try again
         if self.blocks.remove_writer(written)
             && written.is_unsaved()
             && let Err(why) = &saved

@@ -325,6 +325,7 @@ impl Blocks {
         let other =
             |blocks: &HashMap<usize, Arc<WrittenFile>>| found(blocks).filter(|found| !is_it(found));
         let blocks = locked(&self.by_block);
+        // close(2) of the other file has returned to its program already, which may have started this one
         let waited = self
             .freed
             .wait_timeout_while(blocks, RELEASING, |blocks| other(blocks).is_some());
@@ -332,6 +333,7 @@ impl Blocks {
         if let Some(other) = other(&blocks) {
             return Err(other.file);
         }
+        // looked up with the lock held since the wait: no other thread can have come in between
         if let Some(shared) = found(&blocks) {
             shared.writers.fetch_add(1, Ordering::Relaxed);
             return Ok(shared);
@@ -410,6 +412,7 @@ impl Blocks {
         for written in locked(&self.by_block).values() {
             if let Content::Edited(overlay) = written.content() {
                 let (snapshot, block) = (Arc::clone(snapshot), written.block);
+                // made at the first read: most edits are saved without reading what lies below them
                 let later = move || snapshot.unverified_block(block);
                 overlay.rebase(Arc::new(Made::new(overlay.base_len(), later)));
             }

@@ -133,6 +133,7 @@ impl Catalogue {
             // beyond the limit there is no number, so no file
             let _ = maker.add(place, kind);
         }
+        // sorted by directory, then by node: a listing is one run, and a lookup a binary search
         let mut entries = maker.entries;
         entries.sort_unstable_by_key(CatalogueEntry::key);
         Self {
@@ -148,6 +149,7 @@ impl Catalogue {
         let numbers = locked(&self.numbers);
         let number = numbers.find(directory, name);
         let whole = number.into_iter().flat_map(|number| {
+            // one name may be that of a directory and, with an ending, of the files of an array: the first that is there counts
             let nodes = [Node::ArrayDir(number), Node::ArrayLink(number)];
             nodes.map(|node| (node, node))
         });
@@ -178,6 +180,7 @@ impl Catalogue {
     pub(super) fn subdirectories(&self, directory: u32) -> Option<usize> {
         let entries = self.entries.get(self.entries(directory)?)?;
         let is_directory = |entry: &CatalogueEntry| matches!(entry.kind, EntryKind::Directory);
+        // directories come first among the entries of a directory, as `Node` sorts them
         Some(entries.partition_point(is_directory))
     }
 
@@ -191,6 +194,7 @@ impl Catalogue {
         let entries = self.entries.get(entries.clone())?;
         let numbers = locked(&self.numbers);
         loop {
+            // a position is entry times formats plus format, so that a listing can go on in the middle of an array
             let names = Format::ALL.len();
             let entry = entries.get(position.checked_div(names)?)?;
             let at = position.checked_rem(names)?;

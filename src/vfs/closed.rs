@@ -191,6 +191,7 @@ impl Vfs {
     #[must_use]
     pub fn closed(&self) -> Option<ClosedFile> {
         let state = self.state();
+        // a later stat(2) could not tell whether FILE has changed since
         if self.is_far() || !state.timed || state.settles.is_some() {
             return None;
         }
@@ -200,6 +201,7 @@ impl Vfs {
         let (text, tree) = self.tree.at_rest()?;
         let (text_len, text_hash) = (len_u64(text.len()), hash_of(&*text));
         let is_plain = state.snapshot.plain_file().is_some();
+        // an array in another file may change while FILE stays as it is, and nobody would notice
         let names = state.made_names().filter(|names| names.is_of_one_file());
         let names = names.cloned();
         let blocks = self.block_lens(&state);

@@ -61,6 +61,7 @@ impl Vfs {
         }
         let mut writer = self.saver.writer()?;
         self.catch_up(Some(&mut writer));
+        // asked with the writer's lock: a save that this thread has waited for may have changed the answer
         let replaced = self.tree.to_replace(unsaved);
         let Some((committed, outdated)) = replaced else {
             return Ok(());
@@ -69,6 +70,7 @@ impl Vfs {
         let saved = Arc::clone(&written.text);
         self.saver.check_up_to_date()?;
         let done = if saved == committed {
+            // nothing to write; but the save before may have left a name that a crash would take back
             writer.make_last()?;
             Saved::default()
         } else if outdated {
@@ -83,6 +85,7 @@ impl Vfs {
         if finished.is_ok() {
             named();
         }
+        // a good save ends the refused text; the file beside FILE would only mislead
         if let Err(error) = writer.clear_rejected() {
             let file = self.saver.path.display();
             warn!(

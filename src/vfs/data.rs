@@ -83,6 +83,7 @@ impl Vfs {
         let handle = DataHandle::new(node, state, written.transpose()?);
         if access.truncate {
             let written = handle.writes()?;
+            // open(2) fails then, and no close follows that would free the block
             if let Err(error) = self.empty(written) {
                 self.blocks.remove_writer(written);
                 return Err(error);
@@ -145,6 +146,7 @@ impl Vfs {
         if state.form(open.node) == open.form() {
             return Ok(state);
         }
+        // the old bytes are still where the old state says, unless a save or another program has written over them: then it is sealed
         let is_last = open.opened.has_last_bytes(open.node, &state);
         if is_last && !open.opened.is_sealed() && !self.saver.file.is_far() {
             return Ok(Arc::clone(&open.opened));
@@ -190,11 +192,13 @@ impl Vfs {
     /// reads all or nothing. The caller may not keep saves from moving bytes meanwhile.
     pub(super) fn wait_for_import(&self, open: &DataHandle) {
         let made = locked(&open.source).as_ref().map(|made| made.0);
+        // nothing has changed since the source was made: the fast way, without a lock on the file
         if made == Some(self.blocks.generation()) || self.blocks.is_empty() {
             return;
         }
         let written = block_of(&open.opened, open.node).and_then(|n| self.blocks.writer_of(n));
         if let Some(written) = written {
+            // whoever has the turn is writing; the guard is dropped at once, as only the end of that is waited for
             drop(written.turn());
         }
     }

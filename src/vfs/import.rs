@@ -39,6 +39,7 @@ impl Vfs {
             }
             self.import(written, bytes, false)?;
             self.blocks.set(written, Content::Saved);
+            // what has been renamed over the file is another one: descriptors of the old one write no more
             self.blocks.free(written);
             Ok(())
         });
@@ -56,6 +57,7 @@ impl Vfs {
         if !written.is_unsaved() {
             return Ok(());
         }
+        // a file with missing bytes is not saved, even if its program closes it without looking at the error of write(2)
         written.short().map_or(Ok(()), Err)?;
         let done = self.import(written, bytes, true);
         if is_saved(&done) {
@@ -103,6 +105,7 @@ impl Vfs {
             return self.append_block(saving, n, &bytes, through);
         }
         Self::check_resize(&state.snapshot, n, len)?;
+        // the same length of a raw block: written where it is, and FILE is not copied
         if is_patched(&state, n) && state.snapshot.block_len(n) == Some(len) {
             return self.overwrite(saving, written, 0..len, true, through, |put| {
                 copy(&*bytes, put)
@@ -132,12 +135,14 @@ impl Vfs {
         file.check_len(bytes.len(), full)?;
         let elements: Arc<dyn Source> = Arc::new(Window::new(bytes, start, len)?);
         if !file.is_of(&header) {
+            // other arrays lie in the block, or the declaration is shared: a new form would change those, too
             if let Some(why) = snapshot.bound(file.index) {
                 return Err(Error::NotPermitted(why));
             }
             return self.redeclare(saving, written, file, &header, elements);
         }
         // the header may be spelled otherwise than it is shown, so that the kernel has other bytes
+        // an array of one axis is dense in both orders: NumPy may say either
         let fortran = header.fortran_order && !header.view()?.is_dense();
         if fortran == file.format.is_fortran(file.array) {
             return self.import_elements(saving, written, file, &*elements, None);
@@ -168,12 +173,14 @@ impl Vfs {
         // nothing is begun for an array that can't be written
         file.put(len, 0, &[], &mut |_, _| Ok(()))?;
         if is_patched(file.state, n) {
+            // a file that covers the whole block needs no checksum of the old bytes
             let whole = elements.len() == len;
             let range = extent.start..extent.end;
             return self.overwrite(saving, written, range, whole, through, |put| {
                 copy(elements, |at, piece| file.put(len, at, piece, put))
             });
         }
+        // a compressed block is encoded again as a whole, so the elements are put over its decoded bytes first
         let block = self.blocks.over(snapshot.block(n)?);
         copy(elements, |at, piece| {
             let write = &mut |at, run: &[u8]| block.write(at, run);
@@ -232,6 +239,7 @@ impl Vfs {
             // how short the codec will make it is not known yet
             self.check_room_for(n, len)?;
         }
+        // summed before it is written: a block that does not decode is refused while FILE is untouched
         let sum = Sum::of(snapshot, n, block)?;
         let stored = if raw {
             let checksum = sum.over(&**block)?;
@@ -318,6 +326,7 @@ impl Vfs {
         let decoded = snapshot.in_c_order(header, elements)?;
         self.check_room_for(n, decoded.len())?;
         self.let_go_of_tree();
+        // `let_go_of_tree` may have put a state without its tree in the place of this one
         saving.1 = self.state();
         let resized = Some((n, decoded.len()));
         let checked = check_text(&saving.1.snapshot, &text, self.options.validate, resized)?;
@@ -331,6 +340,7 @@ impl Vfs {
     /// Checks that a block of that length still holds every array that lies in it.
     pub(super) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
         for &i in snapshot.block_users().get(block).into_iter().flatten() {
+            // an array that makes no sense already does not keep its block from being mended
             let sound = |array: &&Array| array.problem().is_none();
             let Some(array) = snapshot.arrays().get(i).filter(sound) else {
                 continue;

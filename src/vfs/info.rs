@@ -28,6 +28,7 @@ const MAX_TEXT_COUNTED: usize = 1 << 20;
 impl Vfs {
     /// A text under `info/`, as it is now, to be read.
     pub(super) fn info_text(&self, state: &State, node: Node) -> String {
+        // it was made for its length a moment ago; it is handed over, not kept, because it may be long
         let kept = (node == Node::TreeJson).then(|| locked(&state.json).take());
         let text = kept.flatten().unwrap_or_else(|| self.made(state, node));
         // a program that asks for the size of the opened file gets this one
@@ -99,6 +100,7 @@ impl Text {
         for problem in problems.by_ref().take(MAX_PROBLEMS) {
             self.line(format_args!("problem   {problem}"));
         }
+        // counted, not printed: a hostile file may have millions
         let more = problems.count();
         if more > 0 {
             self.line(format_args!(

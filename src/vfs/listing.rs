@@ -35,6 +35,7 @@ impl Vfs {
             }
             Node::Blocks => {
                 let count = state.snapshot.layout().blocks.len();
+                // a block that is being written for the first time is listed already
                 let new = self.blocks.writer_of(count).is_some();
                 let count = count.saturating_add(new.into());
                 Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
@@ -131,6 +132,7 @@ impl Vfs {
                 at = at.saturating_add(1);
                 Some((Cow::from(name), None))
             } else {
+                // positions count scratch files first, then the names of the state
                 let mut behind = at.saturating_sub(scratch.len());
                 let next = names.next(&mut behind, &state);
                 at = behind.saturating_add(scratch.len());
@@ -142,6 +144,7 @@ impl Vfs {
             if hidden.contains(&*name) {
                 continue;
             }
+            // the names are from when the directory was opened; the files are those of now
             let found = node.map_or_else(|| self.find(&state, *directory, &name), Ok);
             if let Ok(node) = found
                 && add(len_u64(at), &name, &state, node)

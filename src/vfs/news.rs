@@ -28,6 +28,7 @@ struct Line {
 
 /// Adds a line. It replaces one with the same text.
 fn add(lines: &mut VecDeque<Line>, line: Line) {
+    // said again, it is the newest
     lines.retain(|said| said.text != line.text);
     lines.push_back(line);
     if lines.len() > MAX_LINES {

@@ -31,9 +31,11 @@ impl Vfs {
     /// The same, but looks whenever the last look was if not `rarely`.
     pub(super) fn look(&self, rarely: bool) {
         self.end_emptied();
+        // another thread is looking: its answer is as good, and requests do not wait for each other
         let Ok(mut compared) = self.saver.compared.try_lock() else {
             return;
         };
+        // a look at a far file is a request to its server
         let rarely = rarely || self.saver.file.is_far();
         if rarely && compared.is_some_and(|at| at.elapsed() < INTERVAL) {
             return;
@@ -57,6 +59,7 @@ impl Vfs {
         let state = self.state();
         let found = stat_of(&state, self.saver.file.stat());
         let changed = found.is_some_and(|stat| !is_of(&state, &stat));
+        // without times a difference may be the save itself
         if changed && state.timed {
             let why = Some("a save is under way, which will find that out");
             let holds = || self.saver.between_writes() == Some(moment);
@@ -86,6 +89,7 @@ impl Vfs {
             // FILE could not be looked at, which says nothing of it
             return;
         };
+        // the common case: one stat(2), and no byte of FILE is read
         if is_of(&state, &stat) && stat.is_untouched_since(&state.left()) {
             if state.settles.is_none_or(|at| now < at) {
                 return self.saver.note_out_of_date(None);
@@ -228,6 +232,7 @@ impl Vfs {
         let state = self.state();
         // another program may have changed FILE after the writer has read it, and before it was shown
         let is_as_read = writer.reload()?.is_none();
+        // both have to be of one FILE: else the next save would write by places of another one
         if is_as_read && is_of(&state, &Stat::from(&meta)) {
             if writer.has_read(state.snapshot.text(), state.snapshot.layout()) {
                 return Ok(writer);
@@ -379,6 +384,7 @@ impl Vfs {
     /// Logs what is odd about FILE now and was not before.
     fn warn_of_new(&self, before: &Snapshot, now: &Snapshot) {
         let findings = before.layout().findings.iter();
+        // compared as texts: a finding has no identity, and its place may be the same in another file
         let known: HashSet<String> = findings.map(|it| it.error.to_string()).collect();
         let findings = now.layout().findings.iter();
         for text in findings

@@ -24,6 +24,7 @@ impl Vfs {
         if self.file_in_root(name).is_some() {
             return Err(Error::Exists);
         }
+        // linkat(2) of a file that is open but has no name would bring it back
         if file.is_nameless() {
             return Err(Error::NotFound);
         }
@@ -58,6 +59,7 @@ impl Vfs {
         match (how, &second) {
             (Rename::NoReplace, Some(_)) => return Err(Error::Exists),
             (Rename::Exchange, None) => return Err(Error::NotFound),
+            // rename(2): two names of one file stay both
             (_, Some(second)) if Arc::ptr_eq(&first, second) => return Ok(()),
             _ => {}
         }
@@ -71,6 +73,7 @@ impl Vfs {
             }
             (false, true, _) => self.become_tree(&first, || scratch.take(&root, from)),
             (true, _, _) => {
+                // the bytes of tree.yaml count for no limit; under another name they do
                 first.move_into(scratch.room())?;
                 scratch.give(&root, to, &first)?;
                 self.tree.remove()
@@ -119,6 +122,7 @@ impl Vfs {
                     self.new_block(to.1)?;
                 }
                 self.noted(node, self.take_over(node, &file))?;
+                // a name that was removed a moment ago is made again by this rename
                 self.unhide(to.0, to.1);
                 scratch.take(&directory, from.1)
             }
@@ -138,6 +142,7 @@ impl Vfs {
     /// Gives a block or array the bytes of a file. The file can't be written to after that.
     fn take_over(&self, node: Node, file: &Arc<ScratchFile>) -> Result<()> {
         let before = file.role();
+        // set before the bytes are read: a descriptor that writes on would change what is being saved
         file.set_role(Role::Taken);
         let imported = self.import_file(node, file.source());
         imported.inspect_err(|_| file.set_role(before))

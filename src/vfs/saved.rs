@@ -70,6 +70,7 @@ impl Vfs {
     ) -> Result<Saved<'_>> {
         let (mut writing, mut stirring) = (None, None);
         let committed = writer.commit(edit, &mut |changes_data| {
+            // the writer calls this once for each way to save that it tries
             writing.get_or_insert_with(|| self.saver.writing());
             if changes_data {
                 stirring.get_or_insert_with(|| self.saver.stirring());
@@ -80,6 +81,7 @@ impl Vfs {
         let old = self.state().stat.id;
         let unfinished = self.show_saved(writer, committed, what, &replaced, change, sum, text);
         if stirring.is_some() {
+            // by the places of the old state other bytes would be read now
             self.earlier.seal(old);
             self.blocks.rebase(&self.state().snapshot);
         }

@@ -196,6 +196,7 @@ impl Saver {
         }
         let before = std::mem::replace(&mut *noted, why.clone());
         drop(noted);
+        // logged once, not at each request that finds it so
         if let (None, Some(news)) = (before, why) {
             warn!("{}: {news}", self.path.display());
         }

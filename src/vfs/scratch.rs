@@ -256,6 +256,7 @@ impl Scratch {
         }
         table.files.retain(|_, file| file.strong_count() > 0);
         let number = table.next;
+        // the kernel may keep a number after its file is gone: one that came again would lead to other bytes
         let next = number.checked_add(1).filter(|next| *next < NUMBERS);
         let Some(next) = next.filter(|_| table.files.len() < MAX_FILES) else {
             let why = format!("there are {MAX_FILES} scratch files already");
@@ -325,6 +326,7 @@ impl Scratch {
     pub(super) fn exchange(&self, directory: &Directory, a: &OsStr, b: &OsStr) -> Result<()> {
         let mut table = locked(&self.table);
         let names = table.names.get_mut(directory).ok_or(Error::NotFound)?;
+        // asked before the first name is taken, so that an error leaves both as they were
         if !names.contains_key(b) {
             return Err(Error::NotFound);
         }
@@ -359,6 +361,7 @@ impl Scratch {
     /// Removes the name of an array's file for a while.
     pub(super) fn hide(&self, directory: &Directory, name: &OsStr) {
         let absent = &mut locked(&self.table).absent;
+        // names that are back are forgotten here, so the table stays as short as two seconds of removals
         absent.retain(|_, absence| absence.lasts());
         absent.insert((directory.clone(), name.to_owned()), Absence::begin());
     }

@@ -155,6 +155,7 @@ impl Vfs {
     pub(super) fn block_lens(&self, state: &State) -> Option<Arc<[u64]>> {
         let count = state.snapshot.layout().blocks.len();
         let lens = (0..count).map(|n| self.block_len(state, n).ok());
+        // a closed file keeps these lengths: eight bytes each, in a mount that may have thousands of files
         (count <= MANY_BLOCKS).then(|| lens.collect()).flatten()
     }
 
@@ -171,6 +172,7 @@ impl Vfs {
         let there = header
             .filter(|header| header.streamed() && state.snapshot.plain_file().is_some())
             .map(|header| state.stat.size.saturating_sub(header.data_offset()));
+        // FILE may have been made shorter since its length was taken
         Ok(there.map_or(len, |there| len.min(there)))
     }
 }

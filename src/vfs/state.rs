@@ -59,6 +59,7 @@ pub(super) enum Names {
 impl State {
     /// What `snapshot` shows. `stat`: FILE's attributes from before it was read, so that a change by another program meanwhile is noticed.
     pub(super) fn new(snapshot: Arc<Snapshot>, stat: Stat) -> Self {
+        // the mode that is shown must not promise what an access list takes away
         let stat = match snapshot.file() {
             Some(file) => limited_by_acl(stat, |name, list| {
                 rustix::fs::fgetxattr(file.file(), name, list)
@@ -66,6 +67,7 @@ impl State {
             None => stat,
         };
         let file = snapshot.file().map(|file| file.file());
+        // a change within the same tick of the file system's clock would leave the same times
         let settles = file.and_then(|file| settles_in(&stat, file));
         let mut versions = Versions::default();
         versions.begin(stat.modified());
@@ -89,6 +91,7 @@ impl State {
     pub(super) fn next(&self, snapshot: Arc<Snapshot>, stat: Option<Stat>) -> Self {
         let timed = stat.is_some();
         let untimed = || Stat {
+            // FILE may have been replaced by the save: the number of its inode is the one thing that is known
             id: snapshot.stat().map_or(self.stat.id, |stat| stat.id),
             ..self.stat
         };
@@ -176,6 +179,7 @@ impl State {
         if let Some(names) = before.catalogue.get()
             && self.snapshot.has_arrays_of(&before.snapshot)
         {
+            // two threads may come here with the same names
             let _ = self.catalogue.set(Arc::clone(names));
             self.views.keep(&before.views);
         }
@@ -248,6 +252,7 @@ impl State {
     /// # Errors
     /// [`Library::Stale`]: the kernel looks the name up again.
     pub(super) fn check_version(&self, directory: Node, version: u64) -> Result<()> {
+        // an inode number holds the remainder of a version only
         let is_same = self.version(directory) % VERSIONS == version % VERSIONS;
         if is_same || !matches!(directory, Node::ViewDir(View::Zarr, _)) {
             return Ok(());
@@ -299,6 +304,7 @@ impl Earlier {
             return None;
         }
         states.retain_mut(EarlierState::is_kept);
+        // the newest first: of two states with the same file the later one has its bytes
         let mut states = states.iter().rev().filter_map(|it| it.state.upgrade());
         states.find(|state| holds(state))
     }
@@ -348,6 +354,7 @@ impl Names {
                 None => state.catalogue().next(entries, position)?,
                 Some(view) => state.next_in_view(*view, entries, position)?,
             };
+            // the entries are of the state that was listed first; in another one the same name may lead elsewhere
             let node = Arc::ptr_eq(state, now).then_some(node);
             return Some((name.into(), node));
         }

@@ -201,6 +201,7 @@ impl TreeFile {
         let mut inner = locked(&self.inner);
         inner.put(Name::File(Named::free(Arc::clone(file))), Role::Plain);
         let committed = Arc::clone(&inner.committed);
+        // a backup that is renamed back over tree.yaml has FILE's text: there is nothing to save
         if let Ok(unsaved) = file.becoming()
             && *unsaved.text == *committed
         {
@@ -220,6 +221,7 @@ impl TreeFile {
         let inner = locked(&self.inner);
         let role = unsaved.file.role();
         let is_text = matches!(role, Role::Tree | Role::Stale);
+        // another close may have saved the same version while this one waited for the writer
         let wanted = unsaved.becoming || (is_text && !unsaved.file.is_saved(unsaved.version));
         let is_outdated = role == Role::Stale || unsaved.made_of != inner.epoch;
         wanted.then(|| (Arc::clone(&inner.committed), is_outdated))
@@ -271,6 +273,7 @@ impl TreeFile {
     /// Shows FILE's text instead of a blank one that nobody writes to any more, or the refused one that it was before it was emptied.
     pub(super) fn forget(&self, file: &Arc<ScratchFile>) {
         let mut inner = locked(&self.inner);
+        // the name may lead to another file by now, whose text is not this one's to drop
         let is_current = inner.current().is_some_and(|it| Arc::ptr_eq(&it, file));
         if !is_current || !file.is_dirty() {
             return;
@@ -378,6 +381,7 @@ impl Inner {
         };
         let file = ScratchFile::new(node, FileKind::File, &self.room, text, facts, made_of);
         let file = Arc::new(file);
+        // the table has weak references only, so that a file goes with its last descriptor; here the empty ones go
         self.files.retain(|_, file| file.strong_count() > 0);
         self.files.insert(node, Arc::downgrade(&file));
         self.put(Name::File(Named::free(Arc::clone(&file))), before);
@@ -403,6 +407,7 @@ impl Inner {
             return;
         }
         replaced.file().set_role(before);
+        // a longer text is not kept in memory for the sake of a program that may have looked its name up
         if replaced.file().len() <= KNOWN_LEN {
             self.recent
                 .push_back((Instant::now(), Arc::clone(replaced.file())));

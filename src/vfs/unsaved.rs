@@ -86,6 +86,7 @@ impl Vfs {
             return Ok(());
         }
         let mut writer = self.saver.writer()?;
+        // asked again with the lock: another thread may have kept the text meanwhile
         let Some(text) = self.tree.only_in_memory() else {
             return Ok(());
         };
@@ -107,6 +108,7 @@ impl Vfs {
         if !lost {
             self.rescue()?;
         }
+        // a second text was refused after the first had been rescued
         if !lost && self.tree.only_in_memory().is_some() {
             return Err(Error::Busy("a text has just been refused"));
         }

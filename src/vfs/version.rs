@@ -115,6 +115,7 @@ impl Versions {
     pub(super) fn changed_elsewhere(&mut self, at: SystemTime) {
         self.elsewhere = self.tick();
         self.since = Some(at);
+        // the one count of `elsewhere` covers all of them from now on
         self.blocks = Arc::default();
         self.arrays = Arc::default();
         self.all_arrays = None;
@@ -207,6 +208,7 @@ impl Versions {
     /// What tells the form and bytes of a file from others that it had. `block`: the one that it shows, if it shows one.
     fn form(&self, file: Node, block: Option<usize>) -> u64 {
         let counted = self.counted(file, block);
+        // a change that came through the file itself gives the others another number, not this file: the kernel has its bytes
         let own = self.own.get(&file);
         own.filter(|own| own.counted == counted)
             .map_or(counted, |own| own.kept)
@@ -232,6 +234,7 @@ impl Versions {
                 | Node::HduBin(_)
         );
         if is_data {
+            // a handle goes by the form alone: it goes on reading a file that was only touched
             form.max(self.touched)
         } else {
             form
@@ -306,6 +309,7 @@ impl State {
         }
         if let Some(Through { file, form, .. }) = through {
             let counted = self.versions.counted(file, Some(block));
+            // a version that never comes: the file does not keep its number, but its handles know whose bytes these are
             let counted = if own.is_some() { counted } else { u64::MAX };
             let change = OwnChange {
                 counted,

@@ -293,6 +293,7 @@ impl State {
         }
         if let Some(stem) = name.strip_suffix(view.suffix()) {
             let number = catalogue.number(directory, stem)?;
+            // the name alone does not tell whether FITS or PNG can hold the array
             let known = self.view(view)?.contains_key(&number);
             return known.then_some(Node::View(view, number));
         }
@@ -313,6 +314,7 @@ impl State {
     ) -> Option<(OsString, Node)> {
         let files = self.view(view)?;
         loop {
+            // even positions are directories, odd ones files of the same name
             let (entry, at_file) = (*position / 2, *position % 2 == 1);
             *position = position.saturating_add(1);
             let (number, name, entry) = self.catalogue().entry(entries, entry)?;
@@ -354,6 +356,7 @@ impl State {
             _ => return None,
         };
         let mut parts = Vec::new();
+        // from the file up to the root of the view, whose number is 0
         while number != 0 {
             let (directory, name) = self.catalogue().name_of(number)?;
             parts.push(if parts.is_empty() && !suffix.is_empty() {

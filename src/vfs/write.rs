@@ -80,6 +80,7 @@ impl Vfs {
             (None, _) => {}
             (Some(size), Some(_)) => file.resize(size, self.tree.epoch())?,
             (Some(size), None) => {
+                // truncate(2) by name is an open, a change and a close, as for any program
                 file.open(WRITE, self.tree.epoch())?;
                 let resized = file.resize(size, self.tree.epoch());
                 let saved = resized.and_then(|()| self.save_file(&file));
@@ -95,6 +96,7 @@ impl Vfs {
     /// forgotten if it is blank; else it is refused and kept, as its program may have died before it wrote the rest.
     fn close_scratch(&self, file: &Arc<ScratchFile>, writes: bool) {
         // whatever else is there to be saved has been tried before
+        // only the last writer's close: before it, another descriptor may bring the rest of the text
         let unfinished = file.close(writes).then(|| file.unsaved());
         match unfinished {
             Some(Ok(Some(unsaved))) if is_blank(&unsaved.text) => self.tree.forget(file),
@@ -113,6 +115,7 @@ impl Vfs {
     /// # Errors
     /// As there; [`Error::NotPermitted`] for anything but a regular file.
     pub fn mknod(&self, parent: Node, name: &OsStr, mode: u32, facts: FileFacts) -> Result<Attr> {
+        // mknod(2) takes a type of 0 for a regular file
         if mode & TYPE_MASK != REGULAR && mode & TYPE_MASK != 0 {
             return Err(Error::NotPermitted("only regular files can be made"));
         }
@@ -211,6 +214,7 @@ impl Vfs {
             Node::ArrayDir(_) | Node::Blocks => {
                 let found = self.find(&self.state(), parent, name);
                 match found {
+                    // mv from another file system removes the name first: the file that it makes then is the array again
                     Ok(array @ Node::Array(..)) if self.unhide(parent, name) => Ok(array),
                     Ok(_) => Err(Error::Exists),
                     Err(_) => {
@@ -280,6 +284,7 @@ impl Vfs {
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::NotPermitted`]; [`Error::InUse`] for a block that is being written.
     pub fn unlink(&self, parent: Node, name: &OsStr) -> Result<()> {
         self.open_for_writing()?;
+        // scratch files first: they have the names that programs gave them
         if let Some(place) = self.place(parent).filter(|_| name != TREE_NAME)
             && self.options.scratch.take(&place, name).is_ok()
         {
@@ -379,6 +384,7 @@ impl Vfs {
         if let Open::Scratch(file, true) = &handle.open {
             file.note_closing();
         }
+        // the shell's child gets no error for half a text; the opener's own close says it
         if inherited && is_rejected(&saved) {
             return Ok(());
         }
@@ -388,6 +394,7 @@ impl Vfs {
     /// The flush by a process that inherited the descriptor: does not try a refused text again. A text that is no valid tree stays
     /// unsaved, as the process that opened the handle may write the rest.
     fn flush_inherited(&self, file: &Arc<ScratchFile>) -> Result<()> {
+        // each forked child that ends would log the same refusal again
         if let Some(why) = file.refusal().filter(|_| file.is_refused()) {
             return Err(why);
         }
@@ -445,6 +452,7 @@ impl Vfs {
         let end = offset
             .checked_add(len)
             .ok_or(Error::TooBig("beyond 2^64"))?;
+        // room is found when the bytes are saved, and the call promises no more on a file system without delayed room
         if mode == KEEP_SIZE {
             return Ok(());
         }

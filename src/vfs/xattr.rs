@@ -43,6 +43,7 @@ impl Vfs {
             // a program that is about to unmount asks this: there may be room for the text by now; if not, the attribute tells
             let _ = self.rescue();
         }
+        // all are made for one that is asked for: they are few, and one function decides what there is
         let all = self.attributes_of(node)?;
         let found = all.into_iter().find(|(name, _)| *name == wanted);
         let (_, value) = found.ok_or(Error::NoAttribute)?;
@@ -82,6 +83,7 @@ impl Vfs {
         if !flags.is_empty() {
             match self.getxattr(node, name) {
                 Ok(_) if flags.contains(XattrFlags::CREATE) => return Err(Error::Exists),
+                // setxattr(2): ENODATA if there is nothing to replace
                 Err(error) if flags.contains(XattrFlags::REPLACE) => return Err(error),
                 _ => {}
             }
@@ -173,6 +175,7 @@ impl Vfs {
 /// A text that fits into an attribute.
 #[must_use]
 pub fn shortened(mut text: String) -> String {
+    // cut between characters: half of one would make getfattr print the value in base64
     text.truncate(text.floor_char_boundary(LONGEST));
     text
 }

@@ -69,6 +69,7 @@ impl ZarrView {
     fn new(snapshot: &Snapshot, catalogue: &Catalogue) -> Self {
         let mut arrays: Vec<_> = catalogue.numbers_of_arrays().collect();
         arrays.sort_unstable_by_key(|(_, name)| *name);
+        // each array takes a run of numbers, so that a number is turned into array and chunk by one binary search
         let (mut directories, mut files) = (FIRST, FIRST);
         let slots = arrays.into_iter().filter_map(|(array, name)| {
             let chunks = snapshot.zarr_array(array).ok()?.chunks;
@@ -98,6 +99,7 @@ impl ZarrView {
 
     /// The array that the number of a directory or file is of, with how many of its numbers are before it.
     fn of_number(&self, number: u32, first: impl Fn(&Slot) -> u32) -> Option<(&Slot, u32)> {
+        // the last array whose run begins at or before the number
         let behind = self.slots.partition_point(|slot| first(slot) <= number);
         let slot = self.slots.get(behind.checked_sub(1)?)?;
         Some((slot, number.checked_sub(first(slot))?))
@@ -176,6 +178,7 @@ impl State {
         let Some(at) = at.checked_sub(1) else {
             return Some(File::Array(*slot));
         };
+        // a number behind the last chunk is of no file: the kernel may ask for one of an earlier tree
         let count = self.chunks(*slot)?.count();
         Some(File::Chunk(*slot, at.into())).filter(|_| u64::from(at) < count)
     }

@@ -36,6 +36,7 @@ pub(super) fn mount(
     let start = |helper: &OsString| start(helper, mountpoint, options, &theirs).ok();
     let mut helper = options.helpers.iter().find_map(start);
     let helper = helper.as_mut().ok_or(io::ErrorKind::NotFound)?;
+    // else this end would stay open, and the wait below would not end if the helper dies
     drop(theirs);
     match receive(&ours) {
         Some(device) if options.auto_unmount => Ok((device, Some(ours))),
@@ -74,6 +75,7 @@ fn start(
 
 /// The options for a helper. The kernel checks permissions itself.
 fn list(options: &MountOptions) -> String {
+    // fusermount3 splits the list at commas
     let (name, kind) = (in_utf8(&options.fsname), &options.subtype);
     let mut list = format!(
         "fsname={},subtype={},default_permissions,nosuid,nodev,noexec,noatime",
@@ -110,6 +112,7 @@ fn receive(socket: &UnixStream) -> Option<OwnedFd> {
             received => break received.ok()?,
         }
     };
+    // the descriptor has been dropped by the kernel, as when this process may open no more
     if received.flags.contains(ReturnFlags::CTRUNC) {
         return None;
     }

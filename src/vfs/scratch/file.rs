@@ -116,6 +116,7 @@ pub(in crate::vfs) fn is_beginning(text: &[u8]) -> bool {
         |line: &[u8]| is_blank(line) || line.starts_with(b"#") || line.starts_with(b"%");
     let mut lines = text.rsplit(|&byte| byte == b'\n');
     let last = lines.next().unwrap_or_default();
+    // the last line may be cut in the middle of `---`
     let last_is = stands_before(last) || (last.len() < 3 && b"---".starts_with(last));
     is_blank(text) || (text.starts_with(b"#") && last_is && lines.all(stands_before))
 }
@@ -198,6 +199,7 @@ impl ScratchFile {
 
     /// What an open descriptor reads from.
     pub(in crate::vfs) fn source(self: &Arc<Self>) -> Arc<dyn Source> {
+        // a reader of the saved text keeps that text, whatever is written to the file later
         if let Content::Shared(text) = &locked(&self.inner).content {
             return Arc::new(Memory::shared(Arc::clone(text)));
         }
@@ -220,6 +222,7 @@ impl ScratchFile {
     /// [`Error::NotFound`] if what is written would be lost or refused, as its name leads to another file by now.
     pub(in crate::vfs) fn open(&self, access: Access, epoch: u64) -> Result<()> {
         let mut inner = locked(&self.inner);
+        // with a descriptor open, the file lives on without a name, as on any disk
         let is_replaced = inner.open == 0 || inner.role == Role::Stale;
         if !access.only_reads() && inner.names == 0 && is_replaced {
             return Err(Error::NotFound);
@@ -366,6 +369,7 @@ impl ScratchFile {
     /// Notes that a version was saved. `text`: that one, if FILE has it as it was written.
     pub(in crate::vfs) fn note_saved(&self, version: u64, text: Option<&Arc<Vec<u8>>>) {
         let mut inner = locked(&self.inner);
+        // two saves may end in another order than they began
         inner.saved = inner.saved.max(version);
         if !inner.is_dirty()
             && let Some(text) = text
@@ -440,6 +444,7 @@ impl Inner {
         let len = self.content.len();
         match &self.content {
             Content::Shared(text) => Ok(Arc::clone(text)),
+            // refused before the bytes are read into memory
             Content::Own(_) if len > TEXT_LIMIT => Err(Error::TooBig("beyond the limit of a tree")),
             Content::Own(bytes) => {
                 let len = usize::try_from(len);
@@ -464,6 +469,7 @@ impl Inner {
         if self.role == Role::Taken {
             return Err(taken());
         }
+        // copied at the first write: FILE's text is shared with the state, and does not change
         if let Content::Shared(_) = self.content {
             self.content = Content::Own(self.copy(&self.room)?);
         }
