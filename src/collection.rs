@@ -320,6 +320,7 @@ impl Collection {
 
     /// Forgets an open file or directory.
     pub fn release(&self, handle: &Handle) {
+        // a tree of a closed file may have been opened since: then its handle in the member goes, too
         if let (Self::Many(many), Handle::Tree(tree)) = (self, handle) {
             many.members.release_closed(tree);
             tree.close();

@@ -43,6 +43,7 @@ impl ClosedTree {
 
     /// Opens it in its member, which has just been opened; but not if FILE has another text, as the kernel may have pages of the old one.
     pub(super) fn open_in(&self, vfs: &Arc<Vfs>) {
+        // the program has a file open with a certain text: under another text it must not read on
         let is_same = vfs.text_hash() == Some(self.text_hash);
         let open = || vfs.open_tree(self.node).ok();
         let opened = is_same.then(open).flatten();
@@ -117,6 +118,7 @@ impl Many {
     pub(super) fn opendir_closed(&self, inode: Inode) -> Option<Opened<Handle>> {
         let (closed, _) = self.closed(inode.item)?;
         let names = closed.entries(inode.node, &self.options)?;
+        // a list that the kernel keeps has to be right for as long as it is kept; that of the root changes with scratch files
         let direct = names.is_empty() || inode.node == Node::Root && names.len() > 1;
         let keep_cache = !direct && self.members.keep_listing(inode, &closed);
         let handle = Handle::Names {
@@ -194,6 +196,7 @@ impl Many {
         }
         let there = closed.first_bytes()?.saturating_sub(offset);
         let len = usize::try_from(there.min(len.into())).ok()?;
+        // the text is the beginning of FILE, so that it is read without parsing anything
         let file = self.contents.file(self.way(tree.item).ok()?).ok()?;
         let file = file.open().ok()?.local?;
         let mut bytes = PooledBuf::of(len);

@@ -151,6 +151,7 @@ impl FarFile for RemoteFile {
             return Err(failure);
         }
         let lost = self.lost();
+        // the answer is as old as the request: a later one of another thread must not be replaced by it
         let begun = Instant::now();
         let known = said.and_then(|said| said.identity);
         let object = self.remote.open_known(&self.at, known, &self.traffic)?;
@@ -262,6 +263,7 @@ fn stat_of(identity: &Identity, lost: u64) -> Stat {
 /// The attributes of a file that is known by `id` and these, and owned by the user who mounts it.
 fn stat(id: impl Hash, size: u64, modified: Option<SystemTime>) -> Stat {
     let mut hasher = DefaultHasher::new();
+    // there is no inode: what identifies a state of the object stands for it
     id.hash(&mut hasher);
     let since = modified.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
     let since = since.unwrap_or_default();

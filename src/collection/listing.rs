@@ -141,11 +141,13 @@ impl Listing {
     /// The names in a directory as they are now, or were some seconds ago. While it can't be listed, the names that it had.
     fn names(&self, directory: &Path) -> Level {
         let mut known = locked(&self.known);
+        // each name that is looked up as a directory gets an entry: somebody may look up millions
         if known.len() >= MAX_KNOWN && !known.contains_key(directory) {
             known.clear();
         }
         let level = known.entry(directory.to_owned());
         let new = || Arc::new(Renewed::new(self.bucket.ttl(), PAUSE));
+        // the map is unlocked before the server is asked, so that other directories are answered meanwhile
         let level = Arc::clone(level.or_insert_with(new));
         drop(known);
         level.get(|last| {
@@ -260,6 +262,7 @@ impl Listing {
         let mut out = Vec::new();
         let mut directories = vec![PathBuf::new()];
         while !directories.is_empty() {
+            // a few at a time: a bucket may have a million prefixes
             let rest = directories.len().saturating_sub(AT_ONCE);
             let next = directories.split_off(rest);
             for (directory, names) in self.names_of_each(next) {
@@ -308,6 +311,7 @@ impl ListedNames {
     fn of(files: Vec<Listed>, matching: &Match, directory: Stat) -> Self {
         let mut names = Self::default();
         for Listed { name, what, source } in files {
+            // keys of a bucket are any bytes; names of files are not
             let special = matches!(name.as_str(), "" | "." | "..") || name.contains(['\0', '/']);
             let is_sound = !special && check_name(OsStr::new(&name)).is_ok();
             let stat = match what {

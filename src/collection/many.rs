@@ -102,6 +102,7 @@ impl Many {
     /// A member as it is in the table, opened if it is not there.
     fn in_table(&self, item: Item) -> (Arc<MemberSlot>, Result<Resolved>) {
         let slot = self.members.slot(item);
+        // other threads that want the same file wait here, and get what the first one has opened
         let opened = slot.get_or_init(|| self.open(item)).clone();
         if opened.is_err() {
             self.members.forget(item, &slot);
@@ -134,6 +135,7 @@ impl Many {
             return before;
         }
         let text = before.closed.as_ref().map(|closed| closed.text_hash);
+        // with the same text, the kernel's pages of tree.yaml are still right
         let is_same = text.is_some() && text == vfs.text_hash();
         Past {
             stat,
@@ -151,6 +153,7 @@ impl Many {
     /// Opens the file of a member.
     fn open(&self, item: Item) -> Result<Resolved> {
         let stat = self.look_at(item)?;
+        // a file that was renamed in DIR is still open, and locked, under its old name
         self.members.close_others_of(item, &stat);
         let way = self.way(item)?;
         let path = self.contents.file(way.clone());
@@ -189,6 +192,7 @@ impl Many {
             vfs.take_names(closed);
         }
         vfs.count_on(past.versions.clone());
+        // weak: the file is one of the members, which would else never be dropped
         let members = Arc::downgrade(&self.members);
         vfs.unlock_with(move |stat| {
             if let Some(members) = members.upgrade() {
@@ -227,6 +231,7 @@ impl Many {
     fn look_there(&self, way: &Path, kind: ItemKind) -> Result<Stat> {
         let looked = self.with_descriptors(|| self.contents.look_at(way));
         let stat = looked.map_err(|error| failed(way, error))?;
+        // the name may be that of a directory by now
         let is_of_kind = ItemKind::of(&stat) == kind;
         is_of_kind.then_some(stat).ok_or(Error::NotFound)
     }
@@ -305,6 +310,7 @@ impl Many {
         let way = self.way(item)?;
         let entries = self.with_descriptors(|| self.contents.entries(&way));
         let entries = entries.map_err(|error| failed(&way, error))?;
+        // taken before the entries are looked at: a member that is opened meanwhile cannot be missing
         let open = self.members.items();
         // the report has that name, where it is looked up
         let shown = entries.iter().filter(|entry| !report::takes(item, entry.0));
@@ -326,6 +332,7 @@ impl Many {
                 self.members.note_there(*found);
             }
         }
+        // what is open and was not listed: the file is gone, or its directory
         for (found, open) in missing {
             for member in open {
                 if member == found {

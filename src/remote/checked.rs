@@ -88,7 +88,9 @@ impl Checked {
         let wanted = request.headers().get(RANGE).cloned();
         let left_out = request.extensions().get::<LeftOut>().cloned();
         let headers = request.headers_mut();
+        // a coded answer to a range is a part of the coded body, not of the file
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(IDENTITY));
+        // forbids proxies to compress on the way (RFC 9111 §5.2.1.6); some heed it
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-transform"));
         let response = redirect::follow(&self.client, self.login.as_ref(), request).await?;
         let (mut parts, body) = response.into_parts();
@@ -184,6 +186,7 @@ fn check_part(
     let text = |value: &HeaderValue| value.to_str().map(str::to_owned).ok();
     let mut ranges = headers.get_all(CONTENT_RANGE).iter();
     let (said, more) = (ranges.next().and_then(text), ranges.next());
+    // two Content-Range headers contradict each other, or come from an attacker
     let said = said.filter(|_| more.is_none());
     let wrong = |what: &str| {
         let said = printable(said.as_deref().unwrap_or("none"));
@@ -199,6 +202,7 @@ fn check_part(
     let Some((start, until)) = wanted.and_then(text).as_deref().and_then(asked_of) else {
         return wrong("the server sends a part of the file where all of it was asked for");
     };
+    // a range may reach beyond the end of the file; the server then sends what there is
     let until = until.min(size.saturating_sub(1));
     if first != start || last > until {
         return wrong("the server sends another part of the file than was asked for");
@@ -211,6 +215,7 @@ fn check_part(
             "the server sends {said} bytes as a part of the file with {len}"
         ));
     }
+    // the client library compares the length with the range that was asked for: a shorter part is continued by us, so it is told the full one
     let full = until.saturating_add(1).saturating_sub(start);
     headers.insert(CONTENT_LENGTH, HeaderValue::from(full));
     let range = HeaderValue::try_from(format!("bytes {start}-{until}/{size}"));
@@ -255,6 +260,7 @@ fn pause_of(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         Some(SystemTime::from(time))
     };
     let until: SystemTime = time_in(&RETRY_AFTER)?;
+    // Retry-After is by the server's clock, which may differ from ours by hours
     let now = time_in(&DATE).unwrap_or(now);
     Some(until.duration_since(now).unwrap_or_default())
 }
@@ -270,6 +276,7 @@ async fn gather(body: HttpResponseBody, limit: usize) -> Result<Vec<u8>, HttpErr
     let mut out = Vec::new();
     while let Some(bytes) = poll_fn(|context| stream.as_mut().poll_next(context)).await {
         let bytes = bytes?;
+        // counted as it comes: a length that the server says is not trusted
         if bytes.len() > limit.saturating_sub(out.len()) {
             let why = format!("the server's answer is longer than {limit} bytes");
             return Err(senseless(why));

@@ -170,6 +170,7 @@ impl Clients {
             }
             Address::Bucket { cloud, bucket, key } => {
                 let path = Path::parse(key).map_err(|error| failed(error.into()))?;
+                // one client for each bucket: a new one would ask for credentials and the region again
                 let known = (*cloud, bucket.clone());
                 let found = locked(&self.buckets).get(&known).cloned();
                 let bucket = if let Some(found) = found {
@@ -344,6 +345,7 @@ impl Clients {
             AmazonS3ConfigKey::ContainerCredentialsRelativeUri,
             AmazonS3ConfigKey::ContainerCredentialsFullUri,
         ];
+        // without any keys the library asks the metadata server of the machine, which hangs outside of the cloud
         let mut guesses = !anonymous && !known.iter().any(|&key| says(&builder, key));
         if guesses && let Some((id, secret)) = profile.keys() {
             builder = builder
@@ -420,7 +422,9 @@ fn new_client(connect: Duration, secure: bool) -> reqwest::Result<reqwest::Clien
         reqwest::Client::builder()
             .user_agent(AGENT)
             .connect_timeout(connect)
+            // parts come over several connections at once: in one of HTTP/2 a lost packet would hold up all of them
             .http1_only()
+            // redirects are followed in `redirect`, which keeps secrets from other servers
             .redirect(Policy::none())
             .https_only(secure)
     };

@@ -66,6 +66,7 @@ impl Profile {
 fn section(text: &str, found: &mut HashMap<String, String>, wanted: impl Fn(&str) -> bool) {
     let mut within = false;
     for line in text.lines() {
+        // settings of a service stand indented below their name, and are none of the profile
         let nested = line.starts_with([' ', '\t']);
         let line = line.trim();
         if let Some(title) = line.strip_prefix('[') {

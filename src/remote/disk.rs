@@ -58,6 +58,7 @@ fn state_key(at: &Location, origin: &str) -> Vec<u8> {
 fn hash_of(parts: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
+        // the length of each part goes in, too: else "ab" + "c" and "a" + "bc" would be one key
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }
@@ -108,6 +109,7 @@ impl PieceStore {
     /// Writes a piece. Then, at the first one and whenever a [`SHARE`]th part of the room has been written since, removes the oldest ones.
     fn write(&self, key: &[u8], bytes: &[u8]) -> io::Result<()> {
         let dir = PIECES.store(&self.dir, key, bytes)?;
+        // the directory is listed once for each sixteenth of its room, not at each write
         let most = self.room.checked_div(SHARE).unwrap_or(0);
         let before = self.written.load(Ordering::Relaxed);
         // with what stands before it, rounded up to a block of the disk
@@ -134,6 +136,7 @@ impl Shelf {
         identity: &Identity,
         piece: u64,
     ) -> Option<Self> {
+        // without a strong tag an old piece could not be told from a new one
         let tag = identity.strong_etag()?;
         let object = hash_of(&[
             at.key().as_bytes(),
@@ -169,6 +172,7 @@ impl Shelf {
     /// Lets another thread write a piece soon; with the first one, the state of the object. A piece that can't be written is fetched again by
     /// the next mount.
     pub(super) fn store(&self, piece: u64, bytes: &Arc<CountedBuf>, handle: &Handle) {
+        // a disk slower than the network must not fill the memory: the piece is fetched again some day
         if self.disk.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
             self.disk.waiting.fetch_sub(1, Ordering::Relaxed);
             return;

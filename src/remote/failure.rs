@@ -45,6 +45,7 @@ impl From<object_store::Error> for AttemptFailure {
         let mut trouble = Trouble::Senseless;
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(&error);
         let mut why = innermost(&error);
+        // the interesting error is somewhere in the chain, wrapped by two libraries
         while let Some(cause) = next {
             if let Some(refused) = cause.downcast_ref::<UnwantedAnswer>() {
                 return Self::Refused(refused.clone());

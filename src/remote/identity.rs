@@ -41,6 +41,7 @@ impl Identity {
             etag => format!("\"{etag}\""),
         };
         let since = modified.duration_since(SystemTime::UNIX_EPOCH);
+        // a listing has fractions of a second, the headers of the object have none: both have to compare equal
         let whole = since.map(|since| Duration::from_secs(since.as_secs()));
         let modified = whole
             .ok()
@@ -179,6 +180,7 @@ impl Identity {
     pub fn number(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let etag = self.etag.as_deref().map(opaque);
+        // some answers leave the version out; with an ETag it adds nothing
         let version = self.version.as_ref().filter(|_| etag.is_none());
         (self.said_size(), etag, self.modified, version).hash(&mut hasher);
         hasher.finish()

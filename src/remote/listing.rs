@@ -155,6 +155,7 @@ async fn in_spans(asked: &Asked, in_flight: usize) -> Result<Option<ObjectListin
             }
             None => continue,
             Some(_) if span.is_over() => continue,
+            // a server that gives the same token again would be asked for ever
             Some(token) if !span.tokens.insert(token.clone()) => {
                 return Err(asked.failed("the server sends the same page of its objects again"));
             }
@@ -224,6 +225,7 @@ impl Span {
             .chain(folders.iter().map(String::as_str));
         let before = self.last.take().or_else(|| self.after.clone());
         let is_behind = |key: &str| before.as_deref().is_none_or(|before| before < key);
+        // cutting relies on this order; S3 and Google promise it, other servers may not
         let is_in_order = objects.is_sorted() && folders.is_sorted() && both.clone().all(is_behind);
         self.last = both.max().map(str::to_owned).or(before);
         self.pages = self.pages.saturating_add(1);
@@ -264,6 +266,7 @@ impl Span {
             let is_inside = self.until.as_ref().is_none_or(|until| middle < *until);
             is_inside.then_some(middle)
         };
+        // the cut lies between names by their letters, not by their number, which nobody knows
         let middle = name.char_indices().find_map(next_at)?;
         Some(Self {
             after: Some(middle.clone()),
@@ -297,6 +300,7 @@ async fn page(
     })?;
     let mut options = PaginatedListOptions {
         page_token: span.token.clone(),
+        // a token says itself where the next page begins
         offset: span.after.clone().filter(|_| span.token.is_none()),
         delimiter: Some(SLASH.into()),
         ..PaginatedListOptions::default()
@@ -353,6 +357,7 @@ struct LeftOutOfPage {
 impl LeftOut {
     /// The page without the objects whose keys the store does not like. Those that end in a slash only mark folders.
     pub(super) fn filter(&self, page: Vec<u8>) -> Vec<u8> {
+        // the library will refuse the page, with a message of its own
         let Ok(text) = str::from_utf8(&page) else {
             return page;
         };

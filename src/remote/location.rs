@@ -106,6 +106,7 @@ impl Location {
             user: decoded(url.username()),
             password: decoded(url.password().unwrap_or_default()),
         });
+        // never sent to a server (RFC 9110 §4.2.5)
         url.set_fragment(None);
         // both fail only for URLs without a host, which http has
         let _ = url.set_username("");
@@ -147,6 +148,7 @@ impl Location {
     pub(super) fn key(&self) -> String {
         match &self.0 {
             Address::Web { url, login } => {
+                // another user may get other bytes under the same URL
                 let login = login.as_ref().map(|login| (&login.user, &login.password));
                 format!("{url} {login:?}")
             }
@@ -232,6 +234,7 @@ impl fmt::Display for Location {
                 let Some(query) = url.query() else {
                     return Ok(());
                 };
+                // values may be signatures or tokens: names alone are shown
                 for (n, pair) in query.split('&').enumerate() {
                     f.write_str(if n == 0 { "?" } else { "&" })?;
                     match pair.split_once('=') {

@@ -37,6 +37,7 @@ pub(super) async fn open(
     traffic: Arc<Traffic>,
 ) -> Result<Object, RemoteError> {
     let stored = inner.clients.find(at, traffic).await?;
+    // by zero some servers mean that they do not know
     let known = known.filter(|known| known.size() > 0);
     if let Some(known) = &known {
         let kept = match inner.kept.find(at, &stored, known) {
@@ -47,6 +48,7 @@ pub(super) async fn open(
             return Ok(far(PiecedObject::new(inner, at, stored, &kept)));
         }
     }
+    // a state of an earlier mount lets the server answer "not modified", without a byte of body
     let last = match known {
         Some(_) => None,
         None => last_on_disk(inner, at, &stored).await,

@@ -103,6 +103,7 @@ impl Patience {
         }
         let mut second = Box::pin(ask());
         let either = poll_fn(|context| match first.as_mut().poll(context) {
+            // the first is asked on: it may only be slow
             Poll::Pending => second.as_mut().poll(context),
             answer @ Poll::Ready(_) => answer,
         });
@@ -168,6 +169,7 @@ impl Patience {
         let left = self.over().saturating_duration_since(Instant::now());
         let wait = wants.unwrap_or_default().max(self.wait);
         self.wait = self.wait.saturating_mul(2).min(LONGEST_WAIT);
+        // a server that wants us to wait longer than there is time gets one more try before the end
         let most = left.checked_div(4)?.saturating_mul(3);
         (left > FIRST_WAIT).then_some(wait.min(most))
     }

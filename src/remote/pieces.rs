@@ -73,6 +73,7 @@ pub(super) fn runs(wanted: Range<u64>, is_missing: impl Fn(u64) -> bool) -> Vec<
     for piece in wanted.filter(|&piece| is_missing(piece)) {
         let next = piece.saturating_add(1);
         match out.last_mut() {
+            // pieces that follow each other are one request, as each request costs a round trip
             Some(run) if run.end == piece && next.saturating_sub(run.start) <= REQUEST => {
                 run.end = next;
             }
@@ -116,6 +117,7 @@ pub(super) fn note_asked(readers: &mut Readers, end: u64) {
 /// were `read` before this read.
 fn next_requests(reader: &Reader, read: u64, most: u64) -> Range<u64> {
     let largest = REQUEST.min(most);
+    // doubled while the reader goes on: short files cost little, long ones reach the full size after a few requests
     let size = if read > TIMID {
         read.saturating_mul(2).min(largest)
     } else if reader.from == 0 {
@@ -123,6 +125,7 @@ fn next_requests(reader: &Reader, read: u64, most: u64) -> Range<u64> {
     } else {
         read.min(TIMID / 2).min(largest)
     };
+    // asked for again when half is read, so that the next answer is there in time
     let enough = if size < largest {
         size.div_ceil(2)
     } else {

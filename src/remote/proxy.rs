@@ -25,6 +25,7 @@ pub(super) fn named_for(variables: &HashMap<String, String>, url: &Url) -> Optio
     }
     let of_scheme = value(&format!("{}_proxy", url.scheme()));
     let (name, proxy) = of_scheme.or_else(|| value("all_proxy"))?;
+    // `proxy:3128` parses as a URL of the scheme "proxy"
     let parsed = Url::parse(proxy).ok().filter(Url::has_host);
     let parsed = parsed.or_else(|| Url::parse(&format!("http://{proxy}")).ok())?;
     let port = parsed

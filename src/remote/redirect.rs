@@ -50,6 +50,7 @@ pub(super) async fn follow(
             let why = "the server redirects to http, where others can read and change what is sent";
             return Err(senseless(why.to_owned()));
         }
+        // a list of what may be told, not of what may not: a header that a library adds later stays here
         if to.origin() != at.origin() {
             let told = TOLD_ELSEWHERE.into_iter();
             let told = told.filter_map(|name| Some((name.clone(), head.headers.remove(name)?)));

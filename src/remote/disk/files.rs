@@ -94,6 +94,7 @@ impl FileFormat {
     pub(super) fn find(&'static self, dir: &Path, key: &[u8]) -> io::Result<StoredFile> {
         let dir = open_dir(dir)?;
         let name = self.file_name(key);
+        // another user could have put a link or a FIFO there, if the directory was open to others once
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&dir, name, flags, Mode::empty())?);
         let meta = file.metadata()?;
@@ -164,6 +165,7 @@ impl FileFormat {
                 found.push(((stat.st_mtime, stat.st_mtime_nsec), taken, name.to_owned()));
             }
         }
+        // the time of change is that of the last use: `read` sets it
         found.sort_unstable_by_key(|(modified, ..)| std::cmp::Reverse(*modified));
         let mut sum = 0_u64;
         for (n, (_, taken, name)) in found.iter().enumerate() {
@@ -183,10 +185,12 @@ impl FileFormat {
         let mut fields = Fields(bytes);
         let magic: [u8; 8] = fields.array()?;
         let sum = u32::from_le_bytes(fields.array()?);
+        // after a power cut the file may be there without its bytes
         if magic != self.magic || crc32(0, fields.0) != sum {
             return None;
         }
         let len = usize::try_from(fields.u32()?).ok()?;
+        // the name has 64 bits of the key only: the whole key is in the file
         (fields.bytes(len)? == key).then_some(fields.0)
     }
 
