@@ -138,6 +138,7 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
         counts: BTreeMap::new(),
         worst: Exit::Ok,
     };
+    // one file a thread: each is decoded on one core, and a directory uses all of them
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
@@ -162,6 +163,7 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
         let total = u64::try_from(files.len()).unwrap_or(u64::MAX);
         let mut progress = Progress::new("checking", total, !check.alone);
         let mut done = BTreeMap::new();
+        // threads end in any order, the lines come in that of the files
         let mut in_order = files.iter().zip(0_usize..).peekable();
         for (n, checked) in receiver {
             done.insert(n, checked);
@@ -216,6 +218,7 @@ impl Totals<'_> {
         };
         let count = self.counts.entry(verdict).or_default();
         *count = count.saturating_add(1);
+        // exit statuses have no order of their own: `SEVERITY` gives it
         let worst = [self.worst, exit].into_iter().max_by_key(severity);
         self.worst = worst.unwrap_or(exit);
         Ok(())
@@ -252,6 +255,7 @@ impl Check<'_> {
     fn told_of(&self, path: &Path, error: Error) -> Result<Error, Failure> {
         let is_far = self.options.urls.has(path);
         let is_of_server = is_far && matches!(error, Error::Io { .. } | Error::Stale { .. });
+        // neither a server that fails nor a lack of memory says anything of the file
         if is_of_server || is_lack(&error) {
             return Err(Failure::reading(path, &error));
         }
@@ -313,6 +317,7 @@ fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
         findings.note(Verdict::Clean, "the interrupted save has been finished");
     }
     if matches!(opened.scan.layout.index, BlockIndex::Wrong(..)) {
+        // a save of the same text writes what is wrong around it: the index
         let edit = Edit::text(opened.scan.text);
         let saved = opened.writer.commit(&edit, &mut |_| ());
         saved.map_err(|error| Failure::within(path, &error))?;

@@ -74,6 +74,7 @@ fn daemon(arguments: &[OsString]) -> std::io::Result<Command> {
     let unset = ALLOCATOR
         .into_iter()
         .filter(|(name, _)| std::env::var_os(name).is_none());
+    // arguments can be read by all users in /proc; the environment cannot
     let (arguments, urls) = far::hidden(arguments);
     daemon
         .args(arguments.iter().skip(1))
@@ -103,6 +104,7 @@ fn not_started(error: &std::io::Error) -> Failure {
 
 /// Makes this process the daemon, in the foreground.
 pub(super) fn become_daemon(arguments: &[OsString]) -> Result<Exit, Failure> {
+    // exec(2), so that the process keeps its number: a service manager watches it
     let failed = daemon(arguments).map(|mut daemon| daemon.exec());
     Err(not_started(&failed.unwrap_or_else(|error| error)))
 }
@@ -124,6 +126,7 @@ pub(super) fn start(arguments: &[OsString], needs_input: bool) -> Result<Exit, F
     if let Some(out) = daemon.stdout.take() {
         BufReader::new(out).read_line(&mut line).map_err(fail)?;
     }
+    // a line, not the end of the pipe: the daemon may have children that hold it open
     if line == READY {
         return Ok(Exit::Ok);
     }
@@ -169,6 +172,7 @@ pub(super) fn serve(
         Sources::Many(..) => options.open.saturating_mul(2),
     };
     let threads = options.threads.unwrap_or(THREADS);
+    // what would fail hours later, in the middle of a save, is refused before anything is mounted
     limits::check_room(threads, members, options.cache)?;
     let mut mountpoint = Mountpoint::prepare(mountpoint, &mounted, options)?;
     check_remote_cache(options, &mountpoint.path)?;
@@ -264,6 +268,7 @@ fn check_remote_cache(options: &Options, mountpoint: &Path) -> Result<(), Failur
 
 /// Whether a directory, which need not be there yet, is or may become one below the mountpoint.
 fn may_lie_under(dir: &Path, mountpoint: &Path) -> bool {
+    // DIR may not exist yet: the nearest directory that does tells where it will be
     let mut ancestors = dir.ancestors();
     let there = ancestors.find_map(|path| Some((path, path.canonicalize().ok()?)));
     let Some((path, real)) = there else {
@@ -405,6 +410,7 @@ fn wait_for_an_answer(mountpoint: &Path) -> Result<(), Failure> {
     };
     let (answer, answered) = mpsc::channel();
     let path = mountpoint.to_owned();
+    // in a thread of its own: if no answer comes, this one can still say so and end
     let asking = std::thread::Builder::new().name("first".to_owned());
     asking
         .spawn(move || answer.send(rustix::fs::statfs(&path).map(drop)))
@@ -491,6 +497,7 @@ const READ_AHEAD_KIB: u32 = 1024;
 fn set_read_ahead(mountpoint: &Path) {
     let set = || -> std::io::Result<()> {
         let device = std::fs::metadata(mountpoint)?.dev();
+        // the kernel's default of 128 KiB would make four requests of a segment
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
         std::fs::write(path, READ_AHEAD_KIB.to_string())

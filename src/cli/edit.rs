@@ -97,6 +97,7 @@ impl Place {
         let made = made.unwrap_or_else(|| Err(ErrorKind::AlreadyExists.into()));
         let directory =
             made.map_err(|error| Failure::of(Exit::Mountpoint, &parent, error.to_string()))?;
+        // a directory below the private one, with the name of FILE: editors show it in their title
         let mountpoint = directory.join(file.file_name().unwrap_or_default());
         Ok(Self {
             directory,
@@ -109,6 +110,7 @@ impl Place {
         let tree = self.mountpoint.join(TREE);
         loop {
             let (status, told) = run_editor(&tree, asked)?;
+            // an editor that was killed has left its swap files in the mount, which is about to go
             if told || status.is_none_or(|status| status.signal().is_some()) {
                 self.rescue();
             }
@@ -207,6 +209,7 @@ fn editor() -> OsString {
 fn run_editor(tree: &Path, asked: &Asked) -> Result<(Option<ExitStatus>, bool), Failure> {
     let editor = editor();
     let mut script = editor.clone();
+    // EDITOR may have arguments, as "code --wait": the shell splits it, and the path stays one word
     script.push(" \"$@\"");
     let failed =
         |error: std::io::Error| Failure::new(Exit::Other, format!("starting the editor: {error}"));
@@ -228,6 +231,7 @@ fn run_editor(tree: &Path, asked: &Asked) -> Result<(Option<ExitStatus>, bool), 
 
 /// Asks a process and those that it has started to end, and waits for them: an editor is a child of its shell.
 fn end_with_descendants(process: Pid) {
+    // the shell's child is the editor; to end the shell alone would leave it behind, reading the terminal
     let mut left = vec![process];
     let mut running = Vec::new();
     while let Some(process) = left.pop() {

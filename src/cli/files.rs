@@ -38,10 +38,12 @@ fn below(directory: &Path, names: &Match, out: &mut Vec<(PathBuf, Result<(), Fai
         Ok(entries) => before_error(entries),
         Err(error) => (Vec::new(), Err(error)),
     };
+    // the same order on every disk, so that two runs can be compared
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
         match entry.file_type() {
+            // not through links: one may lead back up
             Ok(kind) if kind.is_dir() => below(&path, names, out),
             Ok(kind) if kind.is_file() && names.has(&entry.file_name()) => {
                 out.push((path, Ok(())));

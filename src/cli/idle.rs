@@ -53,6 +53,7 @@ fn unmount_when_idle(
                 std::thread::sleep(step);
                 let Some(files) = files.upgrade() else { return };
                 let now = requests.load(Ordering::Relaxed);
+                // what exists only in the mount keeps it mounted
                 if now != last || !files.losses().is_empty() {
                     (last, since) = (now, Instant::now());
                 } else if since.elapsed() >= limit {

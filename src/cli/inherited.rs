@@ -24,6 +24,7 @@ impl Inherited {
         let entries = std::fs::read_dir(DESCRIPTORS).into_iter().flatten();
         let numbers = entries.flatten().filter_map(|entry| {
             let number: RawFd = entry.file_name().to_str()?.parse().ok()?;
+            // a descriptor of the shell, such as the end of a pipe, would keep its reader waiting for as long as the mount lasts
             (number > raw_stderr() && Some(number) != kept).then_some(number)
         });
         let mut numbers: Vec<RawFd> = numbers.collect();

@@ -24,6 +24,7 @@ pub(super) fn heeded(in_foreground: bool) -> Vec<i32> {
 pub(super) fn heed() -> Result<impl Fn() -> Result<()>, Failure> {
     let come = Arc::new(AtomicBool::new(false));
     for signal in heeded(true) {
+        // the second signal ends the process at once
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&come))
             .and_then(|_| flag::register(signal, Arc::clone(&come)))
             .map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))?;

@@ -71,6 +71,7 @@ pub(super) fn check_room(threads: usize, members: usize, cache: u64) -> Result<(
     let wanted = threads
         .saturating_add(members)
         .saturating_add(SPARE_DESCRIPTORS);
+    // opened and closed again: no call says how many more a process may have
     let spare: std::io::Result<Vec<File>> = (0..wanted).map(|_| File::open(NULL)).collect();
     if let Err(error) = spare {
         return refuse(format!(
@@ -108,6 +109,7 @@ fn start_threads(count: usize) -> std::io::Result<()> {
     let gate = Mutex::new(());
     let enter = || drop(gate.lock().unwrap_or_else(PoisonError::into_inner));
     thread::scope(|scope| {
+        // all of them have to run at once, or the limit would not show
         let closed = gate.lock();
         let start = |_| thread::Builder::new().spawn_scoped(scope, enter).map(drop);
         let started = (0..count).try_for_each(start);

@@ -131,6 +131,7 @@ fn priority(level: Level) -> u8 {
 impl Write for Sink {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(record);
+        // `start` has put the severity in front, as the syslog protocol has it (RFC 3164)
         let (severity, text) = match text.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
             Some((digit, text)) => (digit.parse().unwrap_or(6), text.trim_end()),
             None => (6, text.trim_end()),
@@ -141,6 +142,7 @@ impl Write for Sink {
         let placed = || match mount {
             None => text.to_owned(),
             Some((file, mountpoint)) => {
+                // a message that begins with the path of FILE does not say it twice
                 let rest = text.strip_prefix(file.as_str());
                 let rest = rest.filter(|rest| rest.starts_with([':', ' ']));
                 let rest = rest.map(|rest| rest.trim_start_matches([':', ' ']));

@@ -99,6 +99,7 @@ impl Mountpoint {
     ) -> Result<std::io::Result<T>, Failure> {
         loop {
             // what may not be opened can still be mounted on
+            // two commands that mount on one directory at a time would mount over each other
             let directory = open_directory(&self.path).inspect(lock_for_a_moment);
             check_daemon(&self.path, true)
                 .map_err(|why| Failure::of(Exit::Mountpoint, &self.path, why))?;

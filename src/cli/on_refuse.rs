@@ -18,6 +18,7 @@ static RUNNING: AtomicBool = AtomicBool::new(false);
 pub(super) fn run_when_refused(vfs: &Vfs, path: &Path, command: &str) {
     let (path, command) = (path.to_owned(), command.to_owned());
     vfs.on_refusal(move |why| {
+        // a command that hangs must not pile up processes, one for each save of an editor
         if RUNNING.swap(true, Ordering::AcqRel) {
             return warn!(
                 "-o on-refuse: not run, as it still runs for a text that was refused before"

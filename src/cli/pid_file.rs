@@ -35,6 +35,7 @@ impl PidFile {
         let mut file = locked(&self.0, OpenOptions::new().read(true))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
+        // another daemon may have written its own number since
         if text == own() {
             fs::remove_file(&self.0)?;
         }

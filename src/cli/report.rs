@@ -173,6 +173,7 @@ fn list_file(snapshot: &Snapshot, stats: &[Result<Option<Stats>, Error>]) -> Res
         let line = format!("{size:>14}  {name}{gap}{note}");
         // writing to a string can't fail
         let _ = writeln!(out, "{}", printable(&line));
+        // one write for many lines; a million arrays do not have to fit into memory as text
         if out.len() > MAX_UNSAID {
             let now = say_bytes(out.as_bytes());
             said = std::mem::replace(&mut said, Ok(())).and(now);

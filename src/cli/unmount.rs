@@ -131,6 +131,7 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
     if free_from_killed(&mounted) {
         return Ok(Exit::Ok);
     }
+    // one limit for all that is waited for: the daemon's answer, and its end
     let mut wait = Wait::new(limit);
     let answers = ask::ask(&path, &mut wait, || {
         say(&format!("waiting: {}", silence(&mounted)))
@@ -159,6 +160,7 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
     // the end of a daemon in another namespace can't be waited for
     let here = Some(daemon).filter(|_| !answers.is_elsewhere);
     let handle = here.map(|daemon| pidfd_open(daemon, PidfdFlags::empty()));
+    // asked before the unmount, after which the table no longer tells
     let has_copy = mounted.has_copy();
     take_away(&mounted, UnmountFlags::empty()).map_err(|why| fail(&why))?;
     if has_copy && let Some(other) = mounted.again() {
@@ -201,6 +203,7 @@ fn not_told(error: Errno, mounted: &Mounted) -> &'static str {
 /// Unmounts this mount, unless another process has done that meanwhile.
 fn take_away(mounted: &Mounted, flags: UnmountFlags) -> Result<(), String> {
     match unmount(mounted, flags) {
+        // another program may have unmounted it meanwhile: that is what was wanted
         Err(_) if mounted.again().is_none() => Ok(()),
         done => done,
     }
@@ -338,6 +341,7 @@ pub(super) fn unmount(mounted: &Mounted, flags: UnmountFlags) -> Result<(), Stri
         if try_to_unmount(mounted, flags)? {
             return Ok(());
         }
+        // a process that only looks at the mount, such as updatedb, is gone a moment later: then it is tried again
         if let Some(why) = users::busy(mountpoint) {
             return Err(why);
         }

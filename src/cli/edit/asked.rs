@@ -24,10 +24,12 @@ impl Asked {
     /// Handles these signals from now on. A program that this one starts has their defaults.
     pub(super) fn listen() -> Result<Self, Failure> {
         let listen = || -> std::io::Result<Self> {
+            // a signal writes a byte, so that one poll(2) waits for the editor and for signals
             let (ends, end) = UnixStream::pair()?;
             let (keys, key) = UnixStream::pair()?;
             keys.set_nonblocking(true)?;
             for signal in heeded(true) {
+                // Ctrl-C is a key of the editor while it runs, and ends nothing
                 let told = if signal == SIGINT { &key } else { &end };
                 pipe::register(signal, told.try_clone()?)?;
             }

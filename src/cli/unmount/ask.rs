@@ -73,6 +73,7 @@ pub(super) fn ask(
 ) -> std::io::Result<Option<Answers>> {
     // a pipe may hold less than all that is said before this process reads
     let mut said = File::from(memfd_create("answers", MemfdFlags::CLOEXEC)?);
+    // getxattr(2) on a mount whose daemon hangs cannot be given up, but a process that waits in it can
     let mut asking = Command::new(std::env::current_exe()?)
         .env(ASKED, "1")
         .args([OsStr::new("-u"), OsStr::new("--"), path.as_os_str()])
@@ -121,6 +122,7 @@ pub(super) fn answer(mountpoints: &[PathBuf]) -> Exit {
             match said {
                 Ok(len) => {
                     out.push(b'+');
+                    // a NUL ends each answer
                     out.extend(value.iter().take(len).filter(|&&byte| byte != 0));
                 }
                 Err(error) => out.extend(format!("-{}", error.raw_os_error()).bytes()),
@@ -137,6 +139,7 @@ pub(super) fn answer(mountpoints: &[PathBuf]) -> Exit {
 /// Has root ask as the user whose mount it is: the kernel lets no other user in, root neither, unless the mount was made with
 /// `allow_other` or `allow_root`. There is no way back, and none is needed: this process only asks.
 fn become_owner(mountpoint: &Path) -> Option<()> {
+    // FUSE refuses root, too, unless allow_other or allow_root is given
     let (user, group) = Mounted::at(mountpoint)?.ids()?;
     if !geteuid().is_root() || user == 0 {
         return None;

@@ -62,6 +62,7 @@ pub(in crate::cli) fn around(whole: &Path) -> Option<Mounted> {
 /// The path as the table of mounts has it. Nothing in a mount of ours is looked at for it: a daemon that is stopped never answers, and one
 /// of another user does not let us look.
 pub(in crate::cli) fn without_links(path: &Path) -> PathBuf {
+    // realpath(3) would ask the mount, whose daemon may hang: links inside of it are not followed
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mounts = Mounted::all();
     let ours: Vec<&Mounted> = mounts.iter().filter(|mount| mount.looks_ours()).collect();

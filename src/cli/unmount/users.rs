@@ -72,6 +72,7 @@ fn loop_device(mountpoint: &Path) -> Option<(PathBuf, PathBuf)> {
 /// Whether a process has something of the mount open or stands in it.
 fn uses(process: &Path, mountpoint: &Path) -> bool {
     let inside = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(mountpoint));
+    // links in /proc name what is open without asking the mount
     let stands = ["cwd", "root", "exe"]
         .iter()
         .any(|link| inside(&process.join(link)));
