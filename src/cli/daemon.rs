@@ -172,7 +172,6 @@ pub(super) fn serve(
         Sources::Many(..) => options.open.saturating_mul(2),
     };
     let threads = options.threads.unwrap_or(THREADS);
-    // what would fail hours later, in the middle of a save, is refused before anything is mounted
     limits::check_room(threads, members, options.cache)?;
     let mut mountpoint = Mountpoint::prepare(mountpoint, &mounted, options)?;
     check_remote_cache(options, &mountpoint.path)?;
