@@ -456,7 +456,10 @@ def pending_at_unmount(args):
                 return ["the invalid text was not refused"]
             except OSError:
                 pass
-            subprocess.run(["umount", str(mnt)], check=True, timeout=60)
+            # a child of another thread has a copy of the descriptor until it has started its program
+            unmount = lambda: subprocess.run(["umount", str(mnt)], capture_output=True, timeout=60).returncode == 0
+            if not mounting.wait_until(unmount):
+                return ["it stays mounted"]
             status = process.wait(30)
         finally:
             mounting.abort(mnt)
