@@ -39,7 +39,7 @@ impl Snapshot {
 /// Calls `each` with the first `len` bytes of the elements, a chunk of whole ones at a time.
 ///
 /// # Errors
-/// Those of reading; [`Error::Io`](crate::error::Error::Io) if the mount has ended meanwhile.
+/// The errors of reading; [`Error::Io`](crate::error::Error::Io) if the mount ends meanwhile.
 pub(crate) fn each_chunk(
     cache: &Cache,
     elements: &dyn Source,
@@ -53,7 +53,8 @@ pub(crate) fn each_chunk(
     })
 }
 
-/// Calls `each` with every number of `bytes`, in order; of complex ones, with their magnitudes. Integers of 64 bits are rounded.
+/// Calls `each` with every number of `bytes`, in order. For a complex number that is its magnitude.
+/// Integers of 64 bits are rounded.
 pub(crate) fn each_number(
     scalar: Scalar,
     order: ByteOrder,
@@ -74,6 +75,7 @@ pub(crate) fn each_number(
         Scalar::Float32 => of(bytes, order, |b| f64::from(f32::from_le_bytes(b)), each),
         Scalar::Float64 => of(bytes, order, f64::from_le_bytes, each),
         Scalar::Complex64 => {
+            // a chunk holds whole elements, so that no real part is left alone at its end
             let mut real = None;
             let single = |part| f64::from(f32::from_le_bytes(part));
             of(bytes, order, single, &mut |part| {
@@ -148,6 +150,8 @@ fn half(bits: u16) -> f64 {
         0 => unsigned(fraction) / f64::from(1_u32 << 24),
         0x1F if fraction == 0 => f64::INFINITY,
         0x1F => f64::NAN,
+        // bit 52 is where a double has its exponent; the 10
+        // bits of the fraction go just below, by 42
         _ => f64::from_bits(exponent.wrapping_add(HALF_BIAS) << 52 | fraction << 42),
     };
     if negative { -magnitude } else { magnitude }

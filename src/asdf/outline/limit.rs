@@ -1,4 +1,5 @@
-//! The limits on what is shown of a tree, which a hostile tree reaches. What lies beyond a limit is left out, and the user is told.
+//! Limits on how much of a tree is shown. Only a hostile tree reaches them; what lies beyond is left out, and
+//! a message names the limit.
 
 use super::{MAX_PLACES, Outline, pointer};
 use crate::asdf::tree::{Node, NodeId, Tree};

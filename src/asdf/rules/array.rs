@@ -31,7 +31,7 @@ static INTEGER_OR_TEXT: Want = Want::Either(
     "an integer or a string",
 );
 
-/// An array, with its datatypes and mask, and keys of which there must be one.
+/// The rule of an array: its datatypes, its mask, and keys of which exactly one must be there.
 macro_rules! ndarray {
     ($name:literal, $datatype:expr, $mask:expr, $one_of:expr) => {
         Rule {
@@ -105,7 +105,7 @@ static SHAPE: Want = Want::List(&Want::Either(
 ));
 static BYTEORDER: Want = Want::OneOf(&["big", "little"]);
 
-/// What an array has to be that masks another.
+/// The want for an array that masks another one.
 macro_rules! mask {
     ($array:expr) => {
         Want::Either(

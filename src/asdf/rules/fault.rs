@@ -32,7 +32,7 @@ impl std::fmt::Display for Fault {
 }
 
 impl Fault {
-    /// What is wrong with the node of `tree` that `steps` lead to.
+    /// The fault of the node of `tree` that `steps` lead to.
     pub(super) fn new(
         rule: &'static str,
         tree: &Tree,
@@ -43,6 +43,8 @@ impl Fault {
         let mut way = DefaultHasher::new();
         for step in steps.clone() {
             match step {
+                // all items of a list are alike, because an edit
+                // that inserts one moves the faults behind it
                 Component::Index(_) => usize::MAX.hash(&mut way),
                 key => hash_key(tree.key(key).unwrap_or_default(), &mut way),
             }
@@ -65,7 +67,7 @@ impl Fault {
         format!("{of}: {} (rule {})", self.why, self.rule)
     }
 
-    /// What it says, of whichever items of lists.
+    /// What it says, whichever items of lists it is about.
     pub(in crate::asdf) fn of_any_item(&self) -> (&'static str, &str, u64) {
         (self.rule, &self.why, self.way)
     }
