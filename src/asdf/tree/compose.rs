@@ -28,7 +28,7 @@ struct OpenCollection {
     /// The end of its last child.
     end: u32,
     flow: bool,
-    /// [`Raw::LEADING`], if that is known of it.
+    /// [`Raw::LEADING`] from the first part on that leads somewhere, else 0.
     leading: u8,
 }
 
@@ -44,8 +44,8 @@ struct Composer<'a> {
     too_deep: Option<usize>,
 }
 
-/// Adds the nodes of the one document in `text`, that of `tree`; none if no document begins. Gives the warnings that the nodes do not
-/// tell of: directives that YAML does not know, and the first collection that lies deeper than Python reads.
+/// Adds the nodes of the document in `text` to `tree`; none if no document begins. Returns the warnings that the nodes do not show:
+/// directives that YAML does not know, and the first collection that lies deeper than Python reads.
 pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Warnings, YamlFault> {
     if text.len() > MAX_TEXT {
         let why = format!("a tree of {} bytes, of {MAX_TEXT} allowed", text.len());
@@ -53,6 +53,8 @@ pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Warnings, YamlFault
     }
     let mut composer = Composer::new(tree);
     let mut unknown_directives = Vec::new();
+    // First the quick reader for ordinary YAML. If it meets anything unusual, or any fault, the
+    // whole text is read again by the full parser, whose errors are the ones that users see.
     let read = ordinary::read(text, |event| composer.take(event, text).ok());
     if read.is_none() {
         let (known, unknown) = yaml::known_directives(text)?;
@@ -81,7 +83,7 @@ pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Warnings, YamlFault
     Ok(warnings)
 }
 
-/// Refuses a second document without parsing it: its directives would not have been looked through.
+/// Refuses a second document without parsing it, because its directives were not checked.
 fn nothing_follows(text: &str, end: usize) -> Result<(), YamlFault> {
     let mut at = end;
     for line in text
@@ -107,7 +109,7 @@ fn offset(at: usize) -> u32 {
 }
 
 impl<'a> Composer<'a> {
-    /// A composer that has composed nothing, of a tree whose nodes are dropped.
+    /// A composer at its start. Drops the nodes that `tree` has.
     fn new(tree: &'a mut Tree) -> Self {
         tree.nodes.clear();
         tree.tags.clear();
@@ -146,6 +148,8 @@ impl<'a> Composer<'a> {
                 raw.len = raw.len.saturating_add(1);
             }
             parent.end = raw.end;
+            // no array, alias or reference is without one of
+            // these: other collections need not be searched
             if raw.tag > 0 || raw.kind == NodeKind::Alias || event.value == "$ref" {
                 parent.leading = Raw::LEADING;
             }
@@ -157,6 +161,7 @@ impl<'a> Composer<'a> {
                 let why = format!("more than {MAX_ANCHORS} anchors");
                 return Err(YamlFault::new(event.start, why));
             }
+            // PyYAML refuses a second anchor of the same name, though YAML 1.1 allows it
             if self.anchors.insert(name.into(), (number, weight)).is_some() {
                 return Err(YamlFault::new(
                     event.start,
@@ -261,6 +266,7 @@ impl<'a> Composer<'a> {
         };
         let mut raw = self.raw(event, NodeKind::Alias)?;
         raw.at = target;
+        // the target is still open, so the alias stands within it: to follow it would never end
         let around =
             index(&mut self.tree.nodes, target).is_some_and(|raw| raw.flags & Raw::OPEN != 0);
         if around {
@@ -282,6 +288,7 @@ impl<'a> Composer<'a> {
         } else {
             open.end
         };
+        // from here on an alias weighs all that the collection holds
         if let Some(name) = open.anchor
             && let Some((_, weight)) = self.anchors.get_mut(&name)
         {
@@ -299,6 +306,7 @@ impl<'a> Composer<'a> {
         };
         parent.end = end;
         parent.leading |= open.leading;
+        // 1 less, because its own node was counted when it was pushed
         parent.grow(open.weight.saturating_sub(1), event)
     }
 }
