@@ -41,7 +41,7 @@ const SECONDS: Duration = Duration::from_secs(2);
 const SKEW: Duration = Duration::from_hours(1);
 
 impl FileSystem {
-    /// That of an open file; `None` if the system does not tell.
+    /// The file system of an open file; `None` if the system does not say.
     #[must_use]
     pub fn of(file: &File) -> Option<Self> {
         let found = rustix::fs::fstatfs(file).ok()?;
@@ -50,16 +50,16 @@ impl FileSystem {
         u64::try_from(magic).ok().map(Self)
     }
 
-    /// What it is called, if other machines or programs may change its files without this kernel: it may then tell of a change late, and
-    /// locks may hold on one side only.
+    /// Its name, if other machines or programs may change its files without this kernel. The kernel may then report a change late,
+    /// and locks may hold on one side only.
     #[must_use]
     pub fn shared(self) -> Option<&'static str> {
         let known = SHARED.iter().find(|(magic, _)| *magic == self.0);
         known.map(|(_, name)| *name)
     }
 
-    /// How long after a look at a file with these attributes a change may leave it the same ones, at the most. A time in whole seconds
-    /// comes from a clock that has no others.
+    /// The longest time after a look at a file in which a change may leave its attributes as they are. A time in whole seconds is
+    /// taken for that of a clock that only counts seconds.
     fn grain(self, stat: &Stat, has_multigrain: bool) -> Duration {
         if stat.ctime.1 == 0 {
             return SECONDS;
@@ -71,16 +71,19 @@ impl FileSystem {
     }
 }
 
-/// How long after now a file has to be compared by content once more: it was looked at just now, had these attributes, and was read then.
-/// `None` if a change since the look is sure to have changed them.
+/// How long from now a file has to be compared by content once more. The file has just been looked at, had these attributes, and
+/// was then read. `None` if any change since the look has surely changed the attributes.
 #[must_use]
 pub fn settles_in(stat: &Stat, file: &File) -> Option<Duration> {
+    // a time in the future counts as this moment
     let age = stat.changed().elapsed().unwrap_or_default();
+    // older than any clock can be behind
     if age > SKEW.saturating_add(SECONDS) {
         return None;
     }
     let grain = FileSystem::of(file).map_or(SECONDS, |system| {
         let grain = system.grain(stat, has_multigrain());
+        // by the clock of another machine, the age proves nothing
         let by_our_clock = system.shared().is_none();
         if by_our_clock && age > grain {
             return Duration::ZERO;
@@ -90,7 +93,7 @@ pub fn settles_in(stat: &Stat, file: &File) -> Option<Duration> {
     (!grain.is_zero()).then_some(grain)
 }
 
-/// Whether this kernel tells two changes apart although they come in one tick.
+/// Whether this kernel gives different times to two changes within one tick.
 fn has_multigrain() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {

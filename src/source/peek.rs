@@ -3,7 +3,7 @@
 use super::{Source, at_most};
 use crate::error::Result;
 
-/// The piece of a source in which headers were looked at last: those that lie close together cost one read.
+/// The piece of a source in which headers were looked at last. Headers that lie close together cost one read.
 ///
 /// Always used with the same source.
 #[derive(Default)]
@@ -17,11 +17,11 @@ impl Peek {
     /// Bytes read at once: a page of the file's cache.
     const PIECE: usize = 4096;
 
-    /// Bytes read of a header that has no other one near it: those of a block are the longest.
+    /// Bytes that are read for a header without others near it: a block's header is the longest.
     const LONE: usize = 64;
 
-    /// Headers so far from each other, in bytes, are lone ones. From far away each costs an answer of its own then, which may take longer
-    /// than the data between them would; but those may not be wanted, and would cost their transfer.
+    /// Headers at this distance or more, in bytes, are lone. A remote source then answers for each of them, which may take longer
+    /// than to send the data in between. But nobody may want that data, and to transfer it has a price.
     const FAR: u64 = 512 << 10;
 
     /// `len` bytes at `offset`; fewer at the end of `source`, none behind it.

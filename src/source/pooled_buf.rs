@@ -36,6 +36,7 @@ impl Pool {
     fn take<T: 'static>(&self, len: usize) -> Option<Vec<T>> {
         let fits = len..=len.saturating_add(len / 4);
         let mut idle = lock(&self.0);
+        // from the end: the buffer that came back last is most likely still in the cache
         let found = idle.iter().rposition(|(_, buffer)| {
             let buffer = buffer.downcast_ref::<Vec<T>>();
             buffer.is_some_and(|buffer| fits.contains(&buffer.capacity()))
@@ -58,13 +59,13 @@ impl Pool {
             gone.extend(idle.pop_front());
         }
         drop(idle);
-        // Freed here, without the lock.
+        // freed without the lock, because giving pages back takes long
         drop(gone);
     }
 
     fn free(&self) {
         let idle = std::mem::take(&mut *lock(&self.0));
-        // The same.
+        // without the lock, as in `give`
         drop(idle);
     }
 }

@@ -73,10 +73,11 @@ impl ScratchRoom {
     }
 }
 
-/// Adds to a sum unless it would exceed a limit. Whether it did.
+/// Adds to a sum, unless it would exceed a limit. Returns whether it did.
 fn add_within(sum: &AtomicU64, more: u64, limit: u64) -> bool {
     let next = |sum: u64| {
         sum.checked_add(more)
+            // a write over bytes that are taken already needs no room
             .filter(|&sum| more == 0 || sum <= limit)
     };
     sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
@@ -88,7 +89,7 @@ fn add_within(sum: &AtomicU64, more: u64, limit: u64) -> bool {
 pub struct ScratchBytes {
     room: Arc<ScratchRoom>,
     len: u64,
-    /// What is taken of the room: the bytes that were written, each time they were, but no more than the length.
+    /// Bytes taken of the room: all that were written, each time they were, but no more than the length.
     taken: u64,
     held: Held,
 }
@@ -135,6 +136,7 @@ impl ScratchBytes {
         let len = self.len.max(end);
         let wanted = self.taken.saturating_add(len_u64(data.len())).min(len);
         let more = wanted.saturating_sub(self.taken);
+        // before the write, so that two threads can't pass the limit together
         self.room.take(more)?;
         self.taken = wanted;
         let written = self.put(offset, end, data);
@@ -169,7 +171,7 @@ impl ScratchBytes {
         }
     }
 
-    /// Has `end` bytes in memory, if it is there that they are. `false` if there is no memory for them.
+    /// Grows the bytes in memory to `end`, if they are in memory. Returns `false` if the shared memory is used up.
     fn grow(&mut self, end: u64) -> io::Result<bool> {
         let Held::Memory(bytes) = &mut self.held else {
             return Ok(true);
@@ -178,6 +180,7 @@ impl ScratchBytes {
         if end > bytes.len() {
             let before = bytes.capacity();
             if end > before {
+                // doubled, so that small writes in sequence do not copy everything each time
                 let wanted = end.max(before.saturating_mul(2));
                 let more = len_u64(wanted.saturating_sub(before));
                 if !add_within(&self.room.in_memory, more, MEMORY) {
@@ -194,6 +197,7 @@ impl ScratchBytes {
     fn leave_memory(&mut self) -> io::Result<()> {
         if let Held::Memory(bytes) = &self.held {
             let file = unnamed_file(&self.room.directory)?;
+            // the memory is given back only when the file has everything
             file.write_all_at(bytes, 0)?;
             self.free_memory();
             self.held = Held::File(file);
@@ -201,7 +205,7 @@ impl ScratchBytes {
         Ok(())
     }
 
-    /// Counts what is in memory no more.
+    /// Gives back the shared memory that these bytes take.
     fn free_memory(&self) {
         if let Held::Memory(bytes) = &self.held {
             self.room
@@ -233,7 +237,7 @@ impl ScratchBytes {
     /// Sets the length; what is added reads as zeros.
     ///
     /// # Errors
-    /// [`Error::Io`] if what is cut off can't be given back, as it would come into sight again when the length grows.
+    /// [`Error::Io`] if the end can't be cut off: it would show again when the length grows.
     pub fn resize(&mut self, len: u64) -> Result<()> {
         if len < self.len {
             match &mut self.held {
@@ -247,6 +251,7 @@ impl ScratchBytes {
                         .fetch_sub(len_u64(freed), Ordering::Relaxed);
                 }
                 Held::File(file) => {
+                    // a file that ends in a hole is shorter than the bytes, and must not grow here
                     let there = file.metadata().map(|file| file.len());
                     let cut = there.and_then(|there| file.set_len(len.min(there)));
                     cut.map_err(|cause| {
@@ -270,7 +275,7 @@ impl Drop for ScratchBytes {
     }
 }
 
-/// Reads a file whose end may lie before that of what is read: there are zeros then.
+/// Reads a file that may end before `buf` is full: the rest reads as zeros.
 fn read_with_holes(file: &File, buf: &mut [u8], offset: u64) -> io::Result<()> {
     let (mut rest, mut at) = (buf, offset);
     while !rest.is_empty() {
