@@ -307,7 +307,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether the arrays are known to be the same as those of another snapshot, with the same names.
+    /// Whether the arrays are known to be the arrays of another snapshot, with the same names.
     #[must_use]
     pub fn has_arrays_of(&self, other: &Self) -> bool {
         let is_copy = Arc::ptr_eq(&self.bytes, &other.bytes)

@@ -73,7 +73,7 @@ pub enum Error {
     Unsupported {
         /// Where.
         at: Place,
-        /// What is not supported, by name.
+        /// The unsupported thing, by name.
         why: String,
     },
     /// An edit breaks a rule; the file was not touched.
@@ -95,7 +95,7 @@ pub enum Error {
     /// The edit needs more room than there is, or than the user allows.
     #[error("{why}")]
     NoRoom {
-        /// What was needed, and which option or action gives it.
+        /// The need, and the option or action that makes the room.
         why: String,
         /// Whether a limit of ours was reached (`EFBIG`) rather than the disk's (`ENOSPC`).
         limit: bool,
@@ -211,6 +211,7 @@ impl<T> Lasting<T> {
         let found = match self.made.get() {
             Some(found) => found,
             None => match make() {
+                // not kept, so that the next use tries again
                 Err(error @ Error::Io { .. }) => return Err(error),
                 lasting => self.made.get_or_init(|| lasting),
             },

@@ -52,7 +52,7 @@ pub struct Array {
     detail: Option<Box<Detail>>,
 }
 
-/// What is special about an array.
+/// The part that only some arrays have.
 #[derive(Debug)]
 enum Detail {
     /// Its elements are in the tree. Their bytes are kept only while a reader holds them.
@@ -181,6 +181,7 @@ impl Array {
         offset: u64,
         located: Result<Option<Elements>>,
     ) -> Self {
+        // made without its detail first, because an error is named by the path of the array
         let mut array = Self {
             paths: Arc::clone(paths),
             home,

@@ -90,7 +90,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether what is stored of a compressed block goes on behind the bytes that its header tells of.
+    /// Whether a compressed block decodes to more bytes than its header says.
     ///
     /// # Errors
     /// As [`Snapshot::block`]; [`Error::Io`] of reading it.

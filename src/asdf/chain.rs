@@ -74,6 +74,7 @@ impl Chain {
             .root()
             .filter(|root| root.kind() == NodeKind::Sequence)
             .ok_or_else(|| corrupt("the encoding chain is not a list"))?;
+        // each entry is a source on top of the next, and a read goes down through all of them
         if list.len() > ENTRY_LIMIT {
             let why = format!("an encoding chain of more than {ENTRY_LIMIT} entries");
             return Err(unsupported(why));

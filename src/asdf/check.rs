@@ -108,7 +108,7 @@ pub fn check_text(
 /// line break, and have every array and every top-level key of `old`.
 ///
 /// # Errors
-/// As of [`check_text`]; [`Error::Rejected`] saying what is missing.
+/// As of [`check_text`]; [`Error::Rejected`] that names the missing part.
 pub fn check_written(
     old: &Snapshot,
     written: &WrittenText,
@@ -305,7 +305,7 @@ fn check_arrays(old: Option<&Snapshot>, found: &ArrayTable) -> Result<()> {
     for (array, error) in faulty {
         if !known.contains(&(array.brief_path(), reason(&error))) {
             let advice = match array.shape() {
-                // what is declared makes no sense, wherever it may be stored
+                // the declaration makes no sense, whatever block it names
                 None => "correct it",
                 Some(_) => "correct it, or the number of the block",
             };

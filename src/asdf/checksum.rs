@@ -141,7 +141,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether the checksum of block `n` is that of its used bytes, and these are all there.
+    /// Whether the checksum of block `n` is the MD5 of its used bytes, and the file has all of them.
     fn is_sum_of_used(&self, n: usize, progress: &mut dyn FnMut(u64)) -> Result<bool> {
         let Some(header) = self.layout.blocks.get(n) else {
             return Ok(false);

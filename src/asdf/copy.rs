@@ -194,7 +194,8 @@ impl Copier<'_> {
         // a block needs neighbours on both sides: along
         // where it is written, across where it is read
         let blocks = along.to == N.cast_signed() && across.from == N.cast_signed();
-        // What is left of blocks, or of a plane without them, goes in lines: the longer, the faster.
+        // The rest beside the blocks, or a plane without
+        // blocks, goes in lines: the longer, the faster.
         let (width, height) = if blocks {
             (along.count / W * W, across.count / HEIGHT * HEIGHT)
         } else if along.count < W {

@@ -129,7 +129,7 @@ pub enum Datatype {
 /// A field of a structured datatype.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Field {
-    /// Its name, if the tree gives one.
+    /// Its name, if the tree has one.
     pub name: Option<String>,
     /// The type of its elements.
     pub datatype: Datatype,

@@ -65,7 +65,7 @@ pub struct Inline {
     pub shape: Option<Vec<Option<u64>>>,
 }
 
-/// Whether a tag is that of an array, in any version of the standard or its drafts.
+/// Whether a tag marks an array, in any version of the standard or its drafts.
 #[must_use]
 pub fn is_ndarray(tag: &str) -> bool {
     let Some(rest) = tag.strip_prefix("tag:stsci.edu:") else {
@@ -151,7 +151,7 @@ pub(super) struct Properties<'t> {
 }
 
 impl<'t> Properties<'t> {
-    /// Finds the properties of an ndarray node, its own before those that are merged into it.
+    /// Finds the properties of an ndarray node, its own before merged ones.
     fn read(node: Node<'t>, allowance: &mut Allowance) -> Result<Self> {
         let mut found = Self {
             legacy: node.tag().is_some_and(|tag| tag.contains(":finf/")),
@@ -178,7 +178,7 @@ impl<'t> Properties<'t> {
         Ok(found)
     }
 
-    /// Takes what is still missing from a mapping, in which the last of equal keys counts.
+    /// Takes the missing properties from a mapping. Of equal keys in it the last counts.
     fn fill(&mut self, mapping: Node<'t>) {
         // Filled apart, because within one mapping the last of
         // equal keys counts, and between mappings the first.
@@ -210,7 +210,7 @@ impl<'t> Properties<'t> {
         })
     }
 
-    /// All properties, always in the same order, so that those of two can be paired.
+    /// All properties, always in the same order, so that two sets can be paired.
     fn all(&mut self) -> [&mut Option<Node<'t>>; 8] {
         [
             &mut self.name,

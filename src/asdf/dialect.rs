@@ -130,6 +130,7 @@ impl FirstLine {
     /// [`Error::Corrupt`] if this is no ASDF file, [`Error::Unsupported`] for a newer major version.
     pub fn parse(start: &[u8], force: bool) -> Result<Self> {
         let not_asdf = || corrupt(why_not_asdf(start));
+        // a binary file may go on for gigabytes without a newline
         let window = start.get(..FIRST_LINE_LIMIT).unwrap_or(start);
         let len = window
             .iter()

@@ -40,7 +40,7 @@ const NAMES_ONLY: OFlags = OFlags::empty();
 #[cfg(target_os = "linux")]
 fn open_beneath(directory: &OwnedFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     use rustix::fs::{ResolveFlags, openat2};
-    // NO_XDEV: what is mounted there may be our own mount, which can't answer while it waits for itself
+    // NO_XDEV: our own mount may lie there, and can't answer while it waits for itself
     let how = ResolveFlags::BENEATH
         | ResolveFlags::NO_SYMLINKS
         | ResolveFlags::NO_MAGICLINKS
@@ -136,7 +136,7 @@ impl Sandbox {
         Ok(path)
     }
 
-    /// The error for a URI that leads out of the directory, or into what is mounted in it.
+    /// The error for a URI that leads out of the directory, or into another mount.
     fn outside(&self, uri: &str) -> Error {
         let why = format!(
             "external source {uri} lies outside {} or in another mount; -o allow_external=DIR allows another directory",

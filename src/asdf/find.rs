@@ -84,6 +84,8 @@ impl ArrayTable {
                 What::Link { to, whole } => {
                     let array = self.is_shown(paths, to);
                     let directory = whole && self.is_directory(paths, to);
+                    // an array with a mask has both files and a
+                    // directory, and a link to it is two links
                     let kinds = [(array, true), (directory, false)];
                     let kinds = kinds.into_iter().filter(|(shown, _)| *shown);
                     self.links.extend(kinds.map(|(_, is_array)| Link {

@@ -286,11 +286,13 @@ impl Hdu {
         let Some((cards, header_end)) = Cards::read(bytes, at)? else {
             return Ok(None);
         };
+        // every unit but the first one has it (FITS Standard 4.0, section 4.4.1)
         let extension = cards.text("XTENSION");
         if !primary && extension.is_none() {
             return Ok(None);
         }
         let broken = |why: &str| Error::corrupt(Place::Byte(at), format!("FITS header: {why}"));
+        // the bits of a number, negative for floating-point: FITS has no others
         let bitpix = cards
             .integer("BITPIX")
             .filter(|bits| [8, 16, 32, 64, -32, -64].contains(bits))

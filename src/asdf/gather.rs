@@ -231,7 +231,7 @@ impl Source for Strided {
         Ok(())
     }
 
-    /// Lends what is inside one run of the block or one band.
+    /// Lends bytes that lie inside one run of the block or one band.
     fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
         let end = checked_end(offset, len, self.view.len())?;
         let Some(banding) = &self.bands else {

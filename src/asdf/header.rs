@@ -103,6 +103,7 @@ impl BlockHeader {
             .split_first_chunk::<2>()
             .ok_or_else(|| fail("block header cut short".into()))?;
         let header_size = u16::from_be_bytes(*size);
+        // a longer header is allowed: bytes behind the known fields are passed over
         let shape = dialect
             .shape(header_size)
             .ok_or_else(|| fail(format!("block header of {header_size} bytes is too short")))?;

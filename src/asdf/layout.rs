@@ -117,7 +117,7 @@ pub struct Layout {
     pub index: BlockIndex,
     /// Length of the file in bytes.
     pub len: u64,
-    /// What is not as it should be.
+    /// Everything about the file that is not as it should be.
     pub findings: Vec<Finding>,
 }
 
@@ -163,7 +163,7 @@ impl Layout {
             .min(self.len)
     }
 
-    /// Why the data of block `n` must not be shown. `force` shows a block of which only the number is in doubt.
+    /// Why the data of block `n` must not be shown. `force` shows a block if only its number is in doubt.
     #[must_use]
     pub fn withheld(&self, n: usize, force: bool) -> Option<&Error> {
         let doubt = self
@@ -216,7 +216,7 @@ impl Layout {
     /// Whether any of these bytes of the file are stored data of a block.
     #[must_use]
     pub fn holds_data(&self, extent: Extent) -> bool {
-        // blocks lie one behind the other: of those that begin before its end, the last reaches farthest
+        // blocks lie one behind the other: the last one that begins before its end reaches farthest
         let behind = self
             .blocks
             .partition_point(|block| block.data_offset() < extent.end);

@@ -42,6 +42,7 @@ pub(super) fn escape(key: &str) -> Cow<'_, str> {
 
 /// The beginning of an encoded key and a hash of all of it, in `len` bytes at most.
 fn cut(encoded: &str, len: usize) -> String {
+    // of all of it, so that keys which differ only behind the cut have different names
     let hash = format!("%~{:016x}", fnv1a(encoded.as_bytes()));
     let room = encoded.floor_char_boundary(len.saturating_sub(hash.len()));
     let mut start = encoded.get(..room).unwrap_or_default();

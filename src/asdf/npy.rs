@@ -103,6 +103,7 @@ fn assemble(version: u8, len: &[u8], text: &[u8], padding: usize) -> Vec<u8> {
 fn type_of(text: &mut String, datatype: &Datatype) -> fmt::Result {
     match datatype {
         Datatype::Scalar(scalar, order) => {
+            // numpy's mark where a byte order means nothing
             let order = if scalar.size() == 1 {
                 '|'
             } else {

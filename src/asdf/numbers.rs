@@ -13,7 +13,7 @@ pub(crate) const MOST_READ: u64 = 1 << 40;
 
 /// Bits of a float16 behind its sign, and of its fraction.
 const HALF_EXPONENT: u32 = 10;
-/// What is added to the exponent of a float16 to get that of a float64: the difference of their biases.
+/// Added to the exponent of a float16 to make a float64's: the difference of their biases.
 const HALF_BIAS: u64 = 1023 - 15;
 
 /// Arrays of fewer bytes are read, however often they show a byte of their block.
@@ -112,7 +112,7 @@ pub(crate) fn each_integer(
     }
 }
 
-/// Takes a part of a complex number; the second of two gives its magnitude.
+/// Takes a part of a complex number. With the second part it passes the magnitude on.
 fn pair(real: &mut Option<f64>, part: f64, each: &mut impl FnMut(f64)) {
     match real.take() {
         None => *real = Some(part),

@@ -49,7 +49,7 @@ pub struct Place {
     pub what: What,
 }
 
-/// What is at a place.
+/// The kind of a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A collection with arrays in it.
@@ -60,7 +60,7 @@ pub enum What {
     Link {
         /// That place.
         to: PlaceId,
-        /// Whether also to what is below it.
+        /// Whether the link also shows everything below that place.
         whole: bool,
     },
     /// A reference that leads to nothing with a place.
@@ -172,7 +172,7 @@ struct Level<'t> {
 }
 
 impl<'t> Level<'t> {
-    /// A collection of which nothing has been visited; it has no place yet.
+    /// A collection before its first part is visited; it has no place yet.
     fn new(node: Node<'t>, component: Component, merged: bool) -> Self {
         Self {
             node,

@@ -32,7 +32,7 @@ pub struct Paths {
     odd: HashMap<PlaceId, Name>,
     /// Whether each place has others in it.
     is_parent: Vec<bool>,
-    /// The places at or below a key of which no name can be made.
+    /// The places at or below a key that is a collection, and can't be a name.
     nameless: HashSet<PlaceId>,
     /// Whether the paths together are too long to be listed in full.
     long: bool,
@@ -132,7 +132,7 @@ impl Paths {
         &self.outline
     }
 
-    /// Whether a place is at or below a key of which no name can be made, so that nothing there has files.
+    /// Whether a place is at or below a key that can't be a name, so that nothing there has files.
     pub(crate) fn is_nameless(&self, id: PlaceId) -> bool {
         self.nameless.contains(&id)
     }
@@ -228,7 +228,7 @@ impl Paths {
         odd.unwrap_or_else(|| self.plain(id))
     }
 
-    /// The name as a directory; that of the top is empty.
+    /// The name as a directory; empty for the top.
     #[must_use]
     pub fn directory_name(&self, id: PlaceId) -> Cow<'_, str> {
         let odd = self.odd.get(&id).map(|name| name.directory().into());

@@ -202,6 +202,7 @@ fn write_type(out: &mut String, datatype: &Datatype) {
         }
         out.push_str("datatype: ");
         write_type(out, &field.datatype);
+        // a structure has its byte orders inside, and single bytes have none
         if let (false, Orders::All(order)) = (
             matches!(field.datatype, Datatype::Struct(_)),
             field.datatype.orders(),

@@ -54,7 +54,7 @@ enum Want {
     Null,
     /// A list of these.
     List(&'static Self),
-    /// A list of so many items at most, of which the first have to be these.
+    /// A list of so many items at most; the first ones have to be these.
     Parts(&'static [&'static Self], usize),
     /// A list of these, or of such lists.
     Nested(&'static Self),
@@ -73,7 +73,7 @@ enum Want {
 }
 
 impl Want {
-    /// Whether a node is a scalar of which nothing else is wanted.
+    /// Whether a node is a scalar that the want takes without a look at its text.
     fn takes(&self, node: Node<'_>) -> bool {
         node.kind() == NodeKind::Scalar
             && match self {
@@ -232,10 +232,10 @@ struct Checker<'t> {
     allowance: Allowance,
     /// Collections that have been checked, each with the number of the want.
     seen: HashSet<(NodeId, u32)>,
-    /// When `seen` has so many entries, those in front of the node that the walk has reached are dropped; never in a tree with aliases,
-    /// which may lead back to any of them.
+    /// When `seen` has so many entries, entries in front of the walk's node are dropped; never in a tree with aliases, which may
+    /// lead back to any of them.
     most_seen: usize,
-    /// What is still to come of each collection around the node that the walk has reached.
+    /// The parts still to come of each collection around the node that the walk has reached.
     above: Vec<Parts<'t>>,
     /// The steps from the tagged node to the collection that is being checked.
     trail: Vec<Component>,
@@ -298,8 +298,9 @@ impl<'t> Checker<'t> {
         }
     }
 
-    /// Whether a collection has not yet been held against what is wanted. Lists that only one way leads to are not noted.
+    /// Whether a collection is checked against this want for the first time. Lists to which only one way leads are not recorded.
     fn is_new(&mut self, node: Node<'t>, want: &'static Want) -> bool {
+        // an array may have a million lists in lists: to record each would take more than the tree
         let more_ways = node.kind() != NodeKind::Sequence || node.tag().is_some() || self.in_merged;
         !more_ways || self.seen.insert((node.follow().id(), number_of(want)))
     }
@@ -320,7 +321,7 @@ impl<'t> Checker<'t> {
         self.work.push(one);
     }
 
-    /// Holds a node against what is wanted, and puts its parts on the stack.
+    /// Checks a node against the want of a task, and puts its parts on the stack.
     fn check(&mut self, task: &Task<'t>, node: Node<'t>) {
         let Some(found) = sort(node) else { return };
         if matches!(found, Sort::List | Sort::Map) && !self.is_new(node, task.want) {
@@ -375,7 +376,7 @@ impl<'t> Checker<'t> {
         self.trail.len()
     }
 
-    /// Puts the items of a list on the stack as one task, of which [`Checker::next_item`] takes one after the other.
+    /// Puts the items of a list on the stack as one task. [`Checker::next_item`] takes one after the other.
     fn go_in(&mut self, task: &Task<'t>, want: &'static Want, items: Parts<'t>) {
         let depth = self.descend(task);
         self.work.push(Task {
@@ -422,6 +423,7 @@ impl<'t> Checker<'t> {
                 self.blame(task, node, &why);
             }
         }
+        // `oneOf` in the schema: one of the keys, and no second one
         let given = rule.one_of.iter().filter(|key| has(key)).count();
         if !rule.one_of.is_empty() && given != 1 {
             let how = if given == 0 {
@@ -445,7 +447,7 @@ impl<'t> Checker<'t> {
         }
     }
 
-    /// The values of the keys that a rule knows, each once: the mapping's own before those that are merged.
+    /// The values of the keys that a rule knows, each once: the mapping's own values before merged ones.
     fn values(
         &mut self,
         task: &Task<'t>,

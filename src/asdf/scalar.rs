@@ -236,7 +236,7 @@ fn one_or_two_digits(text: &str, at_least: usize) -> Option<&str> {
     }
 }
 
-/// What is left of `text` after a date and time: nothing, if all of it is one.
+/// The rest of `text` behind a date and time: nothing, if all of it is one.
 fn date_and_time(text: &str) -> Option<&str> {
     let blank = |c| c == ' ' || c == '\t';
     let two = |text| one_or_two_digits(text, 2);
@@ -255,6 +255,7 @@ fn date_and_time(text: &str) -> Option<&str> {
     if rest.is_empty() {
         return Some(rest);
     }
+    // the zone: `Z`, or a sign with hours and perhaps minutes
     let zone = rest.trim_start_matches(blank);
     if let Some(rest) = zone.strip_prefix('Z') {
         return Some(rest);
@@ -310,6 +311,7 @@ fn in_radix(text: &str, radix: u32) -> Value<'_> {
         16 => "0x",
         _ => "",
     };
+    // Python's `int` takes the prefix of its base in either case
     let has_prefix = |start: &&str| start.eq_ignore_ascii_case(prefix);
     let start = body.get(..2).filter(has_prefix);
     let digits = start.and_then(|_| body.get(2..)).unwrap_or(body);
@@ -342,6 +344,7 @@ fn in_sixtieths(text: &str) -> Value<'_> {
 fn float_value(text: &str) -> Option<f64> {
     let mut plain = without_underscores(text);
     if plain.contains(|c: char| c.is_ascii_uppercase()) {
+        // as PyYAML does before it looks for `.inf`, `.nan` and exponents
         plain = plain.to_ascii_lowercase().into();
     }
     let body = unsigned(&plain);

@@ -28,6 +28,7 @@ pub fn scatter(
     bytes: &[u8],
     patch: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
+    // a byte that two elements share could keep only one of the two values written
     if !view.is_injective() {
         return Err(Error::Rejected {
             at: at(),

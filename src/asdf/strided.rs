@@ -86,10 +86,12 @@ impl View {
             run: 0,
             fortran_dense: true,
         };
+        // no byte of the block is touched, so strides and offset can't lead out of it
         if len == 0 {
             return Ok(view);
         }
         let steps = steps(itemsize, shape, strides);
+        // the one proof on which every later position rests
         let (low, high) = reach(itemsize, &steps, offset).ok_or_else(|| {
             corrupt(format!(
                 "strides reach beyond 2^64, but the block has {block_len} bytes"
@@ -124,6 +126,7 @@ impl View {
         offset: u64,
         block_len: u64,
     ) -> Result<u64> {
+        // with a stride, the gap behind a row belongs to it
         let step = match stride {
             Some(stride) => u64::try_from(stride).ok(),
             None => c_order_len(itemsize, row),

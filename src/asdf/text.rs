@@ -153,7 +153,7 @@ impl<'a> EndSearch<'a> {
     }
 }
 
-/// The next line with its newline, or what is left when `whole`; `None` if its end is not in sight.
+/// The next line with its newline, or the rest when `whole`; `None` if its end is not in sight.
 fn next_line(rest: &[u8], whole: bool) -> Option<&[u8]> {
     let mut behind = rest;
     // many bytes at a time, unlike a search by an iterator

@@ -58,7 +58,7 @@ pub(super) struct Event<'p> {
     pub(super) plain: bool,
     /// Whether a collection is in flow style.
     pub(super) flow: bool,
-    /// Its first byte: that of its tag or anchor, if it has one.
+    /// Its first byte; with a tag or anchor, the first byte of these.
     pub(super) start: usize,
     /// The byte behind it; for a block collection, the first byte of the next token.
     pub(super) end: usize,
@@ -69,7 +69,7 @@ pub(super) struct Event<'p> {
 pub(super) struct YamlFault {
     /// Where.
     pub(super) byte: usize,
-    /// What is wrong.
+    /// The reason.
     pub(super) why: String,
     /// What was being read, and the byte where that began.
     pub(super) context: Option<(String, usize)>,
@@ -197,7 +197,7 @@ impl<'t> Parser<'t> {
         let event = self
             .event
             .insert(OwnedEvent(unsafe { event.assume_init() }));
-        // a look at the clock takes longer than an event
+        // a look at this clock is a system call: too dear for every event
         if self.events.is_multiple_of(EVENTS_PER_LOOK) && cpu_time() > self.deadline {
             let why = "gave up: this takes far too long to parse for a text of its size";
             return Err(YamlFault::new(bytes(event.0.start_mark.index), why));

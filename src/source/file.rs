@@ -111,6 +111,7 @@ impl Source for FileSource {
     }
 
     fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
+        // a page that is gone is `EFAULT` to the kernel, and to us a signal that ends the mount
         let for_kernel = to == Borrower::Kernel && len >= MIN_LOAN;
         let map = self.map.as_ref().filter(|_| for_kernel);
         let slice = |map: &Arc<FileMap>| {
@@ -137,6 +138,7 @@ impl FileMap {
     /// Maps the first `len` bytes; `None` if there are none, or the system can't.
     fn new(file: &File, len: u64) -> Option<Self> {
         let len = usize::try_from(len).ok().filter(|&len| len > 0)?;
+        // after a save in place the map would still show the bytes below
         if is_copied_up(file) {
             return None;
         }

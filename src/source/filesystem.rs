@@ -1,4 +1,4 @@
-//! The file system that a file lies on: how finely its clock tells two changes apart, and whether other machines change its files.
+//! The file system of a file: how finely its clock separates two changes, and whether other machines change its files.
 
 use std::fs::File;
 use std::sync::OnceLock;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Stat;
 
-/// The magic number of a file system, as statfs(2) gives it.
+/// The magic number of a file system, as in statfs(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSystem(u64);
 
@@ -33,7 +33,7 @@ const SHARED: [(u64, &str); 15] = [
 const MULTIGRAIN: [u64; 4] = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994];
 const MULTIGRAIN_SINCE: (u32, u32) = (6, 13);
 
-/// More than a tick of the kernel's clock, of which file systems take their times. The slowest tick takes 10 ms.
+/// More than a tick of the kernel's clock, from which file systems take their times. The slowest tick takes 10 ms.
 const TICKS: Duration = Duration::from_millis(20);
 /// Of a clock that counts seconds (ext3, HFS+), or two at a time (FAT).
 const SECONDS: Duration = Duration::from_secs(2);
@@ -59,8 +59,9 @@ impl FileSystem {
     }
 
     /// The longest time after a look at a file in which a change may leave its attributes as they are. A time in whole seconds is
-    /// taken for that of a clock that only counts seconds.
+    /// taken for one of a clock that only counts seconds.
     fn grain(self, stat: &Stat, has_multigrain: bool) -> Duration {
+        // by a finer clock this is rare, and then only costs one more look
         if stat.ctime.1 == 0 {
             return SECONDS;
         }

@@ -185,6 +185,7 @@ impl Source for Overlay {
             let len = usize::try_from(end.saturating_sub(at))
                 .unwrap_or(usize::MAX)
                 .min(rest.len());
+            // never taken as long as the pieces are right: without it the loop would not end
             if len == 0 {
                 return Err(Error::corrupt(
                     Place::Byte(at),

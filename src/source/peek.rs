@@ -48,14 +48,14 @@ impl Peek {
         (end <= self.bytes.len()).then_some(start)
     }
 
-    /// Reads a piece from `offset` on, or what is likely to be enough of a lone header; `len` bytes at least, if there are so many.
-    /// After an error nothing is buffered.
+    /// Reads a piece from `offset` on, or probably enough for a lone header; at least `len` bytes, if there are so many. After an
+    /// error nothing is buffered.
     fn fill(&mut self, source: &dyn Source, offset: u64, len: usize) -> Result<()> {
         let is_lone = !self.bytes.is_empty() && offset.abs_diff(self.at) >= Self::FAR;
         let most = if is_lone { Self::LONE } else { Self::PIECE };
         let there = source.len().saturating_sub(offset);
         let len = at_most(there, len.max(most));
-        // a read that fails must not leave bytes that pass for those of another place
+        // a read that fails must not leave bytes that pass for bytes of another place
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.resize(len, 0);
         if len > 0 && is_lone {

@@ -48,6 +48,7 @@ impl Pool {
     /// Keeps a buffer, and drops those given back longest ago if there are too many.
     fn give<T: Send + 'static>(&self, buffer: Vec<T>) {
         let size = buffer.capacity().saturating_mul(size_of::<T>());
+        // a buffer larger than the whole pool would only push out all others
         if !(LEAST..=KEPT).contains(&size) {
             return;
         }
@@ -105,6 +106,7 @@ impl<T: Clone + Default + Send> PooledBuf<T> {
         let mut buffer = POOL
             .take(len)
             .unwrap_or_else(|| vec![T::default(); rounded(len)]);
+        // what is left in it from its last use stays, because callers overwrite it
         buffer.resize(len, T::default());
         Self(buffer)
     }

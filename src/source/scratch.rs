@@ -154,6 +154,7 @@ impl ScratchBytes {
     }
 
     fn put(&mut self, offset: u64, end: u64, data: &[u8]) -> io::Result<()> {
+        // once and for good: a file is never taken back into memory
         if end > IN_MEMORY || !self.grow(end)? {
             self.leave_memory()?;
         }
@@ -193,7 +194,7 @@ impl ScratchBytes {
         Ok(true)
     }
 
-    /// Moves what is in memory to a temporary file.
+    /// Moves the bytes from memory to a temporary file.
     fn leave_memory(&mut self) -> io::Result<()> {
         if let Held::Memory(bytes) = &self.held {
             let file = unnamed_file(&self.room.directory)?;
@@ -280,6 +281,7 @@ fn read_with_holes(file: &File, buf: &mut [u8], offset: u64) -> io::Result<()> {
     let (mut rest, mut at) = (buf, offset);
     while !rest.is_empty() {
         match file.read_at(rest, at) {
+            // the file ends: all that follows is a hole
             Ok(0) => {
                 rest.fill(0);
                 return Ok(());

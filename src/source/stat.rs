@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
-/// The bits of a mode that hold the type of a file, stat(2), and those of a regular one and of a directory.
+/// The bits of a mode that hold the type of a file, stat(2), and their values for a regular file and a directory.
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
@@ -64,7 +64,7 @@ impl Stat {
         self.has_bytes_of(before) && self.ctime == before.ctime
     }
 
-    /// The permission bits; with `list_counts`, only those that an access control list leaves to every user.
+    /// The permission bits; with `list_counts`, only the ones that an access control list leaves to every user.
     #[must_use]
     pub fn permissions(&self, list_counts: bool) -> u32 {
         let left = if list_counts { self.left } else { Self::ALL };

@@ -190,6 +190,7 @@ impl QuantizedChunk {
             u64::from_be_bytes(found.copied().unwrap_or_default())
         };
         let [bits, ..] = header;
+        // an integer is unpacked into an `i64`
         if bits > 64 {
             let why = format!("quantize: integers of {bits} bits");
             return Err(unsupported(why));

@@ -161,6 +161,7 @@ fn text_len(bytes: &[u8]) -> Result<Option<(u8, usize, usize)>> {
     let Some(digits) = bytes.get(BEFORE_LEN..at) else {
         return Ok(None);
     };
+    // little-endian: the last byte counts most
     let len = digits
         .iter()
         .rev()

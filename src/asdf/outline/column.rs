@@ -86,6 +86,7 @@ impl<'t> TreeWalk<'t> {
         {
             return;
         }
+        // data beyond a limit have no place to link to
         let Some(what) = self.outline.leads(data) else {
             return;
         };

@@ -5,12 +5,12 @@ use super::{MAX_PLACES, Outline, pointer};
 use crate::asdf::tree::{Node, NodeId, Tree};
 use crate::error::{Error, Place};
 
-/// A limit on what is shown of a tree.
+/// A limit on how much of a tree is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// On the places: [`MAX_PLACES`].
     Places,
-    /// On what is merged by `<<`.
+    /// On the parts that `<<` merges.
     Merges,
     /// On the bytes and keys that references are looked up in.
     References,

@@ -17,7 +17,7 @@ const FRACTION: u32 = 23;
 /// The exponent of a float16 that is infinite or NaN, and the exponent of such a float32 in its place.
 const HALF_SPECIAL: u16 = 0x1F;
 const SPECIAL: u32 = 0xFF << FRACTION;
-/// What is added to the exponent of a float16 to get that of a float32: the difference of their biases.
+/// Added to the exponent of a float16 to make a float32's: the difference of their biases.
 const BIAS: u32 = 127 - 15;
 /// The smallest float16 above 0: 2^-24.
 const HALF_SMALLEST: f32 = 1.0 / 16_777_216.0;
@@ -142,7 +142,7 @@ fn letter([byte]: [u8; 1]) -> [u8; 1] {
     [if byte == 0 { b'F' } else { b'T' }]
 }
 
-/// The truth value of a letter. As astropy has it, what is neither `T` nor `F` is false.
+/// The truth value of a letter. As in astropy, any letter but `T` is false.
 fn truth([letter]: [u8; 1]) -> [u8; 1] {
     [u8::from(letter == b'T')]
 }

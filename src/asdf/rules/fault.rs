@@ -82,7 +82,7 @@ pub struct Faults {
     pub cut: bool,
 }
 
-/// Adds a key to the hash of a path, in which those that only differ in the middle are alike.
+/// Adds a key to the hash of a path. Keys that only differ in the middle hash alike.
 fn hash_key(key: &str, hasher: &mut DefaultHasher) {
     let bytes = key.as_bytes();
     let end = bytes.len().saturating_sub(MAX_HASHED);

@@ -65,6 +65,7 @@ fn after_number(text: &str) -> Option<&str> {
             (whole > 0).then_some(rest)
         }
     })?;
+    // an `e` without digits behind it stays where it is
     let exponent = mantissa.strip_prefix(['e', 'E']).and_then(|rest| {
         let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);
         rest.get(digits(rest)..)

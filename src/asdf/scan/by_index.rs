@@ -20,7 +20,7 @@ const LOST_LIMIT: usize = 1000;
 /// A place where the block index has a block, and what was found there.
 struct Placed {
     header: BlockHeader,
-    /// What is wrong with it.
+    /// The fault of the header, if it has one.
     flaw: Option<String>,
     /// Whether nothing of the header can be used.
     lost: bool,
@@ -120,6 +120,7 @@ impl BlockWalk<'_> {
     /// asdf-python 2 updates files in such a way that headers of blocks that are gone stay in the file, behind blocks that
     /// no longer reach up to them.
     fn vouched(&mut self, hint: &IndexHint) -> Result<Option<Vec<Placed>>> {
+        // asdf-python's first test: the index begins with the first block
         let first = self.layout.blocks.first().map(|block| block.offset);
         let count = hint.offsets.len();
         let is_enough = self.blocks_needed().is_some_and(|needed| needed <= count);
@@ -147,6 +148,7 @@ impl BlockWalk<'_> {
                 limit,
             });
         }
+        // asdf-python's last test: the last block ends where the index begins
         Ok((end == Some(hint.extent.start)).then_some(entries))
     }
 
@@ -241,10 +243,10 @@ impl BlockWalk<'_> {
         room >= len_u64(LONGEST_HEADER)
     }
 
-    /// Replaces the blocks of the layout by these, and notes what is wrong with them.
+    /// Replaces the blocks of the layout by these, and notes their faults.
     fn take(&mut self, entries: Vec<Placed>, hint: &IndexHint, ended: &Ended) {
         self.guided = true;
-        // the walk stopped at what is no block by the index: a note, and no reason to stop
+        // the index has no block where the walk stopped: a note, and no reason to stop
         if let Ended::Unreadable(at, error) = ended
             && hint.offsets.binary_search(at).is_err()
         {

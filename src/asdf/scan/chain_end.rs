@@ -12,6 +12,7 @@ impl BlockWalk<'_> {
     /// Finds the block index behind the last block and checks it against the blocks.
     pub(super) fn find_index(&mut self) -> Result<()> {
         let end = self.layout.blocks_end();
+        // a streamed block reaches to the end of the file: nothing can follow
         if self.layout.streamed() || end >= self.layout.len {
             return Ok(());
         }
@@ -31,6 +32,7 @@ impl BlockWalk<'_> {
             .collect();
         let (len, wrong) = match parse_index(&text) {
             None => (text.len(), Some("not a list of offsets".to_owned())),
+            // the bytes in between may be a block that the index does not know either
             Some((_, len)) if !adjacent => (
                 len,
                 Some(format!("not right behind the last block, at {end}")),

@@ -21,7 +21,7 @@ impl BlockWalk<'_> {
         let Some(hint) = self.hint()? else {
             return Ok(());
         };
-        // in the middle of those that were announced last
+        // half of the last batch has been read
         let half = self.foretold.saturating_sub(AT_ONCE / 2);
         let is_near = self.foretold == 0 || hint.offsets.get(half).is_some_and(|&near| near <= at);
         let next = hint.offsets.get(self.foretold..).unwrap_or_default();

@@ -36,6 +36,7 @@ impl BlockWalk<'_> {
     /// Puts block numbers in doubt if the gap from `end` to the header at `next` may be a block whose header is lost.
     pub(super) fn check_gap(&mut self, end: u64, next: u64) -> Result<()> {
         let last = self.layout.blocks.len().checked_sub(1);
+        // between blocks even text is suspect, because writers leave only blanks there
         if self.found_in(end, next, GAP_LIMIT, |bytes| {
             !bytes.iter().all(|&byte| blank(byte))
         })? {
@@ -115,7 +116,7 @@ impl BlockWalk<'_> {
         let block = self.layout.blocks.get(n);
         let end = block.filter(|block| !block.streamed());
         let Some(end) = end.and_then(BlockHeader::end) else {
-            // it reaches to the end of the file or further, so no end of its own can tell
+            // it reaches to the end of the file or further: nothing speaks against a block in it
             return Ok(true);
         };
         if end > self.layout.len {

@@ -1,4 +1,4 @@
-//! Which blocks the tree uses, as far as its text tells without being parsed: the highest `source` of its arrays.
+//! Which blocks the tree uses, as far as the text shows without being parsed: the highest `source` of its arrays.
 //!
 //! Used only to choose between two readings of the blocks that are both possible.
 

@@ -141,6 +141,7 @@ impl<'a> BlockWalk<'a> {
             let Some(end) = end else {
                 return Ok(Ended::Complete);
             };
+            // the start of the next header, in most files: one read for both
             let here = self.peek.read(self.source, end, INDEX_HEADER.len())?;
             if here.is_empty() || here.starts_with(INDEX_HEADER) {
                 return Ok(Ended::Complete);
@@ -181,7 +182,7 @@ impl<'a> BlockWalk<'a> {
         Ok(self.hint.get_or_init(|| hint).clone())
     }
 
-    /// How many blocks the tree needs, if there is one and its text tells.
+    /// How many blocks the tree needs, if there is a tree and its text shows the number.
     pub(super) fn blocks_needed(&self) -> Option<usize> {
         blocks_needed(self.text).filter(|_| self.layout.has_tree)
     }
@@ -257,7 +258,7 @@ impl<'a> BlockWalk<'a> {
                     "used {} bytes of {} allocated",
                     header.used, header.allocated
                 );
-                // nothing tells which of the two is right, and a save could cut off data
+                // either of the two may be right, and a save could cut off data
                 notes.push((Severity::ReadOnly, n, why));
             } else if !header.is_transformed() && header.data_size != header.used {
                 let why = format!(

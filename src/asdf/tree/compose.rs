@@ -23,7 +23,7 @@ const TEXT_PER_NODE: u64 = 16;
 struct OpenCollection {
     node: u32,
     anchor: Option<Box<str>>,
-    /// Weight of it and of what is in it so far; an alias weighs what it stands for.
+    /// Weight of the collection and its contents so far; an alias weighs as much as its target.
     weight: u64,
     /// The end of its last child.
     end: u32,
@@ -137,7 +137,7 @@ impl<'a> Composer<'a> {
         }
     }
 
-    /// Adds a node and gives its number.
+    /// Adds a node and returns its number.
     fn push(&mut self, event: &Event<'_>, raw: Raw, weight: u64) -> Result<u32, YamlFault> {
         let number = u32::try_from(self.tree.nodes.len())
             .ok()

@@ -109,6 +109,7 @@ pub(super) fn check(tree: &Tree, mut warnings: Warnings) -> Warnings {
         }
         id = id.next();
     }
+    // several passes have found them: back to the order of the text
     warnings.list.sort_by_key(|warning| warning.byte);
     warnings
 }
@@ -150,6 +151,7 @@ fn check_keys(mapping: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
     let mut many: Vec<(u64, NodeId)> = Vec::new();
     let hasher = RandomState::new();
     for (key, value) in mapping.entries() {
+        // merges are no keys of the mapping, and there may be several
         if key.is_merge() {
             tags::check_merged(value, warnings);
             continue;
@@ -171,6 +173,7 @@ fn check_keys(mapping: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
                 )
             });
         }
+        // Python takes nulls and floats for keys, but the standard does not
         if !matches!(value, Canonical::Text(..))
             && let Some(kind @ (Type::Null | Type::Float)) = key.scalar_type()
         {
@@ -181,6 +184,7 @@ fn check_keys(mapping: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
                 )
             });
         }
+        // up to twelve keys are compared in 66 steps or less, and nothing is hashed
         if mapping.len() > FEW {
             many.push((hasher.hash_one(&value), key.id()));
         } else if few.contains(&value) {

@@ -564,12 +564,14 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
             anchor: self.anchor,
             tag,
             value,
+            // libyaml gives a scalar with `!` the type that it looks like, even a quoted one
             plain: self.tag == NON_SPECIFIC || !scalar.quoted && tag.is_none(),
             flow: self.levels.last().is_some_and(|level| level.inner == 0),
             start: self.start.unwrap_or(scalar.start),
             end: scalar.end,
         };
         (self.take)(&event)?;
+        // properties belong to one node only
         (self.start, self.anchor) = (None, None);
         self.tag.clear();
         Some(())
