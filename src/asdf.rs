@@ -103,7 +103,7 @@ pub struct OpenOptions {
     pub sandbox: Option<Arc<Sandbox>>,
     /// Verify the checksum of each block when it is first opened; a block whose checksum is wrong can't be read.
     pub verify: bool,
-    /// Read only the text. A remote file would have to be fetched for the rest. The snapshot then lists no blocks.
+    /// Read only the text, to fetch as little as possible of a remote file. The snapshot then lists no blocks.
     pub text_only: bool,
 }
 
@@ -310,6 +310,7 @@ impl Snapshot {
     /// Whether the arrays are known to be the arrays of another snapshot, with the same names.
     #[must_use]
     pub fn has_arrays_of(&self, other: &Self) -> bool {
+        // two copies of one state have the same arrays, even before these are looked for
         let is_copy = Arc::ptr_eq(&self.bytes, &other.bytes)
             && Arc::ptr_eq(&self.text, &other.text)
             && self.layout.blocks.is_copy_of(&other.layout.blocks);
@@ -470,7 +471,7 @@ impl Snapshot {
         self.fits.as_deref()
     }
 
-    /// What in the tree breaks the rules of the core tags. The tree is checked on first use.
+    /// The places where the tree breaks rules of the core tags. The tree is checked on first use.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         self.faults.get_or_init(|| match self.tree() {
@@ -497,7 +498,7 @@ impl Snapshot {
         self.found().paths.as_deref()
     }
 
-    /// The limits beyond which something of the tree is not shown, each once.
+    /// The limits that the tree exceeds, each once. Parts of the tree beyond a limit are not shown.
     #[must_use]
     pub fn limits(&self) -> &[Error] {
         &self.found().limits

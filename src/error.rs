@@ -252,15 +252,15 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Text that may come from a file (a key, a URI, what a parser says of them), as part of one line for people or programs:
-/// what could begin another line, move a terminal's cursor or turn the writing round is percent-encoded.
+/// Text that may come from a file (a key, a URI, a parser's message), as part of one line for people or programs. Characters that
+/// could begin another line, move a terminal's cursor or turn the direction of writing are percent-encoded.
 #[must_use]
 #[doc(hidden)]
 pub fn printable(text: &str) -> String {
     percent_encoded(text, |c| c.is_control() || is_format(c))
 }
 
-/// A text in which `%` and two digits stand for each byte of the characters that are `escaped`.
+/// A copy of `text` with `%` and two digits for each byte of an `escaped` character.
 pub(crate) fn percent_encoded(text: &str, escaped: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -97,8 +97,8 @@ impl ArrayData {
         [self.bin_len(), self.npy_len()]
     }
 
-    /// A key that is equal for two arrays if their elements are read alike: type, shape, strides and order. It leaves out the
-    /// number of rows where the length of the block decides that. In Fortran order it keeps it, because there the number of rows
+    /// A key that is equal for two arrays if their elements are read alike: type, shape, strides and order. It leaves out
+    /// the number of rows where the length of the block decides it, except in Fortran order: there the number of rows
     /// decides the place of every element.
     #[must_use]
     pub fn form(&self) -> impl Hash + use<'_> {
@@ -152,6 +152,7 @@ impl Form {
         if let Some(form) = known.get(&self) {
             return Arc::clone(form);
         }
+        // below 4 GiB, or `npy::header` would have refused it
         let len = |header: Vec<u8>| u32::try_from(header.len()).unwrap_or(u32::MAX);
         let form = Arc::new(Self {
             npy_header_len: self.npy_header().ok().map_or(0, len),
@@ -374,6 +375,7 @@ impl Array {
 
     /// The layout of its elements in a block of `block_len` bytes.
     pub(super) fn view(&self, block_len: u64) -> Result<View> {
+        // 0 is never used: an array without a datatype has a problem, and no view is asked of it
         let itemsize = self
             .data
             .form

@@ -81,7 +81,7 @@ impl Snapshot {
         self.opened_block(n).ok()?.framing
     }
 
-    /// Why block `n` can't be read, or the first damage that reading it has met so far. Decodes nothing.
+    /// Why block `n` can't be read, or the first damage that a read has met so far. Decodes nothing.
     #[must_use]
     pub fn block_error(&self, n: usize) -> Option<Error> {
         match self.opened_block(n) {

@@ -68,6 +68,7 @@ pub fn check_text(
     resized: Option<(usize, u64)>,
 ) -> Result<CheckedText> {
     let strict = validate == Validate::Strict;
+    // from the outside inwards, so that the fault that is named first is the one to correct first
     check_frame(old.text(), text)?;
     // `Strict` compares with nothing: every fault counts as new
     let known = if strict {

@@ -66,6 +66,7 @@ pub(super) fn copy(
     // the longer the run, the fewer the copies
     copier.widen();
     let (from_at, to_at) = copier.choose(from_at, to_at);
+    // taken out, because the walk changes the copier while it goes over them
     let outer = std::mem::take(&mut copier.outer);
     copier.walk(&outer, from_at, to_at);
     Some(())

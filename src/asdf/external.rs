@@ -57,7 +57,7 @@ fn open_beneath(_: &OwnedFd, _: &Path, _: OFlags) -> rustix::io::Result<OwnedFd>
 pub struct Sandbox {
     directory: OwnedFd,
     path: PathBuf,
-    /// The directory that relative names start from, relative to `directory`.
+    /// The directory from which relative names start, as a path relative to `directory`.
     base: PathBuf,
 }
 
@@ -173,7 +173,8 @@ impl Sandbox {
     /// Opens the file that `uri` names, if it is a regular one beneath the directory.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it is missing, [`Error::Unsupported`] if it can't be opened or may not be, [`Error::Io`] if that fails.
+    /// [`Error::Corrupt`] if it is missing, [`Error::Unsupported`] if it can't or must not be opened,
+    /// [`Error::Io`] if the system fails.
     pub fn open(&self, uri: &str) -> Result<File> {
         let relative = self.relative_path(uri)?;
         // NONBLOCK: opening a FIFO must not wait for a writer
@@ -238,6 +239,7 @@ impl Snapshot {
     /// As [`Sandbox::first_block`].
     pub(super) fn external_len(&self, uri: &str) -> Result<u64> {
         let (path, file, stat) = self.external_file(uri)?;
+        // a length is asked for on each parse of a tree: to read the file each time would be slow
         if let Some(known) = lock(&self.external_blocks).get(&path)
             && stat.is_untouched_since(&known.stat)
         {

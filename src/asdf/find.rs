@@ -133,6 +133,7 @@ impl ArrayTable {
 fn find(tree: &Arc<Tree>, blocks: Blocks<'_>) -> ArrayTable {
     let paths = Arc::new(Paths::new(tree, Outline::new(tree)));
     let declared = paths.outline().declared(tree);
+    // for all arrays together: shared forms save memory, and the room bounds it
     let (mut forms, mut room) = (HashMap::new(), inline::Room::of(tree));
     let arrays = declared
         .map(|(home, declared)| array(&paths, home, declared, blocks, &mut forms, &mut room))

@@ -107,6 +107,7 @@ impl Fits {
                 "unit {n} has {} bytes of data, but the file ends",
                 hdu.data.len()
             );
+            // the unit is kept: its header can be read, and data up to the cut
             let at = Place::Byte(hdu.data.start);
             self.problems.push(Error::corrupt(at, why));
         }

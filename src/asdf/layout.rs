@@ -260,6 +260,7 @@ impl Layout {
             push(Region::Index, extent.end);
         }
         push(
+            // without blocks, all that follows the text is room into which it may grow
             if self.blocks.is_empty() {
                 Region::Padding
             } else {

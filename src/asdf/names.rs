@@ -1,8 +1,8 @@
 //! The names of keys as files and directories.
 //!
-//! A key keeps its spelling as far as a file name can. What it cannot hold is percent-encoded, and so is `%` itself; hence a
-//! `%` that two hexadecimal digits do not follow is free for what keys cannot say: `%` alone is the empty key or the tree's
-//! top, `%~` stands before the hash of a key that is too long, `%+` before the number of a key that occurs again.
+//! A key keeps its spelling as far as a file name allows. Other characters are percent-encoded, and so is `%` itself. A `%` without
+//! two hexadecimal digits behind it is therefore free for other meanings: `%` alone is the empty key or the tree's top, `%~` stands
+//! before the hash of a key that is too long, and `%+` before the number of a key that occurs again.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -126,6 +126,7 @@ where
         let directory = None;
         odd.insert(at, Name { stem, directory });
     }
+    // it holds all names, and the rest needs none of them
     drop(taken);
     give_way(entries, &mut odd);
     odd

@@ -2,7 +2,8 @@
 //!
 //! An array is declared at the first place it appears. Aliases (`*name`), internal references (`$ref: "#/a/b"`) and merges
 //! (`<<`) that lead to it, or to a collection that holds it, become links to that place, so that nothing is ever expanded.
-//! Links never form a circle: an alias stands behind its target, a link to a directory is only made to one that is complete.
+//! Links never form a circle: an alias stands behind its target, and a link to a directory is only made when
+//! the directory is complete.
 //! Knows nothing of file names, which are `names`'s.
 
 use std::collections::HashSet;

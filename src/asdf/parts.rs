@@ -57,6 +57,7 @@ impl<T> Parts<T> {
     /// How many items at the start satisfy `holds`. No item behind them may satisfy it.
     #[must_use]
     pub fn partition_point(&self, holds: impl Fn(&T) -> bool) -> usize {
+        // first among parts, by their last items, and then within one part
         let whole = |part: &Arc<Vec<T>>| part.last().is_some_and(&holds);
         let before = self.parts.partition_point(whole);
         let inside = self.parts.get(before);

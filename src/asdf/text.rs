@@ -71,7 +71,7 @@ fn lent_start(source: &dyn Source) -> Option<Arc<Vec<u8>>> {
     (len_u64(all.len()) <= TEXT_LIMIT && range == (0..bytes.len())).then_some(all)
 }
 
-/// Looks for the end of the text in more and more of a file: what has been looked at once is not looked at again.
+/// Looks for the end of the text in more and more of a file, at each byte only once.
 struct EndSearch<'a> {
     first: &'a FirstLine,
     /// Where the next line begins; in the end, where the text ends.

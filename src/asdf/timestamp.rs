@@ -21,6 +21,7 @@ fn read(text: &str) -> Option<()> {
     if year == 0 || day == 0 || day > days(year, month)? {
         return None;
     }
+    // a date without a time
     let Some(hour) = number(&mut rest) else {
         return Some(());
     };

@@ -110,6 +110,7 @@ pub(super) fn known_directives(text: &str) -> Result<(Cow<'_, str>, Vec<usize>),
     for line in text.split_inclusive(is_break) {
         if let Some(rest) = line.strip_prefix('%') {
             directives = directives.saturating_add(line.len());
+            // libyaml compares each %TAG with all before it
             if directives > MAX_DIRECTIVES {
                 let why = format!("more than {MAX_DIRECTIVES} bytes of directives");
                 return Err(YamlFault::new(at, why));

@@ -10,7 +10,7 @@ use super::Stat;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSystem(u64);
 
-/// File systems that more than this kernel writes to, or whose attributes it remembers for a while, by their magic numbers.
+/// File systems to which others than this kernel may write, or whose attributes it remembers for a while, by their magic numbers.
 const SHARED: [(u64, &str); 15] = [
     (0x6573_5546, "FUSE"),
     (0x6969, "NFS"),
@@ -29,13 +29,13 @@ const SHARED: [(u64, &str); 15] = [
     (0xBACB_ACBC, "vmhgfs"),
 ];
 
-/// ext4, XFS, Btrfs, tmpfs: since Linux 6.13 a change gets another time than any that was asked for before.
+/// ext4, XFS, Btrfs, tmpfs: since Linux 6.13 no change gets a time that a program has already seen.
 const MULTIGRAIN: [u64; 4] = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994];
 const MULTIGRAIN_SINCE: (u32, u32) = (6, 13);
 
 /// More than a tick of the kernel's clock, from which file systems take their times. The slowest tick takes 10 ms.
 const TICKS: Duration = Duration::from_millis(20);
-/// Of a clock that counts seconds (ext3, HFS+), or two at a time (FAT).
+/// The same for a clock that counts seconds (ext3, HFS+), or two at a time (FAT).
 const SECONDS: Duration = Duration::from_secs(2);
 /// How far the clock of another machine may be behind ours.
 const SKEW: Duration = Duration::from_hours(1);

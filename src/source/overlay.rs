@@ -88,7 +88,7 @@ impl Overlay {
         edits.cut(len);
     }
 
-    /// All bytes in order, in parts: start and end of each, and whether it is a part of the base that stands where it stood.
+    /// All bytes in order, in parts: start and end of each, and whether its bytes are the base's at their old place.
     #[must_use]
     pub fn parts(&self) -> Vec<((u64, u64), bool)> {
         let edits = self.read_edits();
@@ -116,6 +116,7 @@ impl Overlay {
 impl Edits {
     /// Adds a written piece, and joins it with pieces that it touches.
     fn add(&mut self, mut start: u64, mut end: u64) {
+        // an empty write must not join two pieces into one
         if start == end {
             return;
         }

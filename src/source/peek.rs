@@ -51,6 +51,7 @@ impl Peek {
     /// Reads a piece from `offset` on, or probably enough for a lone header; at least `len` bytes, if there are so many. After an
     /// error nothing is buffered.
     fn fill(&mut self, source: &dyn Source, offset: u64, len: usize) -> Result<()> {
+        // the first header gets a whole piece, because others may be near it
         let is_lone = !self.bytes.is_empty() && offset.abs_diff(self.at) >= Self::FAR;
         let most = if is_lone { Self::LONE } else { Self::PIECE };
         let there = source.len().saturating_sub(offset);

@@ -1,7 +1,7 @@
 //! Bytes that are not in FILE: in memory while they are few, then in a temporary file without a name.
 //!
-//! All [`ScratchBytes`] of a mount share one [`ScratchRoom`], which has the limit. Each of them that is longer than [`IN_MEMORY`], or
-//! that finds the shared memory used up, has a temporary file of its own, so that the disk gets its space back when it is dropped.
+//! All [`ScratchBytes`] of a mount share one [`ScratchRoom`], which has the limit. Bytes that grow beyond [`IN_MEMORY`], or find
+//! the shared memory used up, get a temporary file of their own, so that the disk has its space back when they are dropped.
 
 use std::fs::File;
 use std::io;
@@ -134,6 +134,8 @@ impl ScratchBytes {
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let end = checked_end(offset, data.len(), i64::MAX.unsigned_abs())?;
         let len = self.len.max(end);
+        // Bytes that are written twice count twice, up to the length:
+        // to count them exactly would take a list of all pieces.
         let wanted = self.taken.saturating_add(len_u64(data.len())).min(len);
         let more = wanted.saturating_sub(self.taken);
         // before the write, so that two threads can't pass the limit together

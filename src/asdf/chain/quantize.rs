@@ -181,6 +181,7 @@ impl QuantizedChunk {
         let mut header = [0; HEADER_LEN];
         packed
             .read_exact_at(&mut header, at)
+            // the end of the data is a fault of the chunk; an error of the medium stays what it is
             .map_err(|error| match error {
                 Error::Corrupt { .. } => corrupt("quantize: a chunk header is cut short"),
                 other => other,

@@ -72,6 +72,7 @@ impl Header {
                 "descr" => descr.replace(value),
                 "fortran_order" => order.replace(value),
                 "shape" => shape.replace(value),
+                // numpy refuses other keys, too
                 _ => return Err(corrupt(format!("the NPY header has a key {key:?}"))),
             };
             if known.is_some() {

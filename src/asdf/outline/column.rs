@@ -48,7 +48,7 @@ impl<'t> TreeWalk<'t> {
         }
     }
 
-    /// What an alias or a `$ref` within the tree leads to, or the node itself.
+    /// The target of an alias, or of a `$ref` within the tree; else the node itself.
     fn referent(&mut self, node: Node<'t>) -> Node<'t> {
         let node = node.follow();
         // nothing is read of other files

@@ -50,6 +50,7 @@ impl<'t> TreeWalk<'t> {
         let Some(into) = self.mapping() else {
             return false;
         };
+        // asked before the key is added below, which would hide the key from itself
         let hidden = self.is_taken(alias, into, text);
         if let Some(taken) = self.stack.get_mut(into).and_then(|f| f.taken.as_mut()) {
             taken.insert(text);

@@ -155,6 +155,7 @@ fn widened(half: u16) -> [u8; 4] {
         0 => (f32::from(magnitude) * HALF_SMALLEST).to_bits(),
         HALF_SPECIAL => SPECIAL | u32::from(magnitude) << (FRACTION - HALF_FRACTION),
         _ => {
+            // the fraction goes to the top of the longer one, and the exponent gets the other bias
             let shifted = u32::from(magnitude) << (FRACTION - HALF_FRACTION);
             shifted.wrapping_add(BIAS << FRACTION)
         }

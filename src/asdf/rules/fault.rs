@@ -13,7 +13,7 @@ const MAX_HASHED: usize = 128;
 /// What breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The rule: the tag with its version, without what all tags of the standard begin with.
+    /// The rule: the tag with its version, without the common start of the standard's tags.
     pub rule: &'static str,
     /// Line and column.
     pub place: Place,
@@ -78,7 +78,7 @@ impl Fault {
 pub struct Faults {
     /// The faults, or the first of them.
     pub list: Vec<Fault>,
-    /// Whether there may be more: there are too many, or merges made it too long a search.
+    /// Whether there may be more faults: there were too many, or merges made the search too long.
     pub cut: bool,
 }
 

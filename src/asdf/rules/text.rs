@@ -47,7 +47,7 @@ fn is_unit(text: &str) -> bool {
     matches!(text, "i" | "I" | "j" | "J")
 }
 
-/// `text` without the number without a sign that it begins with.
+/// The rest of `text` behind the unsigned number at its start.
 fn after_number(text: &str) -> Option<&str> {
     let digits = |text: &'_ str| {
         text.len()

@@ -42,6 +42,7 @@ impl Placed {
 impl BlockWalk<'_> {
     /// Takes all blocks from the block index, if the index surely knows more than skipping along has found. Returns whether it did.
     pub(super) fn ask_index(&mut self, ended: &Ended) -> Result<bool> {
+        // in most files the walk has found all blocks, and the index is not even read
         if !self.may_hide_blocks(ended) {
             return Ok(false);
         }
@@ -245,6 +246,7 @@ impl BlockWalk<'_> {
 
     /// Replaces the blocks of the layout by these, and notes their faults.
     fn take(&mut self, entries: Vec<Placed>, hint: &IndexHint, ended: &Ended) {
+        // from here on the index vouches for the numbers: no gap puts them in doubt
         self.guided = true;
         // the index has no block where the walk stopped: a note, and no reason to stop
         if let Ended::Unreadable(at, error) = ended

@@ -105,9 +105,9 @@ impl BlockWalk<'_> {
         self.doubt_trailer(from, len)
     }
 
-    /// Whether there is surely no block behind the last one: the index at the end of the file lists just the blocks that were found,
-    /// or there are no blocks, and the tree needs none. asdf-python leaves old bytes behind a tree that has become shorter and has
-    /// no arrays.
+    /// Whether there is surely no block behind the last one. That is sure if the index at the end of the file lists exactly the
+    /// blocks that were found, or if there are no blocks and the tree needs none. asdf-python leaves old bytes behind a tree that
+    /// has become shorter and has no arrays.
     fn none_is_missing(&self) -> Result<bool> {
         if self.layout.blocks.is_empty() {
             return Ok(self.blocks_needed() == Some(0));

@@ -1,4 +1,4 @@
-//! The block index at the end of a file as a hint where blocks are.
+//! The block index at the end of a file, as a hint at the places of blocks.
 
 use super::walk::LONGEST_HEADER;
 use super::{BLOCK_LIMIT, INDEX_LIMIT};

@@ -143,6 +143,7 @@ impl BlockWalk<'_> {
         limit: u64,
         kind: impl Fn(&[u8]) -> bool,
     ) -> Result<bool> {
+        // too short for a header, so none can be lost here
         if end.saturating_sub(start) < len_u64(LONGEST_HEADER) {
             return Ok(false);
         }

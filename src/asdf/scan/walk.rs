@@ -164,6 +164,7 @@ impl<'a> BlockWalk<'a> {
     pub(super) fn header(&mut self, at: u64) -> Result<Result<BlockHeader>> {
         let bytes = self.peek.read(self.source, at, LONGEST_HEADER)?;
         let header = BlockHeader::parse(bytes, at, &self.dialect);
+        // the outer error is the medium's, and ends the scan; the inner one is a fault of the file
         Ok(header.and_then(|header| {
             if header.data_offset() > self.layout.len {
                 let why = "block header cut short by the end of the file";

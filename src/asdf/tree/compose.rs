@@ -69,6 +69,7 @@ pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Warnings, YamlFault
             }
         }
     }
+    // the vector has doubled as it grew, and the tree may live as long as the mount
     composer.tree.nodes.shrink_to_fit();
     let mut warnings = Warnings::default();
     for at in unknown_directives {

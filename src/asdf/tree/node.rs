@@ -40,8 +40,8 @@ impl<'t> Node<'t> {
         self.raw.kind
     }
 
-    /// What an alias stands for, or the node itself. An alias within its own target stays what it is: a leaf without content,
-    /// so that following aliases always ends.
+    /// The target of an alias, or the node itself. An alias within its own target stays as it is, a leaf without content, so that
+    /// following aliases always ends.
     #[must_use]
     pub fn follow(self) -> Self {
         if self.raw.kind != NodeKind::Alias || self.is_recursive() {

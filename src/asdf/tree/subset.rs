@@ -67,7 +67,7 @@ impl Warnings {
         self.advise(byte, message, FORBIDDEN);
     }
 
-    /// Keeps a warning, or counts it alone if there are [`MAX_WARNINGS`]: then its message is not made.
+    /// Keeps a warning. Beyond [`MAX_WARNINGS`] only counts it, without making its message.
     pub(super) fn advise(
         &mut self,
         byte: usize,
