@@ -203,7 +203,7 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
             .to_vec()
     };
     let top = Place::Line { line: 1, column: 1 };
-    // told by its byte order mark, before another test calls it something else
+    // known by its byte order mark, before another test calls it something else
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") {
         return refuse(top, "the text is UTF-16", "save it as UTF-8");
     }
