@@ -103,16 +103,16 @@ pub struct OpenOptions {
     pub sandbox: Option<Arc<Sandbox>>,
     /// Verify the checksum of each block when it is first opened; a block whose checksum is wrong can't be read.
     pub verify: bool,
-    /// Read nothing behind the text: of a file far away that would be fetched. The file seems to have no blocks then.
+    /// Read only the text, to fetch as little as possible of a remote file. The snapshot then lists no blocks.
     pub text_only: bool,
 }
 
-/// What is known of each block: how it is read, and whether its checksum is right.
+/// Per block: how to read it, and the state of its checksum. A save hands both on to the next snapshot.
 type Known = (Parts<Lasting<OpenBlock>>, Parts<OnceLock<ChecksumState>>);
 
 /// One state of an ASDF file.
 pub struct Snapshot {
-    /// The open file; none of a remote file.
+    /// The open file; `None` for a remote file.
     file: Option<Arc<FileSource>>,
     bytes: Arc<dyn Source>,
     fits: Option<Arc<Fits>>,
@@ -133,7 +133,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// Reads the headers and the text of a file. Block data are left alone.
     ///
-    /// A tree that does not parse is no error here, as text and blocks can be read all the same. [`Snapshot::tree`] gives the error.
+    /// A tree that does not parse is not an error here: text and blocks can still be read. [`Snapshot::tree`] returns the error.
     ///
     /// # Errors
     /// As [`scan::scan`].
@@ -143,8 +143,8 @@ impl Snapshot {
         Self::read(file, bytes, cache, options)
     }
 
-    /// As [`Snapshot::open`], with the bytes of the file taken from `bytes`: those that an interrupted save is going to leave, or those
-    /// of a remote file, of which there is no `file`.
+    /// As [`Snapshot::open`], but reads from `bytes`: the file as an interrupted save will leave it, or a remote file. A
+    /// remote file has no `file`.
     ///
     /// # Errors
     /// As [`scan::scan`].
@@ -154,6 +154,8 @@ impl Snapshot {
         cache: Arc<Cache>,
         options: OpenOptions,
     ) -> Result<Self> {
+        // ASDF in FITS is a window of the FITS file: every offset
+        // from here on counts from the start of that window.
         let fits = Fits::open(&bytes)?;
         let bytes = match &fits {
             Some(fits) => fits.embedded()?,
@@ -164,6 +166,7 @@ impl Snapshot {
         } else {
             scan::scan(&*bytes, options.force)?
         };
+        // a FITS file with faults of its own is still read: they are findings, not errors
         let problems = fits.iter().flat_map(|fits| &fits.problems);
         scan.layout.findings.extend(problems.map(|error| Finding {
             severity: Severity::Odd,
@@ -188,7 +191,7 @@ impl Snapshot {
         Self::with_known(file, bytes, scan, cache, options, (blocks, checksums))
     }
 
-    /// The same, with what is known of its blocks.
+    /// As [`Snapshot::new`], with the decoders and checksums of another snapshot.
     fn with_known(
         file: impl Into<Option<Arc<FileSource>>>,
         bytes: Arc<dyn Source>,
@@ -216,9 +219,9 @@ impl Snapshot {
         }
     }
 
-    /// The snapshot after a save. Compressed blocks keep their decoders and checksums, unless their headers have changed or they are
-    /// `replaced`. `bytes` are those of the file, if it does not have them all yet. The text is not parsed again if it is the same, or
-    /// the one that was `checked`.
+    /// The snapshot after a save. A compressed block keeps its decoder and checksum unless its header has changed or it is in
+    /// `replaced`. `bytes` stands for the file while the save has not written all of it yet. A text that is unchanged, or that is
+    /// `checked`, is not parsed again.
     #[must_use]
     pub fn succeeded_by(
         &self,
@@ -228,8 +231,11 @@ impl Snapshot {
         replaced: &[usize],
         checked: Option<CheckedText>,
     ) -> Self {
+        // A decoder reads through the file it was opened with. It can be handed on only if
+        // the save wrote into that same open file, not if it renamed a new file into place.
         let known = self.file.as_ref();
         let known = known.filter(|known| Arc::ptr_eq(&file, known.file()));
+        // a `FileSource` has a fixed length: a save that changed the length needs a new one
         let kept = known.filter(|known| known.len() == scan.layout.len);
         let same_file = known.is_some();
         let new = || Arc::new(FileSource::new(file, scan.layout.len));
@@ -255,9 +261,11 @@ impl Snapshot {
         next
     }
 
-    /// What is known of blocks that are read from the same bytes in the next snapshot, which has as many.
+    /// Decoders and checksums for `next`, which reads the same bytes and has as many blocks.
     fn known_in(&self, next: &Layout, replaced: &[usize]) -> Known {
         let mut known = (self.blocks.clone(), self.checksums.clone());
+        // Entries that the two tables share can't differ, so a save of
+        // one block compares few headers, however many blocks there are.
         let unshared = next.blocks.unshared(&self.layout.blocks);
         let unlike = unshared.filter(|&n| self.is_unlike(next, n));
         for n in unlike.chain(replaced.iter().copied()) {
@@ -268,16 +276,19 @@ impl Snapshot {
         known
     }
 
-    /// Whether nothing that is known of block `n` is kept where it has that layout: it has another header, or is raw.
+    /// Whether block `n` must be opened again under the layout `next`: its header differs, or it is stored raw.
     fn is_unlike(&self, next: &Layout, n: usize) -> bool {
         let new = next.blocks.get(n);
+        // A raw block without a checksum can change under an
+        // unchanged header, and to open it again costs nothing.
         new.is_none_or(|new| new.compression == [0; 4]) || new != self.layout.blocks.get(n)
     }
 
-    /// Hands tree, faults and arrays on to the next snapshot, as far as they are those of its text.
+    /// Passes tree, faults and arrays to `next` if they belong to its text.
     fn hand_down(&self, next: &mut Self, checked: Option<CheckedText>) {
         let same_blocks = next.has_blocks_like(self);
         if next.text == self.text {
+            // shares the memory of an equal text, so that two snapshots do not hold it twice
             next.text = Arc::clone(&self.text);
             next.tree = self.tree.clone();
             next.faults = self.faults.clone();
@@ -296,9 +307,10 @@ impl Snapshot {
         }
     }
 
-    /// Whether the arrays are known to be the same as those of another snapshot, with the same names.
+    /// Whether the arrays are known to be the arrays of another snapshot, with the same names.
     #[must_use]
     pub fn has_arrays_of(&self, other: &Self) -> bool {
+        // two copies of one state have the same arrays, even before these are looked for
         let is_copy = Arc::ptr_eq(&self.bytes, &other.bytes)
             && Arc::ptr_eq(&self.text, &other.text)
             && self.layout.blocks.is_copy_of(&other.layout.blocks);
@@ -333,7 +345,7 @@ impl Snapshot {
         }
     }
 
-    /// Layout and text, as a scan gives them.
+    /// The layout and text of this snapshot, as a scan returns them.
     fn scan(&self) -> Scan {
         Scan {
             layout: self.layout.clone(),
@@ -341,17 +353,17 @@ impl Snapshot {
         }
     }
 
-    /// The cache and the options that it was opened with.
+    /// The cache and the options with which the snapshot was opened.
     #[must_use]
     pub fn opened_with(&self) -> (&Arc<Cache>, &OpenOptions) {
         (&self.cache, &self.options)
     }
 
-    /// The same text and layout, without decoders and checksums: another program may have changed the data of blocks. `bytes` are those of
-    /// the file, if it does not have them all yet.
+    /// The same text and layout without decoders and checksums, because another program may have changed the data of blocks.
+    /// `bytes` stands for the file while a save has not written all of it yet.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file's size can't be had.
+    /// [`Error::Io`] if the size of the file can't be read.
     pub fn with_data_anew(&self, file: Arc<File>, bytes: Option<Arc<dyn Source>>) -> Result<Self> {
         let mut next = self.replaced_by(file, self.scan())?;
         next.bytes = bytes.unwrap_or(next.bytes);
@@ -360,10 +372,10 @@ impl Snapshot {
         Ok(next)
     }
 
-    /// The snapshot of a file that another program has changed, or that has taken this one's place, from its `scan`.
+    /// The snapshot from `scan`, after another program changed the file or put another one in its place.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file's size can't be had.
+    /// [`Error::Io`] if the size of the file can't be read.
     pub fn replaced_by(&self, file: Arc<File>, scan: Scan) -> Result<Self> {
         let file = Arc::new(FileSource::open(file)?);
         let bytes: Arc<dyn Source> = file.clone();
@@ -400,10 +412,11 @@ impl Snapshot {
         self.shared_tree().map(|tree| tree.map(|tree| &**tree))
     }
 
-    /// The open file, if the snapshot reads it itself, from its first byte on: it is neither remote nor a FITS file, and no save of it was
-    /// interrupted. A streamed block then grows with it.
+    /// The open file, if the snapshot reads it directly from byte 0. `None` for a remote file, for ASDF in FITS, and after an
+    /// interrupted save. Where it is `Some`, a streamed block grows with the file.
     #[must_use]
     pub fn plain_file(&self) -> Option<&Arc<FileSource>> {
+        // `addr_eq`, because one of the two is a pointer to a trait object
         let is_read = |file: &&Arc<FileSource>| {
             std::ptr::addr_eq(Arc::as_ptr(file), Arc::as_ptr(&self.bytes))
         };
@@ -433,7 +446,7 @@ impl Snapshot {
         format!("{}{inside}", self.layout.dialect.name)
     }
 
-    /// Bytes of the file; of the FITS file, if the ASDF file is in one.
+    /// Length of the file in bytes. For ASDF in FITS, the length of the FITS file.
     #[must_use]
     pub fn file_len(&self) -> u64 {
         self.fits().map_or(self.layout.len, Fits::file_len)
@@ -458,7 +471,7 @@ impl Snapshot {
         self.fits.as_deref()
     }
 
-    /// What in the tree breaks the rules of the core tags. The tree is checked on first use.
+    /// The places where the tree breaks rules of the core tags. The tree is checked on first use.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         self.faults.get_or_init(|| match self.tree() {
@@ -485,13 +498,13 @@ impl Snapshot {
         self.found().paths.as_deref()
     }
 
-    /// The limits beyond which something of the tree is not shown, each once.
+    /// The limits that the tree exceeds, each once. Parts of the tree beyond a limit are not shown.
     #[must_use]
     pub fn limits(&self) -> &[Error] {
         &self.found().limits
     }
 
-    /// The arrays that use each block, as indices by the block's index.
+    /// For each block, the indices of the arrays that use it.
     #[must_use]
     pub fn block_users(&self) -> &[Vec<usize>] {
         &self.found().users
@@ -506,7 +519,7 @@ impl Snapshot {
     /// Attributes of the open file now.
     ///
     /// # Errors
-    /// [`Error::Io`]; always of a remote file, of which no file is open.
+    /// [`Error::Io`]; always for a remote file, which has no open file.
     #[doc(hidden)]
     pub fn stat(&self) -> Result<Stat> {
         let failed = |cause| Error::io("reading the file's attributes", cause);
@@ -515,14 +528,14 @@ impl Snapshot {
         Ok(Stat::from(&meta.map_err(failed)?))
     }
 
-    /// The open file; none of a remote file.
+    /// The open file; `None` for a remote file.
     #[must_use]
     pub fn file(&self) -> Option<&Arc<FileSource>> {
         self.file.as_ref()
     }
 }
 
-/// Takes over what is known of block `n`.
+/// Copies entry `n` of one table into the other, if both have it.
 fn copy_slot<T: Clone>(from: &Parts<T>, to: &mut Parts<T>, n: usize) {
     if let (Some(from), Some(to)) = (from.get(n), to.get_mut(n)) {
         *to = from.clone();

@@ -1,4 +1,4 @@
-//! What can go wrong while reading or saving, told by whose fault it is.
+//! The errors of reading and saving, by whose fault they are.
 //!
 //! [`Error`] is the error of the library: of sources, codecs, the format layer and saves. It is cheap to clone, because one
 //! failed decode is reported to every reader that waits for it. The mapping to errno is in `vfs`, in one place.
@@ -40,7 +40,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A place in front of what is said of it. Of the file as a whole nothing stands there: its path does, where it is needed.
+/// A place as the start of a message; empty for the file as a whole, because its path stands there where it is needed.
 fn before(place: &Place) -> String {
     match place {
         Place::File => String::new(),
@@ -73,7 +73,7 @@ pub enum Error {
     Unsupported {
         /// Where.
         at: Place,
-        /// What is not supported, by name.
+        /// The unsupported thing, by name.
         why: String,
     },
     /// An edit breaks a rule; the file was not touched.
@@ -92,10 +92,10 @@ pub enum Error {
         /// What changed.
         why: String,
     },
-    /// The edit needs room that there is not, or that the user did not allow it to take.
+    /// The edit needs more room than there is, or than the user allows.
     #[error("{why}")]
     NoRoom {
-        /// What was needed, and which option or action gives it.
+        /// The need, and the option or action that makes the room.
         why: String,
         /// Whether a limit of ours was reached (`EFBIG`) rather than the disk's (`ENOSPC`).
         limit: bool,
@@ -120,8 +120,8 @@ impl Error {
         }
     }
 
-    /// The same as the system would say it, for what speaks its language. The number of an error of the system is kept, and its words are
-    /// those of the system then.
+    /// The error for interfaces that want an `io::Error`. An error of the operating system keeps its number, and speaks
+    /// in the words of the system.
     #[must_use]
     #[doc(hidden)]
     pub fn to_system(&self) -> io::Error {
@@ -150,14 +150,14 @@ impl Error {
         }
     }
 
-    /// Whether the system had no room: that may change at any time, and says nothing of the medium.
+    /// Whether the system had no room. That may change at any time, and says nothing about the medium.
     #[must_use]
     pub fn is_no_room(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
         matches!(self, Self::Io { cause, .. } if matches!(cause.kind(), StorageFull | QuotaExceeded))
     }
 
-    /// The same error, said of `at` when it was only known to be somewhere in the file.
+    /// The same error at the place `at`, if it was only known to be somewhere in the file.
     #[must_use]
     pub fn at(self, at: Place) -> Self {
         match self {
@@ -174,8 +174,8 @@ impl Error {
     }
 }
 
-/// What is made when it is first wanted, or why it can't be made: of the file's faults that stays so. What the medium refused is
-/// tried again, because it may give it later.
+/// A value that is made on first use, or the error of making it. An error that the file causes is kept. After an I/O error the next
+/// use tries again, because the medium may answer then.
 #[derive(Debug)]
 pub(crate) struct Lasting<T> {
     made: OnceLock<Result<T>>,
@@ -192,13 +192,13 @@ impl<T> Lasting<T> {
         }
     }
 
-    /// What was made, if it was.
+    /// The value, if it was made.
     #[cfg(feature = "xz")]
     pub(crate) fn get(&self) -> Option<&T> {
         self.made.get()?.as_ref().ok()
     }
 
-    /// What was made, or is now.
+    /// The value, made now if it was not made before.
     ///
     /// # Errors
     /// Of `make`.
@@ -207,9 +207,11 @@ impl<T> Lasting<T> {
             return found.as_ref().map_err(Clone::clone);
         }
         let _making = lock(&self.making);
+        // another thread may have made it while this one waited
         let found = match self.made.get() {
             Some(found) => found,
             None => match make() {
+                // not kept, so that the next use tries again
                 Err(error @ Error::Io { .. }) => return Err(error),
                 lasting => self.made.get_or_init(|| lasting),
             },
@@ -227,17 +229,17 @@ impl<T: Clone> Clone for Lasting<T> {
     }
 }
 
-/// Damage, of which no more is known than that it is in the file: the caller may know the place, see [`Error::at`].
+/// Damage somewhere in the file. A caller that knows the place adds it, see [`Error::at`].
 pub(crate) fn corrupt(why: impl Into<String>) -> Error {
     Error::corrupt(Place::File, why)
 }
 
-/// Something that the file uses and this program does not read, likewise.
+/// Something that the file uses and this program does not read, somewhere in the file.
 pub(crate) fn unsupported(why: impl Into<String>) -> Error {
     Error::unsupported(Place::File, why)
 }
 
-/// What was found, or nothing for what is damaged or not supported. What the medium refuses says nothing of the file: that is an error.
+/// The value, or `None` if it is damaged or not supported. An I/O error stays an error, because it says nothing about the file.
 pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(error @ Error::Io { .. }) => Err(error),
@@ -245,20 +247,20 @@ pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// The contents of a mutex, also of one whose holder has panicked: all leave them whole.
+/// Locks a mutex, even after a thread panicked with the lock: every holder leaves the contents whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Text that may come from a file (a key, a URI, what a parser says of them), as part of one line for people or programs:
-/// what could begin another line, move a terminal's cursor or turn the writing round is percent-encoded.
+/// Text that may come from a file (a key, a URI, a parser's message), as part of one line for people or programs. Characters that
+/// could begin another line, move a terminal's cursor or turn the direction of writing are percent-encoded.
 #[must_use]
 #[doc(hidden)]
 pub fn printable(text: &str) -> String {
     percent_encoded(text, |c| c.is_control() || is_format(c))
 }
 
-/// A text in which `%` and two digits stand for each byte of the characters that are `escaped`.
+/// A copy of `text` with `%` and two digits for each byte of an `escaped` character.
 pub(crate) fn percent_encoded(text: &str, escaped: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -294,7 +296,7 @@ pub(crate) fn percent_decoded(text: &str) -> std::result::Result<Vec<u8>, Vec<u8
     if valid { Ok(out) } else { Err(out) }
 }
 
-/// [`printable`] of a name or path, whose bytes need not be UTF-8: those that are not are percent-encoded, too.
+/// As [`printable`], for a name or path. Bytes that are not UTF-8 are percent-encoded, too.
 #[must_use]
 #[doc(hidden)]
 pub fn printable_bytes(bytes: &[u8]) -> String {

@@ -44,8 +44,8 @@ pub use stat::Stat;
 
 /// Bytes of known length, readable at any offset, shared between threads.
 ///
-/// They never change, with two exceptions, and the sources that stand on these: a [`Tail`] grows with its file, and an [`Overlay`]
-/// can be written to. The caller must see to it that the file below does not change while it reads.
+/// They never change, with two exceptions: a [`Tail`] grows with its file, and an [`Overlay`] can be written to. The same holds for
+/// sources on top of these. The caller must see to it that the file below does not change while it reads.
 pub trait Source: Send + Sync {
     /// Length in bytes.
     fn len(&self) -> u64;
@@ -58,19 +58,19 @@ pub trait Source: Send + Sync {
     /// Fills `buf` with the bytes at `offset`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the range reaches beyond the end or the bytes there can't be had, [`Error::Io`] if the medium
-    /// fails. `buf` may then hold anything.
+    /// [`Error::Corrupt`] if the range reaches beyond the end or the bytes there are damaged, [`Error::Io`] if the medium fails.
+    /// `buf` may then hold anything.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 
-    /// Tells the source that headers at these offsets are going to be read, so that a far one can fetch them at the same time. Gives
-    /// whether that helps here; to ask only that, give no offsets.
+    /// Announces headers at these offsets, so that a remote source can fetch them at the same time. Returns whether that helps this
+    /// source; without offsets it only asks.
     fn expect(&self, headers: &[u64]) -> bool {
         let _ = headers;
         false
     }
 
-    /// Fills `buf` as [`Source::read_exact_at`] does, with a header whose surroundings are not going to be read. A far source fetches
-    /// hardly more than the header.
+    /// Fills `buf` as [`Source::read_exact_at`] does, with a header whose surroundings will not be read. A remote source then
+    /// fetches hardly more than the header.
     ///
     /// # Errors
     /// As [`Source::read_exact_at`].
@@ -91,7 +91,7 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// Who borrows bytes, and so which may be lent.
+/// Who borrows bytes: that decides what may be lent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Borrower {
     /// The kernel, for a reply: it may also have pages of a mapped file.
@@ -108,7 +108,7 @@ pub enum Loan {
     Shared(Arc<dyn Buffer>, Range<usize>),
 }
 
-/// A buffer that does not change: a vector, or one of the pool, which has it back afterwards.
+/// A buffer that does not change: a vector, or a buffer of the pool, which gets it back afterwards.
 pub trait Buffer: AsRef<[u8]> + Any + Send + Sync {}
 
 impl<T: AsRef<[u8]> + Any + Send + Sync> Buffer for T {}
@@ -162,7 +162,7 @@ pub fn each_piece(
 /// The whole of `source` in memory, if it is at most `limit` bytes long.
 ///
 /// # Errors
-/// [`Error::Unsupported`] above the limit, else what reading gives.
+/// [`Error::Unsupported`] above the limit; the errors of reading.
 pub fn read_all(source: &dyn Source, limit: u64) -> Result<Vec<u8>> {
     let len = source.len();
     let len = usize::try_from(len)
@@ -171,15 +171,16 @@ pub fn read_all(source: &dyn Source, limit: u64) -> Result<Vec<u8>> {
         .ok_or_else(|| {
             Error::unsupported(Place::File, format!("{len} bytes, at most {limit} allowed"))
         })?;
+    // bounded by `limit` and not by the file
     let mut buf = vec![0; len];
     source.read_exact_at(&mut buf, 0)?;
     Ok(buf)
 }
 
-/// The offset just behind `len` bytes at `offset`, or the error that they reach beyond `end`.
+/// The offset just behind `len` bytes at `offset`.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if they do.
+/// [`Error::Corrupt`] if they reach beyond `end`.
 #[doc(hidden)]
 pub fn checked_end(offset: u64, len: usize, end: u64) -> Result<u64> {
     u64::try_from(len)
@@ -247,6 +248,7 @@ impl Source for Window {
     }
 
     fn expect(&self, headers: &[u64]) -> bool {
+        // the offsets come from a block index, which may be wrong
         let within = headers.iter().filter(|&&at| at < self.len);
         let headers: Vec<u64> = within.map(|at| self.offset.saturating_add(*at)).collect();
         self.inner.expect(&headers)
@@ -268,7 +270,7 @@ impl Memory {
         Self(Arc::new(bytes))
     }
 
-    /// A source of bytes that others have as well.
+    /// A source of bytes that are shared.
     #[must_use]
     pub fn shared(bytes: Arc<Vec<u8>>) -> Self {
         Self(bytes)
@@ -314,7 +316,7 @@ pub struct Short {
 }
 
 impl Short {
-    /// `inner`, said to be `len` bytes long; reading beyond `inner` gives `missing`.
+    /// `inner` as a source of `len` bytes. A read beyond `inner` fails with `missing`.
     #[must_use]
     pub fn new(inner: Arc<dyn Source>, len: u64, missing: Error) -> Self {
         Self {
@@ -366,7 +368,7 @@ impl Tail {
 
 impl Source for Tail {
     fn len(&self) -> u64 {
-        // a file whose size can't be had has the size that it had
+        // if the size can't be read, the file counts as it was when it was opened
         let len = self
             .file
             .file()
@@ -381,6 +383,7 @@ impl Source for Tail {
     }
 
     fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
+        // the map ends where the file once ended: what has grown since is read instead
         self.file.lend(self.offset.saturating_add(offset), len, to)
     }
 }
@@ -417,6 +420,7 @@ impl Source for Joined {
             .unwrap_or(usize::MAX)
             .min(buf.len());
         let (first, second) = buf.split_at_mut(in_head);
+        // an empty read would still open the source below, which may have to decode for that
         if !first.is_empty() {
             self.head.read_exact_at(first, offset)?;
         }
@@ -433,6 +437,7 @@ impl Source for Joined {
             None if len_u64(len) <= self.head.len().saturating_sub(offset) => {
                 self.head.lend(offset, len, to)
             }
+            // across the seam the bytes are not in one piece
             None => Ok(None),
         }
     }

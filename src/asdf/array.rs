@@ -34,7 +34,7 @@ pub enum Origin {
         reference: String,
         /// Index of the unit.
         unit: usize,
-        /// What the unit has otherwise than the tree declares it, if there is something.
+        /// How the unit differs from the declaration in the tree, if it does.
         difference: Option<String>,
     },
     /// Not known, because the declaration is broken.
@@ -52,18 +52,18 @@ pub struct Array {
     detail: Option<Box<Detail>>,
 }
 
-/// What is special about an array.
+/// The part that only some arrays have.
 #[derive(Debug)]
 enum Detail {
-    /// Its elements are in the tree. With their bytes, as long as a reader has them.
+    /// Its elements are in the tree. Their bytes are kept only while a reader holds them.
     Inline(Elements, Mutex<Weak<Vec<u8>>>),
-    /// It lies in another file: why that could not be read when it was tried last, if it could not.
+    /// It lies in another file. The error of the last attempt to read that file, if it failed.
     Outside(Mutex<Option<Error>>),
     /// Why it has no files.
     Problem(Error),
 }
 
-/// What the files of an array show.
+/// The contents of an array's files: the form of the elements, and their place in the block.
 #[derive(Debug, Clone, Default)]
 pub struct ArrayData {
     form: Arc<Form>,
@@ -97,8 +97,9 @@ impl ArrayData {
         [self.bin_len(), self.npy_len()]
     }
 
-    /// What decides how the elements are read: their type, shape and order. The number of rows is left out where it follows from the
-    /// length of the block, but in Fortran order.
+    /// A key that is equal for two arrays if their elements are read alike: type, shape, strides and order. It leaves out
+    /// the number of rows where the length of the block decides it, except in Fortran order: there the number of rows
+    /// decides the place of every element.
     #[must_use]
     pub fn form(&self) -> impl Hash + use<'_> {
         let form = &*self.form;
@@ -108,7 +109,7 @@ impl ArrayData {
         (&form.datatype, shape, &form.strides, form.fortran)
     }
 
-    /// Whether the files of two arrays show the same bytes if the blocks do. False for inline elements, which are not compared.
+    /// Whether two arrays show the same bytes over the same blocks. `false` for inline elements, which are not compared.
     #[must_use]
     pub fn shows_the_same(&self, other: &Self) -> bool {
         let (a, b) = (&*self.form, &*other.form);
@@ -119,7 +120,8 @@ impl ArrayData {
     }
 }
 
-/// What an array is, but for its place in the tree and in its block: a tree of many arrays has few forms of them.
+/// The declaration of an array without its place in the tree and in its block. A tree of many arrays has few
+/// forms; the arrays share them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     /// Where the elements are.
@@ -128,9 +130,9 @@ pub(super) struct Form {
     pub(super) counted_back: bool,
     /// Whether the first length of `shape` is `*`: as many rows as the block holds.
     pub(super) to_end: bool,
-    /// Of an element; none if the declaration makes no sense, or what it names can't be looked into.
+    /// Type of an element; `None` if the declaration makes no sense, or if the data that it names can't be read.
     pub(super) datatype: Option<Datatype>,
-    /// What the array declares. Each scalar of `datatype` has its own.
+    /// The byte order that the array declares. Each scalar of `datatype` carries its own.
     pub(super) byteorder: Option<ByteOrder>,
     /// Lengths of the axes, the slowest first, with the first one known if it was `*`.
     pub(super) shape: Option<Vec<u64>>,
@@ -140,16 +142,17 @@ pub(super) struct Form {
     pub(super) fortran: bool,
     /// Bytes of all elements in C order.
     pub(super) len: u64,
-    /// Bytes of the NPY header, kept because each look at the size of a file needs them; 0 if the header can't be made.
+    /// Length of the NPY header in bytes. Kept because each `stat` of the `.npy` file needs it; 0 if no header can be made.
     npy_header_len: u32,
 }
 
 impl Form {
-    /// The copy of this form that is shared by all arrays of `known`. A new form is added to them.
+    /// Returns the shared copy of this form in `known`. Adds the form if it is new.
     pub(super) fn shared(self, known: &mut HashMap<Self, Arc<Self>>) -> Arc<Self> {
         if let Some(form) = known.get(&self) {
             return Arc::clone(form);
         }
+        // below 4 GiB, or `npy::header` would have refused it
         let len = |header: Vec<u8>| u32::try_from(header.len()).unwrap_or(u32::MAX);
         let form = Arc::new(Self {
             npy_header_len: self.npy_header().ok().map_or(0, len),
@@ -170,7 +173,8 @@ impl Form {
 }
 
 impl Array {
-    /// The array at `home`: of that form, with these elements if they are in the tree, or else `offset` bytes into its block.
+    /// The array at `home`. `located` holds its elements if they are in the tree, `None` if they lie `offset` bytes into a block,
+    /// and an error if the array has no files.
     pub(super) fn new(
         paths: &Arc<Paths>,
         home: PlaceId,
@@ -178,6 +182,7 @@ impl Array {
         offset: u64,
         located: Result<Option<Elements>>,
     ) -> Self {
+        // made without its detail first, because an error is named by the path of the array
         let mut array = Self {
             paths: Arc::clone(paths),
             home,
@@ -230,7 +235,7 @@ impl Array {
         self.node().and_then(Node::tag).unwrap_or_default()
     }
 
-    /// The unit of the quantity that it is the value of.
+    /// The unit, if the array is the value of a quantity.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {
         self.paths.unit(self.home)
@@ -282,7 +287,7 @@ impl Array {
         self.paths.node(self.home)
     }
 
-    /// Why it has no files, if it has none; else why the other file that it lies in could not be read, when that was tried last.
+    /// Why the array has no files. If it has files and lies in another file: the error of the last attempt to read that one.
     #[must_use]
     pub fn problem(&self) -> Option<Cow<'_, Error>> {
         match self.detail.as_deref()? {
@@ -298,8 +303,8 @@ impl Array {
         !matches!(self.detail.as_deref(), Some(Detail::Problem(_)))
     }
 
-    /// Notes whether the other file that holds the elements could be read; `error` says why not. An I/O error changes nothing, because
-    /// it says nothing of that file.
+    /// Records the result of reading the other file that holds the elements; `error` says why it failed. An I/O error changes
+    /// nothing, because it says nothing about the contents of that file.
     pub(super) fn learn(&self, error: Option<&Error>) {
         if let Some(Detail::Outside(why)) = self.detail.as_deref()
             && !matches!(error, Some(Error::Io { .. }))
@@ -342,7 +347,7 @@ impl Array {
         self.data.offset
     }
 
-    /// Whether its source is a negative number: which block that is depends on how many there are.
+    /// Whether `source` is negative: then the number of blocks decides which block it means.
     #[must_use]
     pub fn counts_from_the_end(&self) -> bool {
         self.data.form.counted_back
@@ -360,16 +365,17 @@ impl Array {
         self.data.form.fortran
     }
 
-    /// Whether its elements lie in a block of that length.
+    /// Checks that the elements lie in a block of `block_len` bytes.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] that says what it reaches.
+    /// [`Error::Corrupt`] that says how far the array reaches.
     pub(super) fn lies_in(&self, block_len: u64) -> Result<()> {
         self.view(block_len).map(drop)
     }
 
-    /// How its elements lie in a block of that length.
+    /// The layout of its elements in a block of `block_len` bytes.
     pub(super) fn view(&self, block_len: u64) -> Result<View> {
+        // 0 is never used: an array without a datatype has a problem, and no view is asked of it
         let itemsize = self
             .data
             .form
@@ -415,7 +421,7 @@ impl Snapshot {
     /// The elements of array `i` in C order.
     ///
     /// # Errors
-    /// [`Array::problem`]; else of the block or file that holds the elements.
+    /// [`Array::problem`]; the errors of opening the block or file that holds the elements.
     pub fn array_bin(&self, i: usize) -> Result<Arc<dyn Source>> {
         let array = self.array(i)?;
         match self.around(array)? {
@@ -424,7 +430,7 @@ impl Snapshot {
         }
     }
 
-    /// The block, or what stands for it, that holds the elements of an array; `None` if they are in the tree.
+    /// The bytes that hold the elements of an array: a block, or the data of another file. `None` if they are in the tree.
     fn around(&self, array: &Array) -> Result<Option<Arc<dyn Source>>> {
         Ok(Some(match array.origin() {
             Origin::Block(n) => self.block(*n)?,
@@ -434,7 +440,7 @@ impl Snapshot {
         }))
     }
 
-    /// The elements of array `i` in C order, taken from `block` instead of the file's own.
+    /// The elements of array `i` in C order, read from `block` in place of the block in the file.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the array reaches outside it.
@@ -458,7 +464,7 @@ impl Snapshot {
         Ok(Arc::new(Joined::new(header, self.inline_bytes(array)?)?))
     }
 
-    /// Array `i` behind an NPY header, taken from `block` instead of the file's own.
+    /// Array `i` behind an NPY header, read from `block` in place of the block in the file.
     ///
     /// # Errors
     /// As [`Snapshot::array_over`].
@@ -475,7 +481,7 @@ impl Snapshot {
         Ok(Arc::new(Joined::new(Arc::new(header), data)?))
     }
 
-    /// How the elements of array `i` lie in a block of that length.
+    /// The layout of the elements of array `i` in a block of `block_len` bytes.
     ///
     /// # Errors
     /// [`Array::problem`]; [`Error::Corrupt`] if the array reaches outside the block.
@@ -493,6 +499,7 @@ impl Snapshot {
     pub fn npy_header_len(&self, i: usize) -> Result<u64> {
         let array = self.array(i)?;
         match array.data.form.npy_header_len {
+            // no header could be made when the form was read: making it again returns the reason
             0 => Ok(len_u64(array.npy_header()?.len())),
             len => Ok(len.into()),
         }

@@ -17,12 +17,12 @@ pub(super) struct OpenBlock {
     data: Arc<dyn Source>,
     /// Name of the framing, where the block is compressed and the framing was recognised.
     framing: Option<&'static str>,
-    /// The decoded bytes again, where the block is compressed.
+    /// The source `data` again, as a decoder that can be asked for damage; `None` if the block is not compressed.
     compressed: Option<Arc<Decoded>>,
 }
 
 impl OpenBlock {
-    /// One that is not compressed.
+    /// A block without compression.
     fn plain(data: Arc<dyn Source>) -> Self {
         Self {
             data,
@@ -33,9 +33,8 @@ impl OpenBlock {
 }
 
 impl Snapshot {
-    /// Bytes of decoded data in block `n`, known without decoding: what its header says, or for a streamed block what the
-    /// file has at the moment. Only a block with an encoding name, as drafts have it, is decoded once for this. `None` if there is no
-    /// such block.
+    /// Length of the decoded data of block `n` in bytes: from its header, or for a streamed block from the present length of the
+    /// file. Decodes only a block with an encoding name (ASDF drafts), once. `None` if there is no such block.
     #[must_use]
     pub fn block_len(&self, n: usize) -> Option<u64> {
         let header = self.layout.blocks.get(n)?;
@@ -46,7 +45,8 @@ impl Snapshot {
             // the drafts that name an encoding in the header do not write down how long the decoded data is
             return Some(self.block(n).map_or(header.data_size, |block| block.len()));
         }
-        // the data size says nothing of data that is not decoded: asdf of Python does not look at it either
+        // `data_size` says nothing about data that is not
+        // encoded: asdf-python does not look at it either
         Some(if header.is_transformed() {
             header.data_size
         } else {
@@ -81,7 +81,7 @@ impl Snapshot {
         self.opened_block(n).ok()?.framing
     }
 
-    /// Why block `n` can't be read, or the first damage that reading it has met so far. Decodes nothing.
+    /// Why block `n` can't be read, or the first damage that a read has met so far. Decodes nothing.
     #[must_use]
     pub fn block_error(&self, n: usize) -> Option<Error> {
         match self.opened_block(n) {
@@ -90,7 +90,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether what is stored of a compressed block goes on behind the bytes that its header tells of.
+    /// Whether a compressed block decodes to more bytes than its header says.
     ///
     /// # Errors
     /// As [`Snapshot::block`]; [`Error::Io`] of reading it.
@@ -117,7 +117,7 @@ impl Snapshot {
         Ok(Arc::new(window))
     }
 
-    /// What stands between the text and the first block, so many bytes of it at most.
+    /// The bytes between the text and the first block, at most `most` of them.
     ///
     /// # Errors
     /// Of reading it.
@@ -136,7 +136,7 @@ impl Snapshot {
         })
     }
 
-    /// Block `n` opened, now or before. An error of the file is kept as well.
+    /// Block `n`, opened on first use. An error that the file causes is kept and returned again.
     fn opened_block(&self, n: usize) -> Result<&OpenBlock> {
         let header = self.header(n)?;
         let slot = self
@@ -147,14 +147,18 @@ impl Snapshot {
         slot.get_or_make(|| open().map_err(|error| error.at(Place::Block(n))))
     }
 
-    /// Finds out how block `n` is stored. Decodes nothing, but for the drafts that say nowhere how long their data are.
+    /// Finds out how block `n` is stored. Decodes nothing, except where a draft's header does not say how long the data are.
     fn open_block(&self, n: usize, header: &BlockHeader) -> Result<OpenBlock> {
+        // behind a damaged block the numbers may be off,
+        // and `source: 3` could read another array's data
         if let Some(why) = self.layout.withheld(n, self.options.force) {
             return Err(why.clone());
         }
         let corrupt = |why: &str| Err(Error::corrupt(Place::Block(n), why));
         let chain = Chain::named(header.encoding)?;
         if header.streamed() {
+            // no size bounds the data of a streamed block:
+            // nothing would tell a decoder where to stop
             if header.compression != [0; 4] {
                 return corrupt("streamed and compressed");
             }
@@ -177,6 +181,8 @@ impl Snapshot {
             });
         }
         let there = stored.len();
+        // Neither size can be true, so nothing says where the data ends. With only the file
+        // too short, below, the end is known, and the bytes before the cut can be read.
         if there < header.used && header.used > header.allocated {
             return corrupt("it uses more bytes than it has allocated, and than there are");
         }
@@ -193,6 +199,8 @@ impl Snapshot {
 
     /// The data of a streamed block.
     fn tail(&self, header: &BlockHeader) -> Result<Arc<dyn Source>> {
+        // A window would fix the length. `Tail` asks the file at
+        // each read, so that readers see what a writer appends.
         if let Some(file) = self.plain_file() {
             return Ok(Arc::new(Tail::new(Arc::clone(file), header.data_offset())));
         }
@@ -201,7 +209,8 @@ impl Snapshot {
         Ok(Arc::new(Window::new(Arc::clone(&self.bytes), start, len)?))
     }
 
-    /// An encoded block of the drafts: with the chain of its encoding name, or the one in front of its data.
+    /// Opens an encoded block of the drafts. `named` is the chain of its encoding name; without it the chain
+    /// stands in front of the data.
     fn open_encoded(
         &self,
         header: &BlockHeader,
@@ -210,6 +219,8 @@ impl Snapshot {
     ) -> Result<OpenBlock> {
         let buffers = self.buffers.beneath();
         let (chain, stored, len) = if let Some(chain) = named {
+            // a header with an encoding name has no `data_size`:
+            // one pass over the data finds the length
             let len = chain.decoded_len(&stored, &buffers)?;
             (chain, stored, len)
         } else {

@@ -45,7 +45,7 @@ pub struct Buffers {
 struct Bands {
     /// Gathered bands, by the number of the array and the band's offset in it.
     kept: LruCache<(u64, u64), Arc<CountedBuf>>,
-    /// Bytes of the bands in `kept` and of those that are being gathered.
+    /// Bytes of the bands in `kept` and of the bands that are being gathered.
     held: usize,
 }
 
@@ -88,13 +88,15 @@ impl Buffers {
         })
     }
 
-    /// Buffers for the arrays that the arrays of these buffers are gathered from, with half the budget.
+    /// Buffers for the next level down: the arrays from which arrays of this level are gathered. They have half the budget.
     pub(super) fn beneath(&self) -> Arc<Self> {
+        // halved at each level, so a chain of levels takes less than twice the budget of the first
         let half = || Self::level(&self.cache, self.budget / 2, self.grain, self.feed_decoders);
         Arc::clone(self.beneath.get_or_init(half))
     }
 
-    /// Buffers for the arrays that decoders read, with a quarter of the budget; these buffers, if decoders read their arrays already.
+    /// Buffers for arrays that decoders read, with a quarter of the budget. Returns these buffers if decoders
+    /// already read their arrays.
     ///
     /// A thread that decodes waits for room in them. So a thread that holds room in them must not wait for a decode: arrays that are
     /// gathered from decoded bytes use other buffers.
@@ -138,6 +140,8 @@ impl Buffers {
             if let Some((_, band)) = bands.kept.pop_lru() {
                 bands.held = bands.held.saturating_sub(band.len());
             } else {
+                // Nothing is left to drop: all of `held` is room of other threads. Each gives
+                // its room back without asking these buffers for more, so this wait ends.
                 bands = self
                     .freed
                     .wait(bands)
@@ -188,6 +192,7 @@ impl Room<'_> {
     /// Keeps the band for other readers.
     pub(super) fn keep(mut self, array: u64, start: u64) -> Option<Arc<CountedBuf>> {
         let bytes = Arc::new(self.bytes.take()?);
+        // the band stays counted in `held`, so dropping this room gives nothing back
         self.len = 0;
         let place = (array, start);
         let mut bands = lock(&self.buffers.bands);
@@ -201,6 +206,7 @@ impl Drop for Room<'_> {
     fn drop(&mut self) {
         let mut bands = lock(&self.buffers.bands);
         bands.held = bands.held.saturating_sub(self.len);
+        // also when the band is kept: a thread that waits may now drop it
         self.buffers.freed.notify_all();
     }
 }

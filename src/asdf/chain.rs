@@ -1,10 +1,9 @@
 //! Encoding chains of the ASDF 0.1.0 draft: the YAML list in front of a block's data, and the decoders it names.
 //!
-//! ASDF 0.1.0 draft, "Block encoding". A chain is applied from its first entry to its last to encode. Of every entry that is
-//! known, the length of what it was given follows from the length of the decoded block or from its arguments; only what comes
-//! out of `quantize` or `zlib` has a length of its own, found by going through it once. Where the draft leaves a choice
-//! we chose: chunk and tree end alike, edge tiles hold padding in C order, and the floating-point
-//! numbers that `quantize` gives are big-endian, like all else in such a block.
+//! ASDF 0.1.0 draft, "Block encoding". An encoder applies the chain from the first entry to the last; a decoder goes back. The
+//! length of an entry's input follows from the length of the decoded block or from the entry's arguments. The output of `quantize`
+//! and `zlib` has any length; one pass over it finds the end. Where the draft leaves a choice, we chose: chunk and tree end alike,
+//! edge tiles hold padding in C order, and `quantize` decodes to big-endian numbers, like all else in such a block.
 
 mod quantize;
 mod tile;
@@ -24,15 +23,15 @@ use crate::source::{Made, Source, Window, len_u64};
 const CHAIN_LIMIT: usize = 64 << 10;
 /// The most entries of a chain.
 const ENTRY_LIMIT: usize = 16;
-/// The most of them that are decoders: those of a few readers fit into the smallest cache.
+/// The most decoders of a chain: the decoders of a few readers must fit into the smallest cache.
 const DECODER_LIMIT: usize = 8;
 
 /// One entry of a chain.
 #[derive(Debug, Clone, PartialEq)]
 enum Encoding {
     Tile(Tiling),
-    /// Becomes numbers of `width` bytes each, `len` bytes in all by the shape that the entry names. Behind `tile` that may be the shape of
-    /// the array without padding.
+    /// Decodes to numbers of `width` bytes each. `len` is their length in bytes, by the shape in the arguments. Behind `tile`
+    /// writers may give the shape of the array without padding.
     Quantize {
         width: u64,
         len: u64,
@@ -45,7 +44,7 @@ enum Encoding {
 pub(super) struct Chain(Vec<Encoding>);
 
 impl Chain {
-    /// The chain of one entry that a 16-byte encoding name of the drafts stands for; none if it is all zero.
+    /// The one-entry chain for a 16-byte encoding name of the drafts; `None` if the name is all zero.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a name that is not known. Entries that need arguments have no such name.
@@ -61,7 +60,7 @@ impl Chain {
         }
     }
 
-    /// Reads the chain in front of the data of a block, and gives the data behind it.
+    /// Reads the chain in front of a block's data. Returns it with the data behind it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is no chain or an entry makes no sense, [`Error::Unsupported`] naming an unknown encoding.
@@ -75,6 +74,7 @@ impl Chain {
             .root()
             .filter(|root| root.kind() == NodeKind::Sequence)
             .ok_or_else(|| corrupt("the encoding chain is not a list"))?;
+        // each entry is a source on top of the next, and a read goes down through all of them
         if list.len() > ENTRY_LIMIT {
             let why = format!("an encoding chain of more than {ENTRY_LIMIT} entries");
             return Err(unsupported(why));
@@ -103,6 +103,7 @@ impl Chain {
                     expect_len("tile", tiling.len()?, known)?;
                     Some(tiling.tiled_len()?)
                 }
+                // what comes out of these depends on the data, so no later entry can be checked yet
                 Encoding::Quantize { .. } | Encoding::Zlib => None,
             };
         }
@@ -121,8 +122,8 @@ impl Chain {
         Ok(undo_all(&self.0, Arc::clone(stored), buffers)?.len())
     }
 
-    /// `stored` decoded to `len` bytes. Nothing is decoded before the first read. Arrays in between are gathered in `buffers`: those
-    /// beneath the ones that arrays of the block are gathered in.
+    /// `stored` decoded to `len` bytes. Nothing is decoded before the first read. Arrays in between are gathered in `buffers`,
+    /// which must be the level beneath the buffers of the block's arrays.
     ///
     /// # Errors
     /// As [`Chain::check`].
@@ -138,7 +139,7 @@ impl Chain {
     }
 }
 
-/// What `steps` were given when they made `stored`, if that was `len` bytes.
+/// Undoes `steps`: returns the `len` bytes from which they made `stored`.
 fn undo(
     steps: &[Encoding],
     stored: Arc<dyn Source>,
@@ -152,6 +153,8 @@ fn undo(
     match step {
         Encoding::Tile(tiling) => {
             expect_len("tile", tiling.len()?, Some(len))?;
+            // A read of the array gathers from the padded array, and that one from the tiles. Each
+            // has a level of its own, so that a thread never waits for room that it holds itself.
             let padded = buffers.beneath();
             let tiles = undo(later, stored, tiling.tiled_len()?, &padded.beneath())?;
             tiling.undo(tiles, &padded, buffers)
@@ -167,7 +170,7 @@ fn undo(
     }
 }
 
-/// What `steps` were given when they made `stored`, however long that was.
+/// Undoes `steps` where nothing outside says how long the result is.
 fn undo_all(
     steps: &[Encoding],
     stored: Arc<dyn Source>,
@@ -181,6 +184,7 @@ fn undo_all(
         Encoding::Quantize { len, .. } => *len,
         Encoding::Zlib => {
             let packed = undo_all(later, stored, &buffers.beneath_decoders())?;
+            // the draft writes no decoded length for zlib: one pass counts it
             let len = codec::zlib_len(&*packed, buffers.cache())?;
             return inflate(packed, len, buffers);
         }
@@ -188,7 +192,7 @@ fn undo_all(
     undo(steps, stored, len, buffers)
 }
 
-/// The `len` bytes that a zlib stream decodes to, for arrays of `buffers` or for a decoder that reads those.
+/// The `len` bytes that a zlib stream decodes to, for arrays of `buffers` or for a decoder that reads such arrays.
 fn inflate(packed: Arc<dyn Source>, len: u64, buffers: &Buffers) -> Result<Arc<dyn Source>> {
     let cache = buffers.cache();
     if buffers.feed_decoders {
@@ -263,7 +267,7 @@ fn numbers(of: &str, node: Node<'_>) -> Result<Vec<u64>> {
     node.items().map(|item| number(of, item.follow())).collect()
 }
 
-/// Whether a length is as it must be, where that is known.
+/// Checks a length against the wanted one, if that is known.
 fn expect_len(what: &str, found: u64, wanted: Option<u64>) -> Result<()> {
     match wanted {
         Some(wanted) if wanted != found => Err(corrupt(format!(
@@ -277,7 +281,7 @@ fn unknown(name: &str) -> Error {
     unsupported(format!("unknown encoding {name}"))
 }
 
-/// An error of the chain's YAML: its line and column are of the chain, not of the file.
+/// An error in the chain's own YAML. Its line and column count from the chain, so they stay in the text of the error.
 fn inside(error: &Error) -> Error {
     corrupt(format!("encoding chain: {error}"))
 }

@@ -1,7 +1,7 @@
-//! Whether an edited text may be saved: what it must be, and that it breaks nothing that was right before.
+//! Checks an edited text before it is saved: it must be readable, and must break nothing that was right before.
 //!
-//! Only faults that the edit adds are refused; those that the file had already are left to the user. A fault is
-//! known again by what it says of which array, not by its line.
+//! Only faults that the edit adds are refused; a fault that the file had before is left to the user. Two faults are the same if
+//! they say the same about the same array, on whatever line.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -23,40 +23,41 @@ use crate::source::{Memory, len_u64};
 /// The tag that the top of a tree has, without its version.
 const ROOT_TAG: &str = "tag:stsci.edu:asdf/core/asdf-";
 
-/// Keys that tell an array in a block, even without its tag.
+/// Keys by which a mapping is known as an array in a block, even without its tag.
 const ARRAY_KEYS: [&str; 3] = ["source", "datatype", "shape"];
 
-/// How much is asked of a text.
+/// How strictly a text is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Validate {
-    /// That it can be read, and that its arrays lie in their blocks.
+    /// It can be read, and its arrays lie in their blocks.
     Off,
-    /// Also that it breaks no rule of the core tags that the text before did not break.
+    /// Also: it breaks no rule of the core tags that the text before kept.
     #[default]
     Warn,
-    /// That there is no fault in it, whoever made it.
+    /// It has no fault at all, old or new.
     Strict,
 }
 
-/// A text that may be saved, with what it took to find out. For a snapshot that has it this need not be done again.
+/// A text that may be saved, with the results of its check. The next snapshot takes them over and does not parse the text again.
 pub struct CheckedText {
     pub(super) tree: Arc<Tree>,
-    /// What the tree declares, over the blocks of the snapshot before, but for one that is resized with it.
+    /// The arrays of the tree, proved against the blocks of the snapshot before. A block that is resized with the text
+    /// counts with its new length.
     pub(super) found: Arc<ArrayTable>,
-    /// What breaks the rules, if that was looked for.
+    /// The broken rules; `None` if they were not looked for.
     pub(super) faults: Option<Faults>,
 }
 
 impl CheckedText {
-    /// Whether that is the text.
+    /// Whether `text` is the text that was checked.
     pub(super) fn is(&self, text: &[u8]) -> bool {
         self.tree.bytes().as_slice() == text
     }
 }
 
-/// Checks a text that is to replace that of `old`. The old tree is only looked into where the new one has a fault that the old one
-/// may have had: most texts have none, and then the old one is not even parsed. A block that is saved with it, and gets another
-/// length, is `resized` to that.
+/// Checks a text that is to replace the text of `old`. The old tree is only looked into if the new one has a fault that the old one
+/// may have had. Most texts have none; then the old tree is not even parsed. `resized` is a block that is saved together with the
+/// text, and its new length in bytes.
 ///
 /// # Errors
 /// [`Error::Rejected`] with line and column, the reason, and what to do.
@@ -67,7 +68,9 @@ pub fn check_text(
     resized: Option<(usize, u64)>,
 ) -> Result<CheckedText> {
     let strict = validate == Validate::Strict;
+    // from the outside inwards, so that the fault that is named first is the one to correct first
     check_frame(old.text(), text)?;
+    // `Strict` compares with nothing: every fault counts as new
     let known = if strict {
         Vec::new()
     } else {
@@ -101,12 +104,12 @@ pub fn check_text(
     })
 }
 
-/// Checks what a program has written as [`check_text`] does, and names faults by the lines that it wrote. Where a text
-/// `may_be_cut` short, as one that is written through a handle, and lacked what was put back, it must also end with a line, and have
-/// every array and every key at the top of the tree that `old` has.
+/// As [`check_text`], for a text that a program has written: errors name the lines that the program wrote. With `may_be_cut`, the
+/// text came through a handle and its end may be missing. If such a text lacked lines that were put back, it must also end in a
+/// line break, and have every array and every top-level key of `old`.
 ///
 /// # Errors
-/// As of [`check_text`]; [`Error::Rejected`] saying what is missing.
+/// As of [`check_text`]; [`Error::Rejected`] that names the missing part.
 pub fn check_written(
     old: &Snapshot,
     written: &WrittenText,
@@ -115,6 +118,8 @@ pub fn check_written(
 ) -> Result<CheckedText> {
     let checked = check_text(old, &written.text, validate, None);
     let checked = checked.map_err(|error| written.as_written(error))?;
+    // A YAML tool leaves out the `#ASDF` line; a text that was cut off has lost
+    // more than that. Only a text that is complete otherwise gets the line back.
     let lacks = match written {
         _ if !may_be_cut || written.put_back.is_empty() => None,
         WrittenText { is_cut: true, .. } => Some("the end of its last line".to_owned()),
@@ -130,7 +135,7 @@ pub fn check_written(
     )
 }
 
-/// A key at the top of the tree, or an array, that a text lacks.
+/// The first top-level key or array of `old` that the text lacks.
 fn missing(old: &Snapshot, checked: &CheckedText) -> Option<String> {
     let old_tree = old.tree()?.ok()?;
     let keys = |tree: &Tree| {
@@ -148,7 +153,7 @@ fn missing(old: &Snapshot, checked: &CheckedText) -> Option<String> {
     Some(format!("the array {}", array.brief_path()))
 }
 
-/// The same error, as the reason of a refusal.
+/// The error as a refusal with advice.
 fn rejected(error: Error, advice: &str) -> Error {
     match error {
         Error::Corrupt { at, why } | Error::Unsupported { at, why } => Error::Rejected {
@@ -178,6 +183,7 @@ fn yaml_advice(text: &[u8], error: &Error) -> &'static str {
         _ => None,
     };
     let line = line.and_then(|line| text.split(|&byte| byte == b'\n').nth(line));
+    // a tab among the blanks that indent the line is the usual cause
     let mut indent = line.unwrap_or_default().iter();
     let has_tab = indent.find(|&&byte| byte != b' ') == Some(&b'\t');
     if has_tab {
@@ -187,7 +193,7 @@ fn yaml_advice(text: &[u8], error: &Error) -> &'static str {
     }
 }
 
-/// First line and end: what lies around the YAML document.
+/// Checks the first line and the end: the frame around the YAML document.
 fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
     let first = |text: &[u8]| {
         text.split(|&byte| byte == b'\n')
@@ -197,6 +203,7 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
             .to_vec()
     };
     let top = Place::Line { line: 1, column: 1 };
+    // known by its byte order mark, before another test calls it something else
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") {
         return refuse(top, "the text is UTF-16", "save it as UTF-8");
     }
@@ -221,6 +228,8 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
     let line =
         FirstLine::parse(text, true).map_err(|error| rejected(error, "put back the first line"))?;
     let found = read_text(&Memory::shared(Arc::clone(text)), &line)?;
+    // `read_text` stops at the first `...` line: whatever
+    // follows would become padding, which no reader shows
     if found.text.len() < text.len() {
         return refuse(
             place_of_end(&found.text),
@@ -232,6 +241,8 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
         .split(|&byte| byte == b'\n')
         .rev()
         .find(|line| !line.is_empty());
+    // Readers take the `...` line as the end of the tree (ASDF Standard,
+    // "Tree"). Without it they would read the first block as YAML.
     if !found.layout.has_tree || ends.is_none_or(|line| line.trim_ascii_end() != b"...") {
         return refuse(
             place_of_end(&found.text),
@@ -242,7 +253,7 @@ fn check_frame(old: &[u8], text: &Arc<Vec<u8>>) -> Result<()> {
     Ok(())
 }
 
-/// What some readers refuse around the tree: no more of it than is known.
+/// Refuses oddities around the tree that some readers reject, unless they are `known` from the text before.
 fn check_readers(known: &[Error], text: &[u8]) -> Result<()> {
     let known: HashSet<String> = known.iter().map(reason).collect();
     let mut odd = oddities(text, true).into_iter();
@@ -259,7 +270,7 @@ fn place_of_end(text: &[u8]) -> Place {
     }
 }
 
-/// What ASDF's subset of YAML forbids and readers put up with: no more of it than before.
+/// Refuses YAML that ASDF's subset forbids, unless the old tree has the same already: readers put up with it.
 fn check_subset(old: Option<&Snapshot>, tree: &Tree) -> Result<()> {
     if tree.warnings().list().is_empty() {
         return Ok(());
@@ -278,7 +289,7 @@ fn check_subset(old: Option<&Snapshot>, tree: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// Arrays: those that were in order must be so still, and new ones must be.
+/// Checks that no array has a problem which the array at the same path in `old` does not have.
 fn check_arrays(old: Option<&Snapshot>, found: &ArrayTable) -> Result<()> {
     let faulty = found.arrays.iter();
     let faulty = faulty.filter_map(|array| Some((array, array.problem()?)));
@@ -295,7 +306,7 @@ fn check_arrays(old: Option<&Snapshot>, found: &ArrayTable) -> Result<()> {
     for (array, error) in faulty {
         if !known.contains(&(array.brief_path(), reason(&error))) {
             let advice = match array.shape() {
-                // what is declared makes no sense, wherever it may be stored
+                // the declaration makes no sense, whatever block it names
                 None => "correct it",
                 Some(_) => "correct it, or the number of the block",
             };
@@ -305,8 +316,8 @@ fn check_arrays(old: Option<&Snapshot>, found: &ArrayTable) -> Result<()> {
     Ok(())
 }
 
-/// Arrays in files that the text before did not name: those files must be there, and hold them. Where none may be looked into, nothing
-/// is asked.
+/// Checks arrays in files that the text before did not name: each file must be there and hold its array. Where no file may be
+/// opened, nothing is checked.
 fn check_externals(old: &Snapshot, strict: bool, found: &ArrayTable) -> Result<()> {
     let outside = found.arrays.iter();
     let mut outside = outside
@@ -320,6 +331,8 @@ fn check_externals(old: &Snapshot, strict: bool, found: &ArrayTable) -> Result<(
     for (array, _) in outside.filter(|(_, uri)| !known.contains(uri)) {
         old.look_for(array);
         let problem = array.problem().map(Cow::into_owned);
+        // only `Corrupt` says that the file is missing or too short;
+        // an I/O error or a closed sandbox is no fault of the text
         if let Some(error @ Error::Corrupt { .. }) = problem {
             let advice = "put the file there first, or correct the source; -o validate=off saves it all the same";
             return Err(rejected(error, advice));
@@ -335,7 +348,7 @@ fn external_uri(array: &Array) -> Option<&str> {
     }
 }
 
-/// What is wrong, without the line.
+/// The reason of an error, without its line.
 fn reason(error: &Error) -> String {
     match error {
         Error::Corrupt { why, .. }
@@ -345,8 +358,8 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// That the tree is still a mapping, and what tags have been lost: programs that know no tags drop all of them, and every array
-/// with them.
+/// Refuses a tree that is no mapping any more, or that has lost tags. Programs that know no tags drop all of them,
+/// and every array with them.
 fn check_tags(old: &Snapshot, tree: &Tree) -> Result<()> {
     let has_root_tag = |tree: &Tree| {
         tree.root()
@@ -370,6 +383,7 @@ fn check_tags(old: &Snapshot, tree: &Tree) -> Result<()> {
     if !has_root_tag(tree) && was(&has_root_tag) {
         return refuse(root(), "the tree has lost its tag !core/asdf", advice);
     }
+    // most texts end here, before every path of the old tree is looked up in the new one
     if !tree.all().any(may_be_untagged) {
         return Ok(());
     }
@@ -388,7 +402,7 @@ fn check_tags(old: &Snapshot, tree: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// Whether a node may be an array without its tag: whether it has the keys of one, or merges mappings that may have them.
+/// Whether a node may be an array that has lost its tag: it has the keys of one, or merges mappings that may have them.
 fn may_be_untagged(node: Node<'_>) -> bool {
     if node.kind() != NodeKind::Mapping || node.tag().is_some_and(is_ndarray) {
         return false;
@@ -400,8 +414,9 @@ fn may_be_untagged(node: Node<'_>) -> bool {
     })
 }
 
-/// The rules of the core tags: no more may be broken than before. A fault may have moved within a list.
+/// Refuses a broken rule, unless `old` breaks it at the same place or, as often, at other items of the same list.
 fn check_rules(old: &Faults, new: &Faults) -> Result<()> {
+    // the list of old faults is incomplete, so an old fault could be called new
     if old.cut {
         return Ok(());
     }
@@ -410,6 +425,8 @@ fn check_rules(old: &Faults, new: &Faults) -> Result<()> {
         let count = known.entry(fault.of_any_item()).or_default();
         *count = count.saturating_add(1);
     }
+    // A fault that stayed at its place uses up its old counterpart first. The
+    // fault that is left over, and named to the user, is then one at a new place.
     let at_home: HashSet<String> = old.list.iter().map(Fault::text).collect();
     let (mut stayed, mut others): (Vec<&Fault>, Vec<&Fault>) = new
         .list
@@ -437,6 +454,7 @@ fn node_at<'t>(
         .try_fold(tree.root()?.follow(), |node, component| {
             let next = match node.kind() {
                 NodeKind::Sequence => children.item(node, component.parse().ok()?),
+                // `get` walks all merged mappings, so it is only asked where there is a merge
                 _ => children.value(node, component).or_else(|| {
                     let merges = children.value(node, "<<").is_some();
                     merges.then(|| node.get(component)).flatten()

@@ -1,8 +1,8 @@
 //! Checksums of blocks, by both conventions that exist.
 //!
 //! ASDF Standard, "Block header": MD5 of the used bytes, as they are stored. Python asdf up to 5.2 wrote the MD5 of the decoded
-//! bytes for compressed blocks; so do all AbacusSummit files and the compressed reference files of the standard. A checksum
-//! that is right by either convention is right, and which one is told.
+//! bytes for compressed blocks; so do all AbacusSummit files and the compressed reference files of the standard. A checksum that is
+//! right by either convention counts as right; [`ChecksumState`] says which one it is.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::source::{Overlay, Source, at_most, each_piece, len_u64};
 /// How much is read at a time.
 const CHUNK: usize = 1 << 20;
 
-/// What is known of a block's checksum.
+/// The state of a block's checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChecksumState {
     /// The header has none.
     Absent,
     /// It has not been looked at.
     Unverified,
-    /// It is that of the used bytes, as the standard says.
+    /// It is the MD5 of the used bytes, as the standard says.
     Used,
-    /// It is that of the decoded bytes, as older versions of Python asdf wrote it.
+    /// It is the MD5 of the decoded bytes, as older versions of Python asdf wrote it.
     Decoded,
     /// It is neither.
     Wrong,
@@ -71,10 +71,13 @@ impl Snapshot {
         if known != ChecksumState::Unverified {
             return Ok(known);
         }
+        // the standard's convention first, because it needs no decoding
         let state = if self.is_sum_of_used(n, progress)? {
             ChecksumState::Used
         } else {
             let sum = match self.decoded_otherwise(n)? {
+                // damage in the payload is no error here: no
+                // sum matches then, and the checksum is wrong
                 Some(block) => unless_damaged(md5(&*block, progress))?,
                 None => None,
             };
@@ -84,8 +87,8 @@ impl Snapshot {
         Ok(state)
     }
 
-    /// As [`Snapshot::verify_checksum`], of a block whose decoded bytes are being edited. If its checksum is that of the decoded
-    /// bytes, also what it is after the edit: both at once, so that nothing is decoded twice for them.
+    /// As [`Snapshot::verify_checksum`], for a block whose decoded bytes are being edited. If the checksum is the MD5 of the
+    /// decoded bytes, also returns that MD5 after the edit. One pass computes both, so that nothing is decoded twice.
     ///
     /// # Errors
     /// As there, and of reading the edit.
@@ -107,6 +110,7 @@ impl Snapshot {
             };
             self.note_checksum(n, state);
         }
+        // by the standard's convention the sum depends on the stored bytes, which are not made yet
         if state != ChecksumState::Decoded {
             return Ok((state, None));
         }
@@ -114,7 +118,7 @@ impl Snapshot {
         Ok((state, Some(after)))
     }
 
-    /// Takes in what is known of the checksum of block `n` by the save that has just written it.
+    /// Records the checksum state of block `n`. The save that has just written the block knows it.
     pub fn note_checksum(&self, n: usize, state: ChecksumState) {
         if let Some(slot) = self.checksums.get(n) {
             // another thread that was faster has found the same
@@ -122,7 +126,7 @@ impl Snapshot {
         }
     }
 
-    /// What is known of the checksum of block `n`, without reading.
+    /// The checksum state of block `n`, as far as it is known without reading.
     #[must_use]
     pub fn checksum_state(&self, n: usize) -> ChecksumState {
         match (
@@ -137,7 +141,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether the checksum of block `n` is that of its used bytes, and these are all there.
+    /// Whether the checksum of block `n` is the MD5 of its used bytes, and the file has all of them.
     fn is_sum_of_used(&self, n: usize, progress: &mut dyn FnMut(u64)) -> Result<bool> {
         let Some(header) = self.layout.blocks.get(n) else {
             return Ok(false);
@@ -146,7 +150,7 @@ impl Snapshot {
         Ok(stored.len() == header.used && md5(&*stored, progress)? == header.checksum)
     }
 
-    /// The decoded bytes of block `n`, if they are not the used ones and it can be decoded.
+    /// The decoded bytes of block `n`; `None` if the block is not compressed or can't be decoded.
     fn decoded_otherwise(&self, n: usize) -> Result<Option<Arc<dyn Source>>> {
         match self.layout.blocks.get(n) {
             Some(header) if header.compression != [0; 4] => {
@@ -156,7 +160,8 @@ impl Snapshot {
         }
     }
 
-    /// What the checksum of block `n` is, if it is not that of its used bytes. `sum`: that of the decoded ones, if it can be had.
+    /// The checksum state of block `n`, given that the used bytes do not match. `sum` is the MD5 of the
+    /// decoded bytes, if there is one.
     fn sum_of_decoded(&self, n: usize, sum: Option<[u8; 16]>) -> ChecksumState {
         let said = self.layout.blocks.get(n).map(|header| header.checksum);
         if sum.is_some() && sum == said {
@@ -167,7 +172,7 @@ impl Snapshot {
     }
 }
 
-/// MD5 of a source, if it is not damaged, and of that source with edits: `old` is read once.
+/// MD5 of a source, if it is not damaged, and of the same source with edits. Reads `old` once.
 ///
 /// # Errors
 /// Of reading the edits; [`Io`](crate::error::Error::Io) of reading the source.
@@ -180,12 +185,13 @@ fn md5_of_both(old: &dyn Source, edited: &Overlay) -> Result<(Option<[u8; 16]>, 
     while at < old.len().max(edited.len()) {
         let piece = buf.get_mut(..part(old.len(), at)).unwrap_or_default();
         if !piece.is_empty() && unless_damaged(old.read_exact_at(piece, at))?.is_none() {
-            // its sum matches nothing, and its bytes are not looked at a second time
+            // a damaged block matches no sum, and then nobody uses the second result
             return Ok((None, [0; 16]));
         }
         before.update(&*piece);
         let len = part(edited.len(), at);
         let end = at.saturating_add(len_u64(len));
+        // `buf` holds the old bytes already, so only the ranges that were edited are read into it
         let first = touched.partition_point(|range| range.end <= at);
         let ranges = touched.iter().skip(first);
         for range in ranges.take_while(|range| range.start < end) {

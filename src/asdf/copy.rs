@@ -30,10 +30,10 @@ impl CopyAxis {
     }
 }
 
-/// Bytes of a cache line: a block of a transposition is as wide where it is written.
+/// Bytes of a cache line: the width of a block where it is written.
 const LINE: usize = 64;
 
-/// Height of a block. More lines written in turn would be more than the processor fetches ahead of us.
+/// Lines of a block. With more lines written in turn, the processor does not fetch all of them ahead.
 const HEIGHT: usize = 8;
 
 /// Copies `run` bytes at every position of `steps`, from `from` beginning at `from_at` to `to` beginning at `to_at`.
@@ -63,8 +63,10 @@ pub(super) fn copy(
         along: None,
         across: None,
     };
+    // the longer the run, the fewer the copies
     copier.widen();
     let (from_at, to_at) = copier.choose(from_at, to_at);
+    // taken out, because the walk changes the copier while it goes over them
     let outer = std::mem::take(&mut copier.outer);
     copier.walk(&outer, from_at, to_at);
     Some(())
@@ -72,6 +74,8 @@ pub(super) fn copy(
 
 /// Whether `run` bytes at every position lie inside a slice of `len` bytes.
 fn fits(len: usize, at: usize, run: usize, steps: impl Iterator<Item = (usize, isize)>) -> bool {
+    // Every operation here is checked. This proof is what lets
+    // the kernels index and add without checks of their own.
     let reach = |(low, high): (usize, usize), (count, step): (usize, isize)| {
         let far = count.checked_sub(1)?.checked_mul(step.unsigned_abs())?;
         Some(if step < 0 {
@@ -102,6 +106,7 @@ impl Copier<'_> {
         let together =
             |step: &CopyAxis, run| usize::try_from(step.from) == Ok(run) && step.from == step.to;
         while let Some(i) = self.outer.iter().position(|step| together(step, self.run)) {
+            // the order of the steps is free until `choose` sorts them
             self.run *= self.outer.swap_remove(i).count;
         }
     }
@@ -110,6 +115,8 @@ impl Copier<'_> {
     fn choose(&mut self, mut from_at: usize, mut to_at: usize) -> (usize, usize) {
         self.outer
             .sort_by_key(|step| std::cmp::Reverse(step.to.unsigned_abs()));
+        // Begins at the other end and walks back: the positions
+        // stay the same ones, so the proof of `fits` holds.
         let mut turned = |step: CopyAxis| {
             let last = step.count.cast_signed() - 1;
             from_at = from_at.wrapping_add_signed(last * step.from);
@@ -127,11 +134,14 @@ impl Copier<'_> {
                 .map(|(i, _)| i)
         };
         let read_first = smallest(&self.outer);
+        // sorted, so the last step is the smallest where bytes are written
         let written_first = self.outer.len().checked_sub(1);
         self.along = self
             .outer
             .pop()
             .map(|step| if step.to < 0 { turned(step) } else { step });
+        // A step that is smallest on both sides leaves nothing to transpose. Another
+        // one lies in front of the step that was popped, so its index is still right.
         if read_first != written_first {
             let step = read_first.map(|i| self.outer.remove(i));
             self.across = step.map(|step| if step.from < 0 { turned(step) } else { step });
@@ -147,6 +157,8 @@ impl Copier<'_> {
         let (mut from_at, mut to_at) = (from_at, to_at);
         for _ in 0..step.count {
             self.walk(rest, from_at, to_at);
+            // wrapping, because the position behind the
+            // last may lie before the slice; it is not used
             from_at = from_at.wrapping_add_signed(step.from);
             to_at = to_at.wrapping_add_signed(step.to);
         }
@@ -154,6 +166,7 @@ impl Copier<'_> {
 
     /// Copies along and across, with the kernel for the length of the run.
     fn inner(&mut self, from_at: usize, to_at: usize) {
+        // A length that the compiler knows makes each copy one move instead of a call.
         match self.run {
             1 => self.plane::<1, LINE>(from_at, to_at),
             2 => self.plane::<2, { LINE / 2 }>(from_at, to_at),
@@ -179,8 +192,11 @@ impl Copier<'_> {
                 to_at.wrapping_add_signed(x * along.to + y * across.to),
             )
         };
+        // a block needs neighbours on both sides: along
+        // where it is written, across where it is read
         let blocks = along.to == N.cast_signed() && across.from == N.cast_signed();
-        // What is left of blocks, or of a plane without them, goes in lines: the longer, the faster.
+        // The rest beside the blocks, or a plane without
+        // blocks, goes in lines: the longer, the faster.
         let (width, height) = if blocks {
             (along.count / W * W, across.count / HEIGHT * HEIGHT)
         } else if along.count < W {
@@ -212,6 +228,7 @@ impl Copier<'_> {
         from_step: isize,
         to_step: isize,
     ) {
+        // LINE × HEIGHT = 512 bytes, which stay in the nearest cache
         let mut block = [[[0; N]; W]; HEIGHT];
         let mut at = from_at;
         for x in 0..W {
@@ -237,6 +254,7 @@ impl Copier<'_> {
     ) {
         let mut block = [[[0; 8]; LINE / 8]; HEIGHT];
         let mut at = from_at;
+        // `x` counts groups of eight bytes of a line
         for x in 0..LINE / 8 {
             let mut words = [0; HEIGHT];
             for word in &mut words {
@@ -261,6 +279,7 @@ impl Copier<'_> {
         let Some(last) = step.count.checked_sub(1) else {
             return;
         };
+        // chunks can't go backward or overlap; such steps go cell by cell
         let forward = |step| usize::try_from(step).ok().filter(|&step| step >= N);
         let (mut from_at, mut to_at) = (from_at, to_at);
         let Some((from, to)) = forward(step.from).zip(forward(step.to)) else {
@@ -271,6 +290,7 @@ impl Copier<'_> {
             }
             return;
         };
+        // ends with the last cell: the gap behind it may lie outside the slice
         let cells = self.from[from_at..][..last * from + N].chunks(from);
         let out = &mut self.to[to_at..][..last * to + N];
         if to == N {
@@ -311,6 +331,7 @@ fn transposed(mut rows: [u64; 8]) -> [u64; 8] {
     ] {
         let bits = 8 * apart;
         for i in (0..8).filter(|i| i & apart == 0) {
+            // the high part of `a` changes places with the low part of `b`
             let (a, b) = (rows[i], rows[i + apart]);
             rows[i] = (a & low) | (b & low) << bits;
             rows[i + apart] = (a >> bits & low) | (b & !low);

@@ -90,6 +90,7 @@ impl Scalar {
         SCALARS
             .into_iter()
             .find(|entry| entry.0 == self)
+            // every scalar has a row, so this is never taken
             .unwrap_or(SCALARS[0])
     }
 
@@ -128,7 +129,7 @@ pub enum Datatype {
 /// A field of a structured datatype.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Field {
-    /// Its name, if the tree gives one.
+    /// Its name, if the tree has one.
     pub name: Option<String>,
     /// The type of its elements.
     pub datatype: Datatype,
@@ -143,13 +144,15 @@ impl Datatype {
         self.size_below(MAX_DEPTH)
     }
 
-    /// The same for a datatype that may have `depth` levels of structures.
+    /// As [`Datatype::size`], with at most `depth` levels of structures.
     fn size_below(&self, depth: usize) -> Option<u64> {
         let size = match self {
             Self::Scalar(scalar, _) => u64::from(scalar.size()),
             Self::Ascii(len) => *len,
             Self::Ucs4(len, _) => len.checked_mul(4)?,
             Self::Struct(fields) => {
+                // a hostile file nests as deep as it likes: the
+                // bound keeps the recursion within the stack
                 let below = depth.checked_sub(1)?;
                 fields.iter().try_fold(0u64, |sum, field| {
                     let one = field.datatype.size_below(below)?;
@@ -161,6 +164,7 @@ impl Datatype {
                 })?
             }
         };
+        // below 2^63, so that sizes and strides fit into an `i64`
         (size <= u64::MAX / 2).then_some(size)
     }
 }
@@ -177,7 +181,7 @@ pub enum Orders {
 }
 
 impl Orders {
-    /// The order of what has parts of both.
+    /// The order of a datatype with one part of each order.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::None, order) | (order, Self::None) => order,

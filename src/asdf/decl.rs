@@ -12,9 +12,9 @@ use crate::asdf::tree::{Node, NodeId, NodeKind, Tree};
 use crate::error::{Error, Result, corrupt, unsupported};
 use crate::source::len_u64;
 
-/// What aliases and merges may add to the size of a tree's declarations.
+/// Units that aliases and merges may add to what the declarations of a tree cost.
 const SPARE: u64 = 1 << 18;
-/// Bytes of text that cost as much as a field.
+/// Bytes of copied text that cost one unit, as much as a field.
 const TEXT_UNIT: u64 = 64;
 
 /// What the tree declares of an array.
@@ -33,7 +33,7 @@ pub struct StoredArray {
     pub storage: Storage,
     /// Type of the elements.
     pub datatype: Datatype,
-    /// Byte order of all of them that do not declare their own.
+    /// Byte order of the elements, and of every field that does not declare its own.
     pub byteorder: ByteOrder,
     /// Lengths of the dimensions, slowest first; at most [`MAX_NDIM`]. `None` for `*`: as many as the block holds.
     pub shape: Vec<Option<u64>>,
@@ -65,7 +65,7 @@ pub struct Inline {
     pub shape: Option<Vec<Option<u64>>>,
 }
 
-/// Whether a tag is that of an array, in any version of the standard or its drafts.
+/// Whether a tag marks an array, in any version of the standard or its drafts.
 #[must_use]
 pub fn is_ndarray(tag: &str) -> bool {
     let Some(rest) = tag.strip_prefix("tag:stsci.edu:") else {
@@ -74,6 +74,7 @@ pub fn is_ndarray(tag: &str) -> bool {
     let Some(rest) = rest.strip_prefix("asdf/").or(rest.strip_prefix("finf/")) else {
         return false;
     };
+    // the drafts have a version in front of the name: `0.1.0/core/ndarray`
     let name = match rest.split_once('/') {
         Some((version, name)) if version.starts_with(|c: char| c.is_ascii_digit()) => name,
         _ => rest,
@@ -99,7 +100,8 @@ impl Declared {
     }
 }
 
-/// What declarations may still cost in memory. Aliases and merges let a short text declare endlessly much.
+/// The memory that declarations may still take, in units of about one field. Aliases and merges let a short
+/// text declare without end.
 #[derive(Debug, Clone)]
 pub(super) struct Allowance(u64);
 
@@ -149,7 +151,7 @@ pub(super) struct Properties<'t> {
 }
 
 impl<'t> Properties<'t> {
-    /// Finds the properties of an ndarray node, its own before those that are merged into it.
+    /// Finds the properties of an ndarray node, its own before merged ones.
     fn read(node: Node<'t>, allowance: &mut Allowance) -> Result<Self> {
         let mut found = Self {
             legacy: node.tag().is_some_and(|tag| tag.contains(":finf/")),
@@ -159,6 +161,8 @@ impl<'t> Properties<'t> {
             NodeKind::Sequence => found.data = Some(node.follow()),
             NodeKind::Mapping => {
                 for (rank, mapping) in node.merged().enumerate() {
+                    // The node's own mapping stands in the text, which has paid
+                    // for it. A merged one may be the same alias a thousand times.
                     if rank > 0 && !allowance.take(mapping.len().saturating_add(1)) {
                         let why = "merges make the declarations too large";
                         return Err(unsupported(why));
@@ -174,8 +178,10 @@ impl<'t> Properties<'t> {
         Ok(found)
     }
 
-    /// Takes what is still missing from a mapping, in which the last of equal keys counts.
+    /// Takes the missing properties from a mapping. Of equal keys in it the last counts.
     fn fill(&mut self, mapping: Node<'t>) {
+        // Filled apart, because within one mapping the last of
+        // equal keys counts, and between mappings the first.
         let mut own = Self::default();
         for (key, value) in mapping.entries() {
             let Some(slot) = key.text().and_then(|name| own.slot(name)) else {
@@ -204,7 +210,7 @@ impl<'t> Properties<'t> {
         })
     }
 
-    /// All properties, always in the same order, so that those of two can be paired.
+    /// All properties, always in the same order, so that two sets can be paired.
     fn all(&mut self) -> [&mut Option<Node<'t>>; 8] {
         [
             &mut self.name,
@@ -225,6 +231,8 @@ impl<'t> Properties<'t> {
             (Some(_), Some(_)) => Err(missing("both source and data")),
             (None, None) => Err(missing("neither source nor data")),
             (None, Some(data)) => {
+                // a list in the tree has no byte order: the bytes made
+                // of it are little-endian, unless a field says otherwise
                 let order = ByteOrder::Little;
                 let read = |node| property::datatype(node, order, MAX_DEPTH, allowance);
                 Ok(Declared::Inline(Inline {
@@ -240,8 +248,8 @@ impl<'t> Properties<'t> {
         }
     }
 
-    /// The declaration of an array in a block, which needs a datatype and, but in FINF, a byte order. Without an offset that is 0,
-    /// without strides the elements are in C order.
+    /// The declaration of an array in a block. It needs a datatype and, except in FINF, a byte order. The default of the offset is
+    /// 0; without strides the elements are in C order.
     fn stored(
         &self,
         source: Node<'t>,

@@ -37,9 +37,9 @@ pub struct Dialect {
     signature: &'static str,
     /// Its major version.
     major: u64,
-    /// The magics that its blocks may begin with; those of a file all begin with the same, which the first of them shows.
+    /// The magics with which its blocks may begin. All blocks of one file begin with the same magic; the first block shows which.
     pub magics: &'static [[u8; 4]],
-    /// Header size and the shape that has it; the first row whose size is not greater than the header's counts.
+    /// Rows of header size and shape, the largest size first. The first row whose size is not greater than the header's counts.
     shapes: &'static [(u16, HeaderShape)],
     /// Whether this program saves such files.
     pub writable: bool,
@@ -80,6 +80,8 @@ static FINF_0: Dialect = Dialect {
 };
 
 const DRAFT_SHAPES: &[(u16, HeaderShape)] = &[
+    // The draft lets a header be longer than its 36 bytes. Only the sizes 40 and 44
+    // have shapes of their own, so 41 to 43 and 45 to 47 are long forms of the 36.
     (48, HeaderShape::Current),
     (45, HeaderShape::Draft36),
     (44, HeaderShape::Draft44),
@@ -119,7 +121,7 @@ pub struct FirstLine {
 }
 
 impl FirstLine {
-    /// Parses the start of a file (at least [`FIRST_LINE_LIMIT`] bytes of it, if it has as many).
+    /// Parses the start of a file. `start` holds [`FIRST_LINE_LIMIT`] bytes, or the whole file if it is shorter.
     ///
     /// The version gate of the standard (section "Versioning conventions") is here and nowhere else: a greater major version
     /// is refused unless `force`, a greater minor one is read; [`FirstLine::newer_minor`] tells.
@@ -128,6 +130,7 @@ impl FirstLine {
     /// [`Error::Corrupt`] if this is no ASDF file, [`Error::Unsupported`] for a newer major version.
     pub fn parse(start: &[u8], force: bool) -> Result<Self> {
         let not_asdf = || corrupt(why_not_asdf(start));
+        // a binary file may go on for gigabytes without a newline
         let window = start.get(..FIRST_LINE_LIMIT).unwrap_or(start);
         let len = window
             .iter()
@@ -137,16 +140,19 @@ impl FirstLine {
             .get(..len)
             .and_then(|line| std::str::from_utf8(line).ok())
             .ok_or_else(not_asdf)?;
+        // every signature has five characters
         let (signature, rest) = line.split_at_checked(5).ok_or_else(not_asdf)?;
         if !rest.starts_with([' ', '\t']) {
             return Err(not_asdf());
         }
         let version =
             parse_version(rest.trim_matches([' ', '\t', '\r', '\n'])).ok_or_else(not_asdf)?;
+        // with `force` a newer major version is read like the last that is known
         let major = version.major.min(KNOWN_MAJOR);
         let dialect = DIALECTS
             .iter()
             .find(|dialect| {
+                // only `#ASDF` belongs to two dialects, which the major version tells apart
                 dialect.signature == signature && (dialect.major == major || signature != "#ASDF")
             })
             .ok_or_else(not_asdf)?;
@@ -169,8 +175,8 @@ impl FirstLine {
     }
 }
 
-/// The last version of the standard that is known, if that version is a newer one, but not in its first number: its trees are read as of
-/// the last that is known, with a warning.
+/// The last known version of the standard, if `version` is a later one with the same major number. Trees of such a version are read
+/// by the rules of the last known one, with a warning.
 pub(super) fn last_before(version: &str) -> Option<&'static str> {
     let last = KNOWN_STANDARDS.last()?;
     let (found, known) = (parse_version(version)?, parse_version(last)?);
@@ -188,7 +194,7 @@ impl Dialect {
     }
 }
 
-/// `1.2.3` and `1.2.3-dev`.
+/// Parses `1.2.3` or `1.2.3-dev`. A suffix behind the patch number is ignored.
 fn parse_version(text: &str) -> Option<Version> {
     let mut parts = text.splitn(3, '.');
     let major = parts.next()?.parse().ok()?;

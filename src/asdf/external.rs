@@ -1,8 +1,8 @@
 //! External sources: other ASDF files that arrays name by URI (the exploded form).
 //!
-//! ASDF Standard, "Exploded form". Files are hostile, so the name is only ever resolved beneath one directory, by the kernel
-//! (`openat2`), without following symlinks or entering other mounts; only regular files are opened, and nothing that is not ASDF gives a byte.
-//! Where there is no such call, on other systems than Linux, external sources are not read.
+//! ASDF Standard, "Exploded form". The names come from hostile files, so the kernel resolves them (`openat2`) beneath one
+//! directory, without following symlinks or entering other mounts. Only regular files are opened, and a file that is not ASDF shows
+//! no byte. On systems without that call external sources are not read.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,25 +22,25 @@ use crate::source::{Source, Stat};
 /// What messages call the files that arrays lie in.
 const EXTERNAL: &str = "external sources";
 
-/// What is known of the first block of another file.
+/// The first block of another file, as it was when the file was last read.
 pub(super) struct ExternalBlock {
     /// The attributes that the file had before it was read.
     stat: Stat,
-    /// The length of the decoded block in bytes, and the block as long as something reads it; or why it can't be read.
+    /// The length of the decoded block in bytes, and the block while something reads it; or why it can't be read.
     found: Result<(u64, Weak<dyn Source>)>,
 }
 
-/// Opens a directory for the names in it only, which takes no permission to read it.
+/// Opens a directory only to look up names in it, which needs no permission to read it.
 #[cfg(target_os = "linux")]
 const NAMES_ONLY: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
 const NAMES_ONLY: OFlags = OFlags::empty();
 
-/// Opens what `path` names beneath `directory`.
+/// Opens the file at `path` beneath `directory`.
 #[cfg(target_os = "linux")]
 fn open_beneath(directory: &OwnedFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     use rustix::fs::{ResolveFlags, openat2};
-    // NO_XDEV: what is mounted there may be our own mount, which can't answer while it waits for itself
+    // NO_XDEV: our own mount may lie there, and can't answer while it waits for itself
     let how = ResolveFlags::BENEATH
         | ResolveFlags::NO_SYMLINKS
         | ResolveFlags::NO_MAGICLINKS
@@ -57,12 +57,12 @@ fn open_beneath(_: &OwnedFd, _: &Path, _: OFlags) -> rustix::io::Result<OwnedFd>
 pub struct Sandbox {
     directory: OwnedFd,
     path: PathBuf,
-    /// The directory that relative names start from, relative to `directory`.
+    /// The directory from which relative names start, as a path relative to `directory`.
     base: PathBuf,
 }
 
 impl Sandbox {
-    /// Sources beneath the directory of `file`, or beneath `allowed`, which must hold it.
+    /// Allows sources beneath `allowed`, or without it beneath the directory of `file`.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory can't be opened.
@@ -71,7 +71,8 @@ impl Sandbox {
         let fail = |path: &Path, error| Error::io(path.display().to_string(), error);
         let path = allowed.unwrap_or(own);
         let path = path.canonicalize().map_err(|error| fail(path, error))?;
-        // names start from the file's directory; outside the allowed one, from that
+        // relative names start from the file's directory,
+        // or from the allowed one if that lies elsewhere
         let base = own.strip_prefix(&path).unwrap_or(Path::new("")).to_owned();
         let flags = NAMES_ONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(&path, flags, Mode::empty())
@@ -83,7 +84,7 @@ impl Sandbox {
         })
     }
 
-    /// Sources beneath a directory that is open, and whose path is that.
+    /// Allows sources beneath an open directory, whose path is `path`.
     #[must_use]
     pub fn beneath(directory: OwnedFd, path: &Path) -> Self {
         Self {
@@ -105,12 +106,12 @@ impl Sandbox {
     /// The file that `uri` names, opened.
     ///
     /// # Errors
-    /// As [`Sandbox::first_block`], but for the block.
+    /// As [`Sandbox::first_block`], without the faults of the block.
     pub fn snapshot(&self, uri: &str, cache: &Arc<Cache>) -> Result<Snapshot> {
         opened(uri, self.open(uri)?, cache)
     }
 
-    /// The path of the file that `uri` names, whether there is one or not; nothing is opened.
+    /// The path of the file that `uri` names. Opens nothing; the file need not exist.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a URI that leads elsewhere.
@@ -124,6 +125,7 @@ impl Sandbox {
                     depth = depth.saturating_add(1);
                 }
                 Component::ParentDir => {
+                    // `..` may leave the directories that this URI has entered, and none above them
                     depth = depth.checked_sub(1).ok_or_else(|| self.outside(uri))?;
                     path.pop();
                 }
@@ -134,7 +136,7 @@ impl Sandbox {
         Ok(path)
     }
 
-    /// The error for a URI that leads out of the directory, or into what is mounted in it.
+    /// The error for a URI that leads out of the directory, or into another mount.
     fn outside(&self, uri: &str) -> Error {
         let why = format!(
             "external source {uri} lies outside {} or in another mount; -o allow_external=DIR allows another directory",
@@ -143,10 +145,11 @@ impl Sandbox {
         unsupported(why)
     }
 
-    /// Why the kernel did not open a file. Not its errno, where that tells of the file: to a reader of the array, `ENOENT` would say that
-    /// there is no array.
+    /// The error for a file that the kernel did not open. It carries no errno that speaks of the file: to a reader of the array,
+    /// `ENOENT` would say that there is no array.
     fn unopened(&self, uri: &str, errno: Errno) -> Error {
         let why = match errno {
+            // `openat2` returns it for a path out of the directory, and for one into another mount
             Errno::XDEV => return self.outside(uri),
             Errno::NOENT | Errno::NOTDIR => {
                 let why = format!("external source {uri}: there is no such file");
@@ -170,7 +173,8 @@ impl Sandbox {
     /// Opens the file that `uri` names, if it is a regular one beneath the directory.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it is missing, [`Error::Unsupported`] if it can't be opened or may not be, [`Error::Io`] if that fails.
+    /// [`Error::Corrupt`] if it is missing, [`Error::Unsupported`] if it can't or must not be opened,
+    /// [`Error::Io`] if the system fails.
     pub fn open(&self, uri: &str) -> Result<File> {
         let relative = self.relative_path(uri)?;
         // NONBLOCK: opening a FIFO must not wait for a writer
@@ -178,6 +182,8 @@ impl Sandbox {
         let file = open_beneath(&self.directory, &relative, flags)
             .map_err(|errno| self.unopened(uri, errno))?;
         let file = File::from(file);
+        // asked of the open file: a check by name could see
+        // another file than the one that was opened
         let meta = file
             .metadata()
             .map_err(|error| Error::io(format!("external source {uri}"), error))?;
@@ -191,6 +197,7 @@ impl Sandbox {
     /// The path of a relative or `file:` URI relative to the sandbox.
     fn relative_path(&self, uri: &str) -> Result<PathBuf> {
         let outside = || self.outside(uri);
+        // fragment and query are no part of the path (RFC 3986 §3)
         let name = uri.split(['#', '?']).next().unwrap_or_default();
         let (name, is_file_uri) = match name.split_once(':') {
             Some(("file", rest)) => (rest.strip_prefix("//localhost").unwrap_or(rest), true),
@@ -203,6 +210,7 @@ impl Sandbox {
             name
         };
         let path = PathBuf::from(file_name(name).ok_or_else(outside)?);
+        // `openat2` refuses every absolute path, even one that stays inside
         if path.is_absolute() {
             return path
                 .strip_prefix(&self.path)
@@ -214,7 +222,7 @@ impl Sandbox {
 }
 
 impl Snapshot {
-    /// Where other files may be read from. `what` names them in the error if there is no such directory.
+    /// The directory beneath which other files may be read. `what` names these files in the error if there is none.
     pub(super) fn sandbox(&self, what: &str) -> Result<&Sandbox> {
         let sandbox = self.options.sandbox.as_deref();
         sandbox.ok_or_else(|| {
@@ -224,13 +232,14 @@ impl Snapshot {
         })
     }
 
-    /// Bytes of the decoded first block of the file that `uri` names. The file is read only if it has changed since its length was
-    /// last asked for.
+    /// Length in bytes of the decoded first block of the file that `uri` names. Reads the file only if it has changed since its
+    /// length was last asked for.
     ///
     /// # Errors
     /// As [`Sandbox::first_block`].
     pub(super) fn external_len(&self, uri: &str) -> Result<u64> {
         let (path, file, stat) = self.external_file(uri)?;
+        // a length is asked for on each parse of a tree: to read the file each time would be slow
         if let Some(known) = lock(&self.external_blocks).get(&path)
             && stat.is_untouched_since(&known.stat)
         {
@@ -241,9 +250,10 @@ impl Snapshot {
         block.map(|block| block.len())
     }
 
-    /// The decoded first block of another file, in which an array lies. [`Array::problem`] then says whether that could be read.
+    /// The decoded first block of another file that holds an array. Afterwards [`Array::problem`] says whether it could be read.
     pub(super) fn external(&self, uri: &str, array: &Array) -> Result<Arc<dyn Source>> {
         let block = self.external_block(uri).and_then(|block| {
+            // when the declaration was read, the length of this block was not known yet
             let fits = array.lies_in(block.len());
             fits.map(|()| block).map_err(|error| told(uri, error))
         });
@@ -251,8 +261,8 @@ impl Snapshot {
         block.map_err(|error| error.at(Place::Array(array.brief_path())))
     }
 
-    /// The decoded first block of the file that `uri` names. Who reads the same state of the file shares the block, with what of it is
-    /// decoded.
+    /// The decoded first block of the file that `uri` names. All readers of one state of the file share the block, and
+    /// with it the decoded bytes.
     fn external_block(&self, uri: &str) -> Result<Arc<dyn Source>> {
         let (path, file, stat) = self.external_file(uri)?;
         match self.living_block(&path, &stat) {
@@ -261,7 +271,7 @@ impl Snapshot {
         }
     }
 
-    /// The block that something reads of the file at a path with these attributes.
+    /// The block of the file at `path`, if something reads it and the file still has these attributes.
     fn living_block(&self, path: &Path, stat: &Stat) -> Option<Arc<dyn Source>> {
         let known = lock(&self.external_blocks);
         let known = known
@@ -270,7 +280,7 @@ impl Snapshot {
         known.found.as_ref().ok()?.1.upgrade()
     }
 
-    /// Reads that file, and notes what was found in it. The lock is not held meanwhile, as all other files would wait for it; so two
+    /// Reads the file and records the result. The lock is not held while it reads, because readers of other files would wait; two
     /// threads may read one file at once.
     fn read_external(
         &self,
@@ -291,18 +301,20 @@ impl Snapshot {
         block
     }
 
-    /// The file that `uri` names, with its path, and its attributes from before it is read.
+    /// Opens the file that `uri` names. Returns its path, the file, and its attributes.
     fn external_file(&self, uri: &str) -> Result<(PathBuf, File, Stat)> {
         let sandbox = self.sandbox(EXTERNAL)?;
         let path = sandbox.located(uri)?;
         let file = sandbox.open(uri)?;
+        // before the first read: if the file changes from
+        // now on, its attributes differ the next time
         let meta = file.metadata();
         let meta = meta.map_err(|error| Error::io(format!("external source {uri}"), error))?;
         Ok((path, file, Stat::from(&meta)))
     }
 
-    /// Checks that the other file which holds the elements of an array is there and long enough, which is else found out when the array
-    /// is read. [`Array::problem`] then gives the result.
+    /// Checks that the file which holds the elements of an array exists and is long enough. Otherwise the first read of the array
+    /// finds out. [`Array::problem`] returns the result.
     pub fn look_for(&self, array: &Array) {
         if let Origin::External(uri) = array.origin()
             && array.has_files()
@@ -317,6 +329,7 @@ impl Snapshot {
 
 /// Opens the file at a URI; errors name the URI.
 fn opened(uri: &str, file: File, cache: &Arc<Cache>) -> Result<Snapshot> {
+    // no sandbox, so a file that another one names leads to no third one
     let options = OpenOptions::default();
     Snapshot::open(Arc::new(file), Arc::clone(cache), options).map_err(|error| told(uri, error))
 }
@@ -327,7 +340,7 @@ fn first_block(uri: &str, file: File, cache: &Arc<Cache>) -> Result<Arc<dyn Sour
     other.block(0).map_err(|error| told(uri, error))
 }
 
-/// An error in another file, with its name.
+/// Puts the URI of another file in front of the reason of an error in it.
 fn told(uri: &str, error: Error) -> Error {
     match error {
         Error::Corrupt { why, .. } => corrupt(format!("{uri}: {why}")),

@@ -15,7 +15,7 @@ use super::strided::View;
 use super::tree::Tree;
 use crate::error::{Error, Result, corrupt, unsupported};
 
-/// The blocks that arrays may lie in: those of a snapshot.
+/// The blocks of a snapshot, in which arrays may lie.
 #[derive(Clone, Copy)]
 struct Blocks<'a> {
     of: &'a Snapshot,
@@ -26,6 +26,7 @@ struct Blocks<'a> {
 impl Blocks<'_> {
     /// The block that a source names.
     fn index(&self, source: i64) -> Result<usize> {
+        // counted from the end, a block has no number as long as blocks may be missing
         let doubt = self.of.layout.doubt.as_ref();
         match doubt.filter(|_| source < 0 && !self.of.options.force) {
             Some(doubt) => Err(doubt.error.clone()),
@@ -33,7 +34,7 @@ impl Blocks<'_> {
         }
     }
 
-    /// Bytes of decoded data in block `n`; an error if they are not to be shown.
+    /// Length of the decoded data of block `n` in bytes; an error if the block is withheld.
     fn data_size(&self, n: usize) -> Result<u64> {
         if let Some(why) = self.of.layout.withheld(n, self.of.options.force) {
             return Err(why.clone());
@@ -44,32 +45,32 @@ impl Blocks<'_> {
     }
 }
 
-/// Why there are no files of what stands there.
+/// Why an array has no files if a key above it can't be a file name.
 pub(super) const NAMELESS: &str =
     "it stands below a key that is a sequence or a mapping, of which no name of a file can be made";
 
-/// The arrays of a tree, and what leads to them.
+/// The arrays of a tree, with the links and references that lead to them.
 #[derive(Default)]
 pub(crate) struct ArrayTable {
-    /// Where they stand; none without a tree.
+    /// The places of all these in the tree; `None` without a tree.
     pub(super) paths: Option<Arc<Paths>>,
     /// In the order of the tree.
     pub(super) arrays: Vec<Array>,
-    /// From places that show what stands at another one.
+    /// Links from places that show the contents of another place.
     pub(super) links: Vec<Link>,
-    /// The arrays that use each block, as indices by the block's index.
+    /// For each block, the indices of the arrays that use it.
     pub(super) users: Vec<Vec<usize>>,
     /// The `$ref` of the tree into other files.
     pub(super) references: Vec<Reference>,
-    /// Whether the directory of each place holds something.
+    /// For each place, whether its directory holds something.
     filled: Vec<bool>,
     /// The limits beyond which something of the tree is not shown.
     pub(super) limits: Vec<Error>,
 }
 
 impl ArrayTable {
-    /// Notes what there is besides the arrays: references, and the links to what is shown. What a link leads to stands in front
-    /// of it, but for single arrays.
+    /// Records references, and links to places that are shown. The target directory of a link stands in front of the link, so it is
+    /// known by then whether it holds something.
     fn show(&mut self, paths: &Arc<Paths>) {
         self.filled = vec![false; paths.outline().places().len()];
         for (id, place) in paths.outline().ids() {
@@ -83,6 +84,8 @@ impl ArrayTable {
                 What::Link { to, whole } => {
                     let array = self.is_shown(paths, to);
                     let directory = whole && self.is_directory(paths, to);
+                    // an array with a mask has both files and a
+                    // directory, and a link to it is two links
                     let kinds = [(array, true), (directory, false)];
                     let kinds = kinds.into_iter().filter(|(shown, _)| *shown);
                     self.links.extend(kinds.map(|(_, is_array)| Link {
@@ -106,12 +109,14 @@ impl ArrayTable {
         array.is_some_and(Array::has_files)
     }
 
-    /// Notes that the directories that a place is in hold something.
+    /// Marks all directories above a place as holding something.
     fn fill(&mut self, paths: &Paths, mut id: PlaceId) {
         while id != PlaceId::ROOT {
             id = paths.parent(id);
             match self.filled.get_mut(id.index()) {
                 Some(filled) if !*filled => *filled = true,
+                // a marked directory has only marked ones above
+                // it: all arrays together mark each one once
                 _ => return,
             }
         }
@@ -128,6 +133,7 @@ impl ArrayTable {
 fn find(tree: &Arc<Tree>, blocks: Blocks<'_>) -> ArrayTable {
     let paths = Arc::new(Paths::new(tree, Outline::new(tree)));
     let declared = paths.outline().declared(tree);
+    // for all arrays together: shared forms save memory, and the room bounds it
     let (mut forms, mut room) = (HashMap::new(), inline::Room::of(tree));
     let arrays = declared
         .map(|(home, declared)| array(&paths, home, declared, blocks, &mut forms, &mut room))
@@ -142,7 +148,7 @@ fn find(tree: &Arc<Tree>, blocks: Blocks<'_>) -> ArrayTable {
     found
 }
 
-/// The array that a declaration makes, proved against its block.
+/// Builds the array of a declaration, proved against its block.
 fn array(
     paths: &Arc<Paths>,
     home: PlaceId,
@@ -163,6 +169,7 @@ fn array(
             (0, located.map(Some))
         }
     };
+    // an error of the declaration goes first, because the user can correct that one
     let located = located.and_then(|elements| {
         if paths.is_nameless(home) {
             return Err(unsupported(NAMELESS));
@@ -172,8 +179,9 @@ fn array(
     Array::new(paths, home, form.shared(forms), offset, located)
 }
 
-/// Fills in what is declared of elements in a block, as far as it makes sense, and checks that they lie in it.
+/// Fills in the declaration of elements in a block, as far as it makes sense, and checks that the elements lie in the block.
 fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: Blocks<'_>) -> Result<()> {
+    // in front of the first check, so that `info/` shows what a faulty declaration says
     form.byteorder = Some(stored.byteorder);
     form.strides.clone_from(&stored.strides);
     form.datatype = Some(stored.datatype.clone());
@@ -205,19 +213,21 @@ fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: Blocks<'_>) -> Res
         stored.offset,
         block_len.unwrap_or(u64::MAX),
     )?;
+    // an array that is dense in both orders, such as one of a single axis, counts as C order
     form.fortran = view.is_fortran_dense() && !view.is_dense();
     form.len = view.len();
     Ok(())
 }
 
-/// Fills in what another unit of the FITS file around this one has. As by astropy and stdatamodels, a unit is taken whole, with the
-/// types that its own header gives it.
+/// Fills in an array from another unit of the FITS file around this one. A unit is taken whole, with the types of its own header,
+/// as astropy and stdatamodels do.
 fn fill_from_unit(
     form: &mut Form,
     stored: &StoredArray,
     reference: &str,
     blocks: Blocks<'_>,
 ) -> Result<()> {
+    // shown if the unit is not found below: the reference as the tree spells it
     form.origin = Origin::External(format!("fits:{reference}"));
     let told = |why: &str| unsupported(format!("fits:{reference}: {why}"));
     let fits = blocks.of.fits();
@@ -236,6 +246,7 @@ fn fill_from_unit(
     if is_table(&held.datatype) != is_table(&stored.datatype) {
         return Err(told("either the unit or what the tree declares is a table"));
     }
+    // only for the strides and the offset: a unit has no block to reach out of
     let declared = View::new(
         stored.datatype.size().unwrap_or(u64::MAX),
         &held.shape,
@@ -255,6 +266,7 @@ fn fill_from_unit(
         unit,
         difference: held.difference(&stored.datatype),
     };
+    // a unit has no gaps, and all its numbers are big-endian
     form.strides = None;
     form.byteorder = Some(ByteOrder::Big);
     form.datatype = Some(held.datatype.clone());
@@ -269,6 +281,7 @@ fn fill_from_unit(
 pub fn block_index(source: i64, count: usize) -> Result<usize> {
     let n = match usize::try_from(source) {
         Ok(n) => Some(n),
+        // `unsigned_abs`, because the least `i64` has no positive counterpart
         Err(_) => usize::try_from(source.unsigned_abs())
             .ok()
             .and_then(|back| count.checked_sub(back)),
@@ -283,7 +296,7 @@ pub fn block_index(source: i64, count: usize) -> Result<usize> {
     })
 }
 
-/// The shape with `*` replaced by as many rows as the block has.
+/// The shape, with `*` replaced by the number of rows that the block holds.
 fn resolved_shape(
     stored: &StoredArray,
     size: u64,
@@ -297,6 +310,7 @@ fn resolved_shape(
     };
     let block_len = match (&stored.storage, block_len) {
         (_, Some(len)) => len,
+        // another file is only opened early if a shape depends on it
         (Storage::External(uri), None) => blocks.of.external_len(uri)?,
         _ => 0,
     };
@@ -309,7 +323,7 @@ fn resolved_shape(
     Ok([&[rows][..], &row].concat())
 }
 
-/// Fills in what is declared of elements in the tree, or follows from them.
+/// Fills in the declaration of elements in the tree. What it leaves out follows from the elements.
 fn fill_inline(
     form: &mut Form,
     tree: &Tree,
@@ -317,11 +331,13 @@ fn fill_inline(
     room: &mut inline::Room,
 ) -> Result<inline::Elements> {
     form.origin = Origin::Inline;
+    // shown even if the elements below are at fault
     form.datatype.clone_from(&declared.datatype);
     let elements = inline::Elements::new(tree, declared)?;
     form.len = elements.len();
     form.datatype = Some(elements.datatype().clone());
     form.shape = Some(elements.shape().to_vec());
+    // last, so that an array beyond the limit still shows its type and shape
     room.take(&elements)?;
     Ok(elements)
 }
@@ -338,7 +354,8 @@ impl Snapshot {
         })
     }
 
-    /// What a tree declares over the blocks of this snapshot. A block that a save is going to resize counts with its new length.
+    /// The arrays that a tree declares over the blocks of this snapshot. `resized` is a block that a save is going to resize,
+    /// and its new length in bytes.
     pub(super) fn find_in(
         &self,
         tree: &Arc<Tree>,
@@ -356,8 +373,8 @@ impl Snapshot {
         Arc::new(found)
     }
 
-    /// Whether what a tree declares over the blocks of `self`, it declares over those of `other` as well. A streamed block may have
-    /// grown since its arrays were found, so that its length now says nothing.
+    /// Whether a tree declares the same arrays over the blocks of `self` and of `other`. `false` with a streamed block: it may have
+    /// grown since its arrays were found, so that its present length proves nothing.
     pub(super) fn has_blocks_like(&self, other: &Self) -> bool {
         let count = self.layout.blocks.len();
         let size = |of, n| Blocks { of, resized: None }.data_size(n).ok();
@@ -366,7 +383,7 @@ impl Snapshot {
             && !other.layout.streamed()
             && self.layout.doubt.is_some() == other.layout.doubt.is_some()
             && self.layout.blocks.unshared(&other.layout.blocks).all(|n| {
-                // the one in front may end where this one begins
+                // the data of the block in front may be cut off where this block begins
                 let same = |n| size(self, n) == size(other, n);
                 same(n) && n.checked_sub(1).is_none_or(same)
             })

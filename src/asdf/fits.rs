@@ -1,8 +1,8 @@
 //! ASDF in FITS: the header and data units of a FITS file, the ASDF file that one of them holds, and the arrays in the others.
 //!
-//! ASDF Standard, appendix A "Embedding ASDF in FITS"; FITS Standard 4.0, sections 3 and 4; beyond
-//! them, what asdf 2 and JWST's pipeline really write. A unit is a header in blocks of 2880 bytes, 36 cards of 80 bytes each, and data rounded up to such blocks.
-//! What the data of a unit are, its own header tells. Knows nothing of the tree.
+//! ASDF Standard, appendix A "Embedding ASDF in FITS"; FITS Standard 4.0, sections 3 and 4; beyond them, the files that asdf 2 and
+//! JWST's pipeline really write. A unit is a header and data, each in blocks of 2880 bytes; a header block has 36 cards of 80
+//! bytes. Each header describes the data of its own unit. Knows nothing of the tree.
 
 mod card;
 mod held;
@@ -32,7 +32,7 @@ const PRIMARY: &str = "PRIMARY";
 /// A header and data unit.
 #[derive(Debug, Clone)]
 pub struct Hdu {
-    /// `EXTNAME`; `PRIMARY` for a first unit without; else empty.
+    /// `EXTNAME`. Without one: `PRIMARY` for the first unit, else empty.
     pub name: String,
     /// `EXTVER`, 1 if there is none.
     pub version: i64,
@@ -42,7 +42,7 @@ pub struct Hdu {
     pub data: Extent,
     /// Bytes of the array or of the table's rows.
     pub main_len: u64,
-    /// What its data are, or why they can't be shown as an array, once that was asked for.
+    /// The array in its data, or why there is none; filled on first use.
     held: OnceLock<Result<Arc<Held>>>,
 }
 
@@ -50,7 +50,7 @@ pub struct Hdu {
 pub struct Fits {
     bytes: Arc<dyn Source>,
     hdus: Vec<Hdu>,
-    /// What is not as it should be, but harms nothing else.
+    /// Faults that do not keep other units from being read.
     pub problems: Vec<Error>,
 }
 
@@ -87,6 +87,8 @@ impl Fits {
                 Err(error) if fits.hdus.is_empty() || matches!(error, Error::Io { .. }) => {
                     return Err(error);
                 }
+                // behind a broken header nothing says where
+                // the next unit begins: the list ends here
                 Err(error) => {
                     fits.problems.push(error);
                     None
@@ -96,7 +98,7 @@ impl Fits {
         Ok(Some(fits))
     }
 
-    /// Takes in a unit. Where the next one begins, if the file goes on.
+    /// Adds a unit. Returns where the next one begins, if the file goes on.
     fn add(&mut self, hdu: Hdu) -> Option<u64> {
         let end = hdu.data.end;
         let n = self.hdus.len();
@@ -105,6 +107,7 @@ impl Fits {
                 "unit {n} has {} bytes of data, but the file ends",
                 hdu.data.len()
             );
+            // the unit is kept: its header can be read, and data up to the cut
             let at = Place::Byte(hdu.data.start);
             self.problems.push(Error::corrupt(at, why));
         }
@@ -117,6 +120,7 @@ impl Fits {
                 .push(Error::corrupt(Place::Byte(hdu.header.start), why));
         }
         self.hdus.push(hdu);
+        // data are padded to whole blocks (FITS Standard 4.0, section 3.1)
         end.checked_next_multiple_of(BLOCK_LEN)
             .filter(|&next| next < self.bytes.len())
     }
@@ -148,11 +152,12 @@ impl Fits {
     }
 
     fn asdf(&self) -> Option<&Hdu> {
+        // the first unit is no extension
         let mut hdus = self.hdus.iter().skip(1);
         hdus.find(|hdu| hdu.name.eq_ignore_ascii_case(ASDF))
     }
 
-    /// Where the elements of unit `n` begin in this file, if they are stored as they are.
+    /// Byte offset in this file where the elements of unit `n` begin; `None` if they are converted when they are read.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if it can't be shown as an array; [`Error::Corrupt`] if there is no such unit.
@@ -180,6 +185,7 @@ impl Fits {
     pub fn data(&self, n: usize) -> Result<Arc<dyn Source>> {
         let Extent { start, end } = self.hdu(n)?.data;
         let there = end.min(self.bytes.len()).saturating_sub(start);
+        // the whole unit may lie behind the end of a file that was cut short
         let start = start.min(self.bytes.len());
         let window = Arc::new(Window::new(Arc::clone(&self.bytes), start, there)?);
         let len = end.saturating_sub(start);
@@ -209,8 +215,8 @@ impl Fits {
         found.map(|(n, _)| n)
     }
 
-    /// The unit that a reference of the tree leads to, and what its data are. The reference is `NAME,VERSION` or an index: what
-    /// follows `fits:`.
+    /// The unit that a reference in the tree names, and the array in it. `reference` is the text behind `fits:`, either
+    /// `NAME,VERSION` or an index.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is no such unit; [`Error::Unsupported`] if it can't be shown as an array.
@@ -231,12 +237,13 @@ impl Fits {
         Ok((n, self.held(n)?))
     }
 
-    /// What the data of unit `n` are.
+    /// The array in the data of unit `n`.
     fn held(&self, n: usize) -> Result<Arc<Held>> {
         let hdu = self.hdu(n)?;
         if let Some(held) = hdu.held.get() {
             return held.clone();
         }
+        // read a second time: to keep the cards of 10,000 units would take too much memory
         let header = Cards::read(&*self.bytes, hdu.header.start)?;
         let (cards, _) = header.ok_or_else(|| corrupt(format!("FITS unit {n} is gone")))?;
         let held = Held::of(&cards).map(Arc::new);
@@ -252,6 +259,7 @@ impl Fits {
         let held = self.held(n)?;
         let width = Datatype::size(&held.datatype);
         let (width, count) = width.zip(held.count()).ok_or_else(too_large)?;
+        // both numbers come from the file, so their product may be anything
         let stored = held.record.checked_mul(count).ok_or_else(too_large)?;
         let records: Arc<dyn Source> = Arc::new(Window::new(self.data(n)?, 0, stored)?);
         let part = RowPart {
@@ -264,7 +272,8 @@ impl Fits {
 }
 
 impl Hdu {
-    /// What its files are called when it is unit `n`: `2-SCI,1`, or `2` if it has no name. References spell it likewise.
+    /// The name of its files as unit `n`, without suffix: `2-SCI,1`, or `2` if it has no name. References in
+    /// the tree spell it likewise.
     #[must_use]
     pub fn file_stem(&self, n: u32) -> String {
         if self.name.is_empty() {
@@ -273,16 +282,18 @@ impl Hdu {
         format!("{n}-{},{}", self.name, self.version)
     }
 
-    /// The unit whose header is at `at`; `None` if what is there is no unit, such as the special records of old files.
+    /// The unit whose header is at `at`; `None` if no unit begins there, as with the special records of old files.
     fn read(bytes: &dyn Source, at: u64, primary: bool) -> Result<Option<Self>> {
         let Some((cards, header_end)) = Cards::read(bytes, at)? else {
             return Ok(None);
         };
+        // every unit but the first one has it (FITS Standard 4.0, section 4.4.1)
         let extension = cards.text("XTENSION");
         if !primary && extension.is_none() {
             return Ok(None);
         }
         let broken = |why: &str| Error::corrupt(Place::Byte(at), format!("FITS header: {why}"));
+        // the bits of a number, negative for floating-point: FITS has no others
         let bitpix = cards
             .integer("BITPIX")
             .filter(|bits| [8, 16, 32, 64, -32, -64].contains(bits))
@@ -312,9 +323,10 @@ impl Hdu {
     }
 }
 
-/// Bytes of a unit's array or rows, and with what follows them.
+/// Length in bytes of a unit's array or rows, and the same with the heap behind them.
 fn data_len(cards: &Cards, bitpix: i64, primary: bool) -> Option<(u64, u64)> {
     let axes = cards.integer("NAXIS")?;
+    // FITS Standard 4.0, section 4.4.1: at most 999 axes
     if !(0..=999).contains(&axes) {
         return None;
     }
@@ -331,6 +343,7 @@ fn data_len(cards: &Cards, bitpix: i64, primary: bool) -> Option<(u64, u64)> {
     let each = bitpix.unsigned_abs().checked_div(8)?;
     let each = each.checked_mul(cards.count("GCOUNT", 1)?)?;
     let extra = cards.count("PCOUNT", 0)?;
+    // FITS Standard 4.0, section 4.4.1.2: |BITPIX| × GCOUNT × (PCOUNT + NAXIS1 × NAXIS2 × …) bits
     Some((
         each.checked_mul(array)?,
         each.checked_mul(array.checked_add(extra)?)?,

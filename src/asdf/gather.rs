@@ -27,7 +27,7 @@ use crate::codec::CountedBuf;
 use crate::error::{Result, corrupt, lock};
 use crate::source::{Borrower, Loan, Source, Window, checked_end, len_u64};
 
-/// A read that is not sequential uses a band if alone it would cost more than this part of the band.
+/// Divisor of a band's cost: a read that is not sequential uses a band if alone it would cost more than that part.
 const ALONE: u64 = 4;
 
 /// The elements of an array in C order.
@@ -56,7 +56,7 @@ struct Banding {
 }
 
 impl Strided {
-    /// The array of that view of a block.
+    /// The array that `view` shows of the block `inner`.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) if the view was made for a longer block.
@@ -80,7 +80,7 @@ impl Strided {
         })
     }
 
-    /// The array of that view of a block: a window where the elements already lie in C order, else gathered.
+    /// The array that `view` shows of the block `inner`: a window if the elements already lie in C order, else gathered.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) if the view was made for a longer block.
@@ -99,6 +99,7 @@ impl Strided {
     /// Reads without bands.
     fn gather(&self, buf: &mut [u8], at: u64) -> Result<()> {
         let end = checked_end(at, buf.len(), self.view.len())?;
+        // long runs are read straight into place, which costs no copy
         if self.view.run() >= self.buffers.grain.direct || self.view.is_dense() {
             let mut rest = buf;
             for (offset, len) in self.view.runs(at..end) {
@@ -121,7 +122,7 @@ impl Strided {
     fn gather_tile(&self, tile: &Tile, out: &mut [u8]) -> Result<()> {
         let first = in_memory(tile.first)?;
         let extent = in_memory(tile.extent())?;
-        // an error is no error yet: what can't be read may lie between the runs
+        // an error counts only below: the bytes that can't be read may lie between the runs
         let lent = self.inner.lend(tile.low, extent, Borrower::Program);
         if let Ok(Some(Loan::Shared(bytes, range))) = lent {
             let from = (*bytes).as_ref().get(range).ok_or_else(misplaced)?;
@@ -132,6 +133,7 @@ impl Strided {
         }
         let pieces = tile.pieces(self.buffers.grain.gap);
         let (inside, between) = tile.walks.split_at(pieces.joined);
+        // nothing to join: each run is read straight into place
         if inside.is_empty() {
             let run = in_memory(tile.run)?;
             return positions(between, tile.low, tile.first, &mut |offset, first| {
@@ -165,6 +167,7 @@ impl Strided {
             let stop = band.end.min(end);
             let (out, tail) =
                 rest.split_at_mut(in_memory(stop.saturating_sub(at))?.min(rest.len()));
+            // a read of exactly one band gains nothing from keeping it
             let whole = band == (at..stop);
             let wanted = || !whole && self.is_worth_a_band(banding, offset..end);
             match self.band(&band, wanted)? {
@@ -180,14 +183,14 @@ impl Strided {
         Ok(())
     }
 
-    /// Whether a read of `range` should gather the whole band, because more reads of it will follow or would cost too much.
+    /// Whether a read of `range` should gather the whole band: more reads will follow, or the read alone would cost too much.
     fn is_worth_a_band(&self, banding: &Banding, range: Range<u64>) -> bool {
         let sequential = self.next.load(Ordering::Relaxed) == range.start;
         let alone = || cost(&self.view, range, self.buffers.grain);
         sequential || alone().saturating_mul(ALONE) >= banding.cost
     }
 
-    /// The band of that range, if it is kept or else `wanted` and gathered now.
+    /// The band of `range` if it is kept. Else gathers it if it is `wanted`.
     fn band(
         &self,
         range: &Range<u64>,
@@ -201,6 +204,7 @@ impl Strided {
             return Ok(None);
         }
         let _gathering = lock(&self.gathering);
+        // another thread may have gathered it while this one waited
         if let Some(found) = find() {
             return Ok(Some(found));
         }
@@ -222,11 +226,12 @@ impl Source for Strided {
             Some(banding) => self.read_banded(banding, buf, offset)?,
             None => self.gather(buf, offset)?,
         }
+        // only a hint for the next read: a lost race costs time and no byte
         self.next.store(end, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Lends what is inside one run of the block or one band.
+    /// Lends bytes that lie inside one run of the block or one band.
     fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
         let end = checked_end(offset, len, self.view.len())?;
         let Some(banding) = &self.bands else {
@@ -236,6 +241,7 @@ impl Source for Strided {
             };
         };
         let band = banding.around(offset, self.view.len());
+        // a read of one whole band goes into its own buffer instead
         if end > band.end || (offset == band.start && end == band.end) {
             return Ok(None);
         }
@@ -256,7 +262,7 @@ impl Drop for Strided {
 }
 
 impl Banding {
-    /// The bands for arrays of that view, if they make usual reads cheaper by half or more.
+    /// The bands for arrays of `view`, if usual reads then cost two thirds or less.
     fn choose(view: &View, buffers: &Buffers) -> Option<Self> {
         let most = u64::try_from(buffers.budget / 2).ok()?;
         let (parent, len) = rows_below(view, most)?;
@@ -264,15 +270,17 @@ impl Banding {
         let usual = rows_below(view, usual).map_or(usual, |(_, len)| len);
         let whole = |len| cost(view, 0..len, buffers.grain);
         let cost = whole(len);
+        // cost per byte, multiplied out; in 128 bits, because both factors may have 64
         let by_bands = u128::from(cost).saturating_mul(u128::from(usual));
         let by_reads = u128::from(whole(usual)).saturating_mul(u128::from(len));
-        // of few bytes that are shown over and over, copying them is what a band costs
+        // an array that shows few bytes over and over reads little: there the copies are the cost
         let cost = cost.max(len);
         (by_reads / 3 >= by_bands / 2).then_some(Self { len, parent, cost })
     }
 
     /// The band that holds the byte at `at`, of an array of `len` bytes.
     fn around(&self, at: u64, len: u64) -> Range<u64> {
+        // bands are counted from the beginning of their `parent`
         let inside = at.checked_rem(self.parent).unwrap_or(0);
         let parent = at.saturating_sub(inside);
         let start = at.saturating_sub(inside.checked_rem(self.len).unwrap_or(0));
@@ -281,8 +289,8 @@ impl Banding {
     }
 }
 
-/// The longest rows, along the slowest axis that has some, which together have at most `most` bytes: (bytes of all rows along that
-/// axis, bytes of those that fit).
+/// The slowest axis whose rows have at most `most` bytes. Returns the bytes of all rows along that axis, and the bytes of as
+/// many rows as `most` holds.
 fn rows_below(view: &View, most: u64) -> Option<(u64, u64)> {
     let axis = view.axes().iter().find(|axis| axis.pitch <= most)?;
     let rows = most.checked_div(axis.pitch)?.min(axis.count);
@@ -292,11 +300,12 @@ fn rows_below(view: &View, most: u64) -> Option<(u64, u64)> {
     ))
 }
 
-/// What gathering `range` without bands costs, in bytes copied.
+/// The cost of gathering `range` without bands, in bytes.
 fn cost(view: &View, range: Range<u64>, grain: Grain) -> u64 {
     let parts = view.parts(range).into_iter();
     let costs = parts.map(|part| {
         let pieces = part.pieces(grain.gap);
+        // a read costs about as much as the gap that is still read along
         let each = pieces.span.saturating_add(grain.gap);
         pieces.count.saturating_mul(each)
     });

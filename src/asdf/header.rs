@@ -103,6 +103,7 @@ impl BlockHeader {
             .split_first_chunk::<2>()
             .ok_or_else(|| fail("block header cut short".into()))?;
         let header_size = u16::from_be_bytes(*size);
+        // a longer header is allowed: bytes behind the known fields are passed over
         let shape = dialect
             .shape(header_size)
             .ok_or_else(|| fail(format!("block header of {header_size} bytes is too short")))?;
@@ -115,7 +116,7 @@ impl BlockHeader {
             .ok_or_else(|| fail(format!("block header of {header_size} bytes is cut short")))
     }
 
-    /// The same with what the fields of its shape say.
+    /// Fills in the fields of its shape from `fields`, the bytes behind `header_size`; `None` if these are too short.
     fn with_fields(self, fields: &[u8]) -> Option<Self> {
         let u64_at = |at: usize| {
             fields
@@ -127,6 +128,7 @@ impl BlockHeader {
         let u32_at = |at: usize| code_at(at).map(u32::from_be_bytes);
         let padded = |at: usize, len: usize| {
             let mut out = [0; 16];
+            // a field that the end of the file cuts off keeps zeros: no data can follow it
             let found = fields.get(at..)?;
             for (to, from) in out.iter_mut().zip(found.iter().take(len)) {
                 *to = *from;
@@ -164,6 +166,7 @@ impl BlockHeader {
                 flags: u32_at(0)?,
                 allocated: u64_at(4)?,
                 used: u64_at(12)?,
+                // neither this shape nor FINF has a data size: the used size stands for it
                 data_size: u64_at(12)?,
                 checksum: padded(20, 8)?,
                 encoding: padded(28, 16)?,
@@ -174,6 +177,7 @@ impl BlockHeader {
                 used: u64_at(8)?,
                 data_size: u64_at(8)?,
                 checksum: padded(16, 8)?,
+                // all that `header_size` counts behind the fixed fields is the name
                 encoding: padded(24, usize::from(self.header_size.saturating_sub(24)).min(16))?,
                 ..self
             },
@@ -200,12 +204,14 @@ impl BlockHeader {
     /// Whether the block reaches to the end of the file.
     #[must_use]
     pub fn streamed(&self) -> bool {
+        // FINF headers have no flags
         self.flags & STREAMED != 0 && self.shape != HeaderShape::Finf
     }
 
     /// Whether the data begin with an encoding chain (ASDF 0.1.0 draft).
     #[must_use]
     pub fn encoded(&self) -> bool {
+        // only the text of the draft has chains; today's standard gives the bit no meaning
         self.flags & ENCODED != 0 && self.shape == HeaderShape::Draft36
     }
 
@@ -218,6 +224,8 @@ impl BlockHeader {
     /// Byte offset of the first data byte from the start of the file, saturating.
     #[must_use]
     pub fn data_offset(&self) -> u64 {
+        // An offset from the index of a hostile file may lie
+        // anywhere. Beyond the end of the file nobody finds a byte.
         self.offset
             .saturating_add(PREFIX_LEN)
             .saturating_add(u64::from(self.header_size))

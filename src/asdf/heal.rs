@@ -1,4 +1,4 @@
-//! What YAML tools drop of a text, and what puts it back.
+//! Puts back the lines that YAML tools drop from a text.
 //!
 //! A program that loads the YAML and dumps it again writes no `#ASDF` line, as that is a comment to it, often no `%YAML` and `%TAG`,
 //! and hardly ever the `...`. These are machinery and no content: they are taken from the text that is to be replaced.
@@ -18,15 +18,15 @@ pub struct WrittenText {
     pub text: Arc<Vec<u8>>,
     /// What was put back, for people; empty if the text is as it was written.
     pub put_back: String,
-    /// Whether something was put back and the text ended within a line, as no program ends one on purpose.
+    /// Whether something was put back and the text ended within a line. No program ends a text there on purpose.
     pub is_cut: bool,
     /// How many lines were put in front of the text that had been written.
     lines: u64,
 }
 
 impl WrittenText {
-    /// Puts in front of a text that begins with `%YAML` or `---`, without any line of comment up to there, the lines that it lacks of
-    /// those in front of the tree in `old`, and behind it the `...` line, if that is missing. Any other text stays as it is.
+    /// Heals a text that begins with `%YAML` or `---` and has no comment up to the `---`. In front it gets the lines that stand
+    /// before the tree in `old` and that it lacks. Behind it gets a `...` line, if it has none. Any other text stays as it is.
     #[must_use]
     pub fn new(text: &Arc<Vec<u8>>, old: &[u8]) -> Self {
         heal(text, old).unwrap_or_else(|| Self {
@@ -37,7 +37,7 @@ impl WrittenText {
         })
     }
 
-    /// An error of the whole text as one of the text that had been written: its lines count from there.
+    /// The error, with its line counted in the text that the program wrote instead of the healed one.
     #[must_use]
     pub fn as_written(&self, error: Error) -> Error {
         match error {
@@ -47,6 +47,7 @@ impl WrittenText {
                 advice,
             } => Error::Rejected {
                 at: Place::Line {
+                    // an error in a line that was put back is shown at the first line
                     line: line.saturating_sub(self.lines).max(1),
                     column,
                 },
@@ -58,13 +59,14 @@ impl WrittenText {
     }
 }
 
-/// The text with what it lacks; `None` if nothing is to be put back.
+/// The text with the lines that it lacks; `None` if nothing is to be put back.
 fn heal(text: &[u8], old: &[u8]) -> Option<WrittenText> {
     if !text.starts_with(b"%YAML") && !text.starts_with(b"---") {
         return None;
     }
     let (own, tree) = split_head(text);
     let (head, _) = split_head(old);
+    // a comment in front of the tree shows that this head was written on purpose
     let has_comment = lines(own).any(is_comment);
     if has_comment || !head.starts_with(b"#") {
         return None;
@@ -77,6 +79,7 @@ fn heal(text: &[u8], old: &[u8]) -> Option<WrittenText> {
     // the Python library wants %YAML right behind the lines of comment
     whole.extend(lines(own).filter(is_yaml).flatten());
     for line in lines(directives) {
+        // a directive for the same thing is the program's own, even with another version or prefix
         let is_there = lines(own).any(|own| own == line || says_the_same(own, line));
         if is_there {
             continue;
@@ -92,6 +95,7 @@ fn heal(text: &[u8], old: &[u8]) -> Option<WrittenText> {
         }
     }
     whole.extend(lines(own).filter(|line| !is_yaml(line)).flatten());
+    // without the tree: the difference to the text's own head is how far the tree moves down
     let before = lines(&whole).count();
     whole.extend_from_slice(tree);
     let has_end = last_line(&whole).is_some_and(is_end);
@@ -100,6 +104,7 @@ fn heal(text: &[u8], old: &[u8]) -> Option<WrittenText> {
         whole.push(b'\n');
     }
     if !has_end {
+        // as the old text ends, with `\r\n` if it has that
         let end = last_line(old).filter(|line| is_end(line) && line.ends_with(b"\n"));
         whole.extend_from_slice(end.unwrap_or(b"...\n"));
         put_back.push("its ... line".to_owned());

@@ -64,6 +64,7 @@ impl Elements {
             len,
             nulls: 0,
         };
+        // without output: a short text may declare [`MAX_BYTES`] of padding
         elements.nulls = elements.write(tree, &mut Output(None))?;
         Ok(elements)
     }
@@ -101,14 +102,15 @@ impl Elements {
     /// The elements in C order, as they would lie in a block.
     ///
     /// # Errors
-    /// As [`Elements::new`] if `tree` is another than it was given.
+    /// As [`Elements::new`], if `tree` is not the tree that `new` was given.
     pub fn bytes(&self, tree: &Tree) -> Result<Vec<u8>> {
+        // at most [`MAX_BYTES`], as `new` has checked
         let mut bytes = Vec::with_capacity(usize::try_from(self.len).unwrap_or(0));
         self.write(tree, &mut Output(Some(&mut bytes)))?;
         Ok(bytes)
     }
 
-    /// Writes the elements, and gives how many nulls are among them as of [`encode`].
+    /// Writes the elements. Returns how many nulls among them [`encode`] counts.
     fn write(&self, tree: &Tree, out: &mut Output<'_>) -> Result<u64> {
         let mut nulls = 0_u64;
         walk(top(tree, self.data)?, &self.lists, &mut |node| {
@@ -133,7 +135,7 @@ fn bad(node: Node<'_>, why: impl Into<String>) -> Error {
     Error::corrupt(node.place(), why)
 }
 
-/// The lengths of the nested lists, of which the first of each level is the measure.
+/// The lengths of the nested lists, each taken from the first list of its level.
 fn lists(data: Node<'_>, inline: &Inline) -> Result<Vec<u64>> {
     let mut lens = Vec::new();
     let mut node = data;
@@ -214,6 +216,7 @@ fn walk<'t>(
         let why = format!("a list of {}, where the first one has {len}", node.len());
         return Err(bad(node, why));
     }
+    // no deeper than `lists`, which has at most [`MAX_NDIM`] levels
     node.items().try_for_each(|item| walk(item, inner, visit))
 }
 
@@ -281,7 +284,7 @@ fn infer(data: Node<'_>, lists: &[u64]) -> Result<Datatype> {
     })
 }
 
-/// Appends the bytes of one element, and gives how many nulls in it read as zeros, or as empty texts: there is no NaN for them.
+/// Appends the bytes of one element. Returns how many nulls in it read as zeros or empty texts, because their type has no NaN.
 fn encode(node: Node<'_>, datatype: &Datatype, out: &mut Output<'_>) -> Result<u64> {
     match datatype {
         Datatype::Scalar(scalar, order) => encode_scalar(node, *scalar, *order, out),
@@ -333,7 +336,7 @@ fn encode_text(
     Ok(is_null.into())
 }
 
-/// Appends a number in its byte order, and gives 1 if it is a null that reads as zero.
+/// Appends a number in its byte order. Returns 1 if it is a null that reads as zero, else 0.
 fn encode_scalar(
     node: Node<'_>,
     scalar: Scalar,

@@ -41,7 +41,7 @@ impl Extent {
 pub enum BlockIndex {
     /// There is none.
     Absent,
-    /// It lies there and tells the offset of every block.
+    /// It lies there and lists the offset of every block.
     Valid(Extent),
     /// It lies there and is wrong.
     Wrong(Extent, String),
@@ -50,9 +50,9 @@ pub enum BlockIndex {
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The format is bent, but everything can be had; a save mends it or leaves it.
+    /// The format is bent, but everything can be read; a save mends it or leaves it.
     Odd,
-    /// One block or array can't be had, or only in part; everything else can.
+    /// One block or array can't be read, or only in part; everything else can.
     Partial,
     /// A block header is damaged. The other blocks were found by the block index, or by sizes that contradict each other: they can be
     /// read, and a save is refused.
@@ -70,10 +70,10 @@ pub struct Finding {
     pub error: Error,
 }
 
-/// Where the numbers of blocks stop to be sure: a block in front may have lost its header.
+/// The block from which on block numbers are uncertain, because a block in front may have lost its header.
 #[derive(Debug, Clone)]
 pub struct Doubt {
-    /// The first block whose number is in doubt; so is how many there are.
+    /// The first block whose number is in doubt. The number of blocks is in doubt as well.
     pub from: usize,
     /// Why.
     pub error: Error,
@@ -109,7 +109,7 @@ pub struct Layout {
     pub has_tree: bool,
     /// The blocks in the order of the file; their offsets grow.
     pub blocks: Parts<BlockHeader>,
-    /// Blocks that only the block index tells of, because their headers are lost, and why.
+    /// Blocks known only from the block index, because their headers are lost; with the reason.
     pub lost: BTreeMap<usize, Error>,
     /// Blocks that may have another number than the tree means.
     pub doubt: Option<Box<Doubt>>,
@@ -117,12 +117,12 @@ pub struct Layout {
     pub index: BlockIndex,
     /// Length of the file in bytes.
     pub len: u64,
-    /// What is not as it should be.
+    /// Everything about the file that is not as it should be.
     pub findings: Vec<Finding>,
 }
 
 impl Layout {
-    /// That of a file of `len` bytes in which nothing is known to be behind its text, which has no tree.
+    /// The layout of a file of `len` bytes as long as nothing is known but where its text ends.
     pub(super) fn of_text(first: &FirstLine, text_end: u64, len: u64) -> Self {
         Self {
             dialect: first.dialect,
@@ -138,8 +138,8 @@ impl Layout {
         }
     }
 
-    /// Where block `n` ends: behind its allocated space, or at the end of the file if it is streamed or cut short. One that
-    /// says that it reaches over what lies behind it ends there.
+    /// Where block `n` ends: behind its allocated space, or at the end of the file if it is streamed or cut short. A block whose
+    /// size reaches over something behind it ends where that begins.
     #[must_use]
     pub fn block_end(&self, n: usize) -> Option<u64> {
         let block = self.blocks.get(n)?;
@@ -158,11 +158,12 @@ impl Layout {
             BlockIndex::Absent => self.len,
         };
         next.map_or(index, |next| next.offset)
+            // in a hostile file the index may claim a place within this header
             .max(block.data_offset())
             .min(self.len)
     }
 
-    /// Why the data of block `n` are not to be shown; in doubt it is, with `force`.
+    /// Why the data of block `n` must not be shown. `force` shows a block if only its number is in doubt.
     #[must_use]
     pub fn withheld(&self, n: usize, force: bool) -> Option<&Error> {
         let doubt = self
@@ -197,8 +198,8 @@ impl Layout {
         self.blocks.last().is_some_and(BlockHeader::streamed)
     }
 
-    /// Bytes of stored data in block `n` that the file really has: the used size, or what is there of it in front of whatever
-    /// begins next.
+    /// Bytes of stored data in block `n` that the file really has: the used size, or as much of it as fits in
+    /// front of whatever begins next.
     #[must_use]
     pub fn stored_len(&self, n: usize) -> u64 {
         let Some(block) = self.blocks.get(n) else {
@@ -215,7 +216,7 @@ impl Layout {
     /// Whether any of these bytes of the file are stored data of a block.
     #[must_use]
     pub fn holds_data(&self, extent: Extent) -> bool {
-        // blocks lie one behind the other: of those that begin before its end, the last reaches farthest
+        // blocks lie one behind the other: the last one that begins before its end reaches farthest
         let behind = self
             .blocks
             .partition_point(|block| block.data_offset() < extent.end);
@@ -239,6 +240,8 @@ impl Layout {
         let mut out = Vec::with_capacity(self.blocks.len().saturating_add(4));
         let mut at = 0;
         let mut push = |region, end: u64| {
+            // a region without bytes is left out; one that
+            // overlaps the last begins where that ended
             if end > at {
                 out.push((region, Extent { start: at, end }));
                 at = end;
@@ -257,6 +260,7 @@ impl Layout {
             push(Region::Index, extent.end);
         }
         push(
+            // without blocks, all that follows the text is room into which it may grow
             if self.blocks.is_empty() {
                 Region::Padding
             } else {
@@ -291,6 +295,7 @@ pub fn parse_index(text: &[u8]) -> Option<(Vec<u64>, usize)> {
     let mut in_document = false;
     for line in text.split_inclusive(|&byte| byte == b'\n') {
         let content = line.trim_ascii_end();
+        // an empty line or zeros end a list that has no `...` line
         if content.iter().all(|&byte| byte == 0) && in_document {
             break;
         }
@@ -303,6 +308,7 @@ pub fn parse_index(text: &[u8]) -> Option<(Vec<u64>, usize)> {
                 in_document = true;
                 rest
             }
+            // the header line and `%YAML`
             _ if !in_document => continue,
             _ => content,
         };

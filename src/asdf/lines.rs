@@ -46,13 +46,16 @@ impl Lines {
 fn advance((line, column): (u32, u32), passed: &[u8]) -> (u32, u32) {
     let mut newlines = 0u32;
     let mut tail = passed;
+    // without the first part, which ends the line that was begun before
     for part in passed.split(|&b| b == b'\n').skip(1) {
         newlines = newlines.saturating_add(1);
         tail = part;
     }
     let column = if newlines > 0 { 0 } else { column };
+    // in UTF-8 the bytes of the form 10xxxxxx continue a character
     let is_first_byte = |b: &&u8| **b & 0xC0 != 0x80;
     let characters = tail.iter().filter(is_first_byte).count();
+    // a chunk has 512 bytes, so this never fails
     let characters = u32::try_from(characters).unwrap_or(u32::MAX);
     (
         line.saturating_add(newlines),

@@ -1,8 +1,8 @@
-//! What keys are called as files and directories.
+//! The names of keys as files and directories.
 //!
-//! A key keeps its spelling as far as a file name can. What it cannot hold is percent-encoded, and so is `%` itself; hence a
-//! `%` that two hexadecimal digits do not follow is free for what keys cannot say: `%` alone is the empty key or the tree's
-//! top, `%~` stands before the hash of a key that is too long, `%+` before the number of a key that occurs again.
+//! A key keeps its spelling as far as a file name allows. Other characters are percent-encoded, and so is `%` itself. A `%` without
+//! two hexadecimal digits behind it is therefore free for other meanings: `%` alone is the empty key or the tree's top, `%~` stands
+//! before the hash of a key that is too long, and `%+` before the number of a key that occurs again.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -42,6 +42,7 @@ pub(super) fn escape(key: &str) -> Cow<'_, str> {
 
 /// The beginning of an encoded key and a hash of all of it, in `len` bytes at most.
 fn cut(encoded: &str, len: usize) -> String {
+    // of all of it, so that keys which differ only behind the cut have different names
     let hash = format!("%~{:016x}", fnv1a(encoded.as_bytes()));
     let room = encoded.floor_char_boundary(len.saturating_sub(hash.len()));
     let mut start = encoded.get(..room).unwrap_or_default();
@@ -62,7 +63,7 @@ pub(super) struct Unnamed<'k> {
     pub(super) key: Cow<'k, str>,
     /// Whether it is an array, with a file for each of [`SUFFIXES`].
     pub(super) array: bool,
-    /// Whether it is a directory, perhaps besides.
+    /// Whether it is a directory; an array can be one as well.
     pub(super) directory: bool,
 }
 
@@ -97,13 +98,15 @@ impl Name {
     }
 }
 
-/// The names in one directory that are not just an encoded key, by the index of the entry: each file and directory has its own.
+/// The names in one directory that are not just an encoded key, by the index of the entry. No two names in the directory are equal.
 pub(super) fn odd_names<'k, I>(entries: I) -> HashMap<usize, Name>
 where
     I: DoubleEndedIterator<Item = Unnamed<'k>> + ExactSizeIterator + Clone,
 {
     let mut odd = HashMap::new();
     let mut taken = HashSet::with_capacity(entries.len());
+    // Where to go on counting for each key: a key that occurs
+    // a million times must not take the square of that.
     let mut again: HashMap<Cow<'_, str>, u32> = HashMap::new();
     // of a key that is there twice, readers take the last value: that has the plain name
     for (at, entry) in entries.clone().enumerate().rev() {
@@ -111,6 +114,7 @@ where
         if taken.insert(encoded.clone()) {
             continue;
         }
+        // the plain name counts as the first, so numbers begin at 2
         let count = again.entry(encoded.clone()).or_insert(1);
         let stem = loop {
             *count = count.saturating_add(1);
@@ -122,12 +126,13 @@ where
         let directory = None;
         odd.insert(at, Name { stem, directory });
     }
+    // it holds all names, and the rest needs none of them
     drop(taken);
     give_way(entries, &mut odd);
     odd
 }
 
-/// Gives each directory whose name is that of an array's file another name, in which the last dot is encoded.
+/// Renames each directory that has the name of an array's file: its last dot is encoded.
 fn give_way<'k>(
     entries: impl Iterator<Item = Unnamed<'k>> + Clone,
     odd: &mut HashMap<usize, Name>,
@@ -147,6 +152,7 @@ fn give_way<'k>(
         Some((at, suffix_of(&stem)?, stem))
     });
     let like_files: Vec<_> = like_files.collect();
+    // hardly any tree has such keys: for the others no set of all arrays is made
     if like_files.is_empty() {
         return;
     }
@@ -155,6 +161,7 @@ fn give_way<'k>(
     for (at, suffix, stem) in like_files {
         let array = stem.strip_suffix(suffix).unwrap_or(&stem);
         if arrays.contains(array) {
+            // no key has this name: for keys `%2E` only stands as the whole name or twice
             let encoded = format!("{array}{}", suffix.replace('.', "%2E"));
             let (stem, directory) = (stem.into(), None);
             let name = odd.entry(at).or_insert(Name { stem, directory });
@@ -163,7 +170,7 @@ fn give_way<'k>(
     }
 }
 
-/// The name of a key that a later one of its directory has taken.
+/// The name of the entry that is number `count` among equal keys of a directory.
 fn numbered(encoded: &str, count: u32) -> String {
     let number = format!("%+{count}");
     if encoded.len().saturating_add(number.len()) <= MAX_STEM {

@@ -53,6 +53,7 @@ fn dictionary(
     write!(text, ", 'fortran_order': {order}, 'shape': ")?;
     tuple(text, shape)?;
     text.push_str(", }");
+    // numpy appends along the axis that is slowest in memory
     let grows = if fortran_order {
         shape.last()
     } else {
@@ -79,13 +80,14 @@ fn wrap(text: &str) -> Option<Vec<u8>> {
     {
         return Some(assemble(1, &len.to_le_bytes(), &encoded, padding));
     }
+    // version 2 is for a Latin text whose length needs more than two bytes
     let (len, padding) = padded(encoded.len(), 4)?;
     let len = u32::try_from(len).ok()?.to_le_bytes();
     Some(assemble(version.max(2), &len, &encoded, padding))
 }
 
-/// The length that the header gives for `len` bytes of text, behind a length of `size` bytes, and the spaces in it. As in numpy
-/// these are 64 where none would do.
+/// The length to write for `len` bytes of text, where the length itself takes `size` bytes; and how many spaces it counts. As in
+/// numpy, there are 64 spaces where none would do.
 fn padded(len: usize, size: usize) -> Option<(usize, usize)> {
     let before = MAGIC.len().checked_add(2)?.checked_add(size)?;
     let used = len.checked_add(1)?;
@@ -101,6 +103,7 @@ fn assemble(version: u8, len: &[u8], text: &[u8], padding: usize) -> Vec<u8> {
 fn type_of(text: &mut String, datatype: &Datatype) -> fmt::Result {
     match datatype {
         Datatype::Scalar(scalar, order) => {
+            // numpy's mark where a byte order means nothing
             let order = if scalar.size() == 1 {
                 '|'
             } else {
@@ -145,6 +148,7 @@ pub(crate) fn names(fields: &[Field]) -> Vec<String> {
             field
                 .name
                 .as_deref()
+                // the first field of a name keeps it
                 .filter(|name| !name.is_empty() && taken.insert(name))
         })
         .collect();
@@ -175,6 +179,7 @@ pub(crate) fn names(fields: &[Field]) -> Vec<String> {
 /// A Python tuple of numbers.
 fn tuple(text: &mut String, numbers: &[u64]) -> fmt::Result {
     let all: Vec<_> = numbers.iter().map(u64::to_string).collect();
+    // a tuple of one is written `(3,)`
     let comma = if numbers.len() == 1 { "," } else { "" };
     write!(text, "({}{comma})", all.join(", "))
 }
@@ -208,12 +213,13 @@ fn string(text: &mut String, value: &str) -> fmt::Result {
 
 /// Whether Python shows a character as it is: Unicode categories other than C and Z, and the space.
 ///
-/// Rust's `escape_debug` has the same rule, but for characters that extend the one before them: those it escapes at the start
-/// of a string only.
+/// Rust's `escape_debug` has the same rule but for one case: characters that extend the one before them are escaped at
+/// the start of a string only.
 fn is_printable(c: char) -> bool {
     match c {
         ' '..='~' => true,
         '\0'..='\x7f' => false,
+        // `_` in front, so that `c` is not at the start
         _ => format!("_{c}").escape_debug().count() == 2,
     }
 }

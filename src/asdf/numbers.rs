@@ -13,7 +13,7 @@ pub(crate) const MOST_READ: u64 = 1 << 40;
 
 /// Bits of a float16 behind its sign, and of its fraction.
 const HALF_EXPONENT: u32 = 10;
-/// What is added to the exponent of a float16 to get that of a float64: the difference of their biases.
+/// Added to the exponent of a float16 to make a float64's: the difference of their biases.
 const HALF_BIAS: u64 = 1023 - 15;
 
 /// Arrays of fewer bytes are read, however often they show a byte of their block.
@@ -39,7 +39,7 @@ impl Snapshot {
 /// Calls `each` with the first `len` bytes of the elements, a chunk of whole ones at a time.
 ///
 /// # Errors
-/// Those of reading; [`Error::Io`](crate::error::Error::Io) if the mount has ended meanwhile.
+/// The errors of reading; [`Error::Io`](crate::error::Error::Io) if the mount ends meanwhile.
 pub(crate) fn each_chunk(
     cache: &Cache,
     elements: &dyn Source,
@@ -53,7 +53,8 @@ pub(crate) fn each_chunk(
     })
 }
 
-/// Calls `each` with every number of `bytes`, in order; of complex ones, with their magnitudes. Integers of 64 bits are rounded.
+/// Calls `each` with every number of `bytes`, in order. For a complex number that is its magnitude.
+/// Integers of 64 bits are rounded.
 pub(crate) fn each_number(
     scalar: Scalar,
     order: ByteOrder,
@@ -74,6 +75,7 @@ pub(crate) fn each_number(
         Scalar::Float32 => of(bytes, order, |b| f64::from(f32::from_le_bytes(b)), each),
         Scalar::Float64 => of(bytes, order, f64::from_le_bytes, each),
         Scalar::Complex64 => {
+            // a chunk holds whole elements, so that no real part is left alone at its end
             let mut real = None;
             let single = |part| f64::from(f32::from_le_bytes(part));
             of(bytes, order, single, &mut |part| {
@@ -110,7 +112,7 @@ pub(crate) fn each_integer(
     }
 }
 
-/// Takes a part of a complex number; the second of two gives its magnitude.
+/// Takes a part of a complex number. With the second part it passes the magnitude on.
 fn pair(real: &mut Option<f64>, part: f64, each: &mut impl FnMut(f64)) {
     match real.take() {
         None => *real = Some(part),
@@ -148,6 +150,8 @@ fn half(bits: u16) -> f64 {
         0 => unsigned(fraction) / f64::from(1_u32 << 24),
         0x1F if fraction == 0 => f64::INFINITY,
         0x1F => f64::NAN,
+        // bit 52 is where a double has its exponent; the 10
+        // bits of the fraction go just below, by 42
         _ => f64::from_bits(exponent.wrapping_add(HALF_BIAS) << 52 | fraction << 42),
     };
     if negative { -magnitude } else { magnitude }

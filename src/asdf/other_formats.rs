@@ -1,4 +1,4 @@
-//! What a file is that is no ASDF file, as far as its first bytes tell, and what to do with it.
+//! Names the format of a file that is not ASDF by its first bytes, and a program that reads it.
 
 /// First bytes, what begins with them, and what reads it.
 const SIGNATURES: &[(&[u8], &str)] = &[
@@ -42,7 +42,7 @@ const SIGNATURES: &[(&[u8], &str)] = &[
     (b"SIMPLE  =", "FITS: astropy.io.fits reads it"),
 ];
 
-/// How texts begin, in lower case and behind blanks, that servers send instead of a file.
+/// How the texts begin that servers send instead of a file; in lower case, without blanks in front.
 const ANSWERS: &[(&[u8], &str)] = &[
     (b"<!doctype html", "an HTML page"),
     (b"<html", "an HTML page"),
@@ -59,6 +59,7 @@ pub(super) fn why_not_asdf(start: &[u8]) -> String {
     if let Some((_, what)) = what {
         return format!("not an ASDF file but {what}");
     }
+    // servers send blanks in front, and HTML in either case
     let begins = start.trim_ascii_start();
     let answer = ANSWERS.iter().find(|(answer, _)| {
         let head = begins.get(..answer.len());
@@ -67,6 +68,7 @@ pub(super) fn why_not_asdf(start: &[u8]) -> String {
     if let Some((_, what)) = answer {
         return format!("not an ASDF file but {what}, as of a failed download: get it again");
     }
+    // NUL is valid UTF-8 and fills many a binary file
     let text = std::str::from_utf8(start).is_ok_and(|text| !text.contains('\0'));
     let what = match () {
         () if start.is_empty() => "empty: 0 bytes",

@@ -2,7 +2,8 @@
 //!
 //! An array is declared at the first place it appears. Aliases (`*name`), internal references (`$ref: "#/a/b"`) and merges
 //! (`<<`) that lead to it, or to a collection that holds it, become links to that place, so that nothing is ever expanded.
-//! Links never form a circle: an alias stands behind its target, a link to a directory is only made to one that is complete.
+//! Links never form a circle: an alias stands behind its target, and a link to a directory is only made when
+//! the directory is complete.
 //! Knows nothing of file names, which are `names`'s.
 
 use std::collections::HashSet;
@@ -22,7 +23,7 @@ pub use limit::Limit;
 /// Most places. A mount of more would be of no use.
 pub const MAX_PLACES: usize = 1 << 20;
 
-/// A place's number; those above it have smaller ones.
+/// The number of a place, greater than the number of the place that it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlaceId(u32);
 
@@ -30,7 +31,7 @@ impl PlaceId {
     /// The top directory.
     pub const ROOT: Self = Self(0);
 
-    /// It as an index.
+    /// The number as an index.
     pub(crate) fn index(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -41,7 +42,7 @@ impl PlaceId {
 pub struct Place {
     /// The place that it is in; the top is in itself.
     pub parent: PlaceId,
-    /// How it is called there.
+    /// Its key or index there.
     pub component: Component,
     /// The node that stands there in the text.
     pub node: NodeId,
@@ -49,7 +50,7 @@ pub struct Place {
     pub what: What,
 }
 
-/// What is at a place.
+/// The kind of a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A collection with arrays in it.
@@ -60,7 +61,7 @@ pub enum What {
     Link {
         /// That place.
         to: PlaceId,
-        /// Whether also to what is below it.
+        /// Whether the link also shows everything below that place.
         whole: bool,
     },
     /// A reference that leads to nothing with a place.
@@ -77,7 +78,7 @@ pub struct Outline {
     arrays: u32,
     /// What the declarations may still cost.
     allowance: Allowance,
-    /// The limits that the tree reaches, each with the node where it did first.
+    /// The limits that the tree reaches, each with the first node beyond it.
     limits: Vec<(Limit, NodeId)>,
 }
 
@@ -105,12 +106,13 @@ impl Outline {
         (0..).map(PlaceId).zip(&self.places)
     }
 
-    /// The declarations of the arrays of `tree`, in document order, each with its place, or why it makes no sense: read one after the
-    /// other, as all together can take more memory than the tree.
+    /// The declarations of the arrays of `tree` in document order, each with its place; an error where a declaration makes no
+    /// sense. They are read one at a time, because all together can take more memory than the tree.
     pub fn declared<'t>(
         &self,
         tree: &'t Tree,
     ) -> impl Iterator<Item = (PlaceId, Result<Declared>)> + use<'_, 't> {
+        // a copy, so that every run begins with what the walk has left
         let mut allowance = self.allowance.clone();
         let is_array = |place: &Place| matches!(place.what, What::Array(_));
         let arrays = self.ids().filter(move |(_, place)| is_array(place));
@@ -139,7 +141,7 @@ impl Outline {
         self.first(node, is_home)
     }
 
-    /// The first place of a node, be it a link.
+    /// The first place of a node, link or not.
     pub(crate) fn at(&self, node: NodeId) -> Option<PlaceId> {
         self.first(node, |_| true)
     }
@@ -166,12 +168,12 @@ struct Level<'t> {
     merged: bool,
     /// The mappings that `<<` has merged into it so far.
     sources: Vec<Node<'t>>,
-    /// The texts of its own keys and of those in sources that were here, once they are asked for.
+    /// The texts of its own keys and of the keys of earlier `sources`; filled on first use.
     taken: Option<HashSet<&'t str>>,
 }
 
 impl<'t> Level<'t> {
-    /// A collection of which nothing has been visited; it has no place yet.
+    /// A collection before its first part is visited; it has no place yet.
     fn new(node: Node<'t>, component: Component, merged: bool) -> Self {
         Self {
             node,
@@ -184,11 +186,12 @@ impl<'t> Level<'t> {
         }
     }
 
-    /// The next part with its component, which is none where `<<` merges the part.
+    /// The next part with its component; the component is `None` where `<<` merges the part.
     fn next(&mut self, tree: &Tree) -> Option<(Option<Component>, Node<'t>)> {
         let merged = self.merged;
         self.parts.find_map(|(component, node)| {
             let Component::Key(key) = component else {
+                // the items of a merged list are merged themselves
                 return Some(((!merged).then_some(component), node));
             };
             let key = tree.node(key)?;
@@ -233,7 +236,7 @@ impl<'t> TreeWalk<'t> {
         }
     }
 
-    /// Walks through all of the tree, and then gives the links their targets that stood behind them.
+    /// Walks through the whole tree. Then resolves the links whose targets stood behind them.
     fn run(mut self) -> Outline {
         if let Some(root) = self.tree.root() {
             self.visit(Some(Component::Top), root);
@@ -245,6 +248,7 @@ impl<'t> TreeWalk<'t> {
                 None => self.leave(),
             }
         }
+        // all places are known by now; a target beyond a limit has none, and its link shows nothing
         for (link, target) in std::mem::take(&mut self.pending) {
             let what = self
                 .outline
@@ -257,13 +261,15 @@ impl<'t> TreeWalk<'t> {
         self.outline
     }
 
-    /// Notes what a part is: an array, a link or a reference; or enters the collection that it is. It is merged if it has no
-    /// `component`.
+    /// Records a part that is an array, a link or a reference, and enters any other collection. A part
+    /// without `component` is merged.
     fn visit(&mut self, component: Option<Component>, node: Node<'t>) {
         match (component, node.kind()) {
             (None, NodeKind::Alias) => self.merge(node),
             (Some(component), NodeKind::Alias) => {
                 let target = node.follow();
+                // only a place can be linked to: an alias of
+                // a collection without arrays shows nothing
                 if let Some(to) = self.outline.find(target.id()) {
                     self.link(component, node, to);
                 } else if let Some(uri) = pointer::reference(target) {
@@ -274,7 +280,8 @@ impl<'t> TreeWalk<'t> {
                 self.declare(component, node);
             }
             (_, NodeKind::Scalar) => {}
-            // the keys of what is merged still hide those of others
+            // a collection without arrays is passed over;
+            // not a merged one, whose keys still hide others
             (Some(_), _) if node.leads_nowhere() => {}
             (Some(component), _) => {
                 if let Some(uri) = pointer::reference(node) {
@@ -290,6 +297,7 @@ impl<'t> TreeWalk<'t> {
     /// Goes into a collection. It gets a place when something is found in it.
     fn enter(&mut self, component: Component, node: Node<'t>, merged: bool) {
         let mut level = Level::new(node, component, merged);
+        // the root has its place already
         level.place = self.stack.is_empty().then_some(PlaceId::ROOT);
         self.stack.push(level);
     }
@@ -348,8 +356,10 @@ impl<'t> TreeWalk<'t> {
         Some(id)
     }
 
-    /// The place of the collection at the top of the stack.
+    /// The place of the collection at the top of the stack. Collections around it that have no place yet get one.
     fn here(&mut self) -> Option<PlaceId> {
+        // Places are made when something is found, because
+        // most collections of a tree lead to no array.
         let known = self.stack.iter().rposition(|level| level.place.is_some());
         let mut place = known
             .and_then(|at| self.stack.get(at)?.place)
@@ -357,6 +367,7 @@ impl<'t> TreeWalk<'t> {
         for at in known.map_or(0, |at| at.saturating_add(1))..self.stack.len() {
             let level = self.stack.get(at)?;
             let (merged, component, node) = (level.merged, level.component, level.node.id());
+            // a merged collection shows its parts in the mapping around it, and shares its place
             if !merged {
                 place = self.push(place, component, node, What::Directory)?;
             }
@@ -365,7 +376,7 @@ impl<'t> TreeWalk<'t> {
         Some(place)
     }
 
-    /// Links to a place that is complete, or to where it leads.
+    /// Links to a complete place. If that is a link itself, links to its target.
     fn link(&mut self, component: Component, node: Node<'t>, to: PlaceId) {
         let what = match self.outline.place(to).map(|place| place.what) {
             Some(What::Directory | What::Array(_)) => What::Link { to, whole: true },

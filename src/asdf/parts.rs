@@ -1,4 +1,4 @@
-//! A list of which a copy shares what is not changed in it: a file may have a million blocks, and each save of one makes another state.
+//! A list whose copies share what did not change: a file may have a million blocks, and each save of one makes another state.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// How many items lie together. They are copied when one of them is changed.
 const PART: usize = 64;
 
-/// A list in parts, each of which copies of the list share until one is changed.
+/// A list in parts. Copies of the list share each part until one of them changes it.
 #[derive(Debug, Clone)]
 pub struct Parts<T> {
     /// All but the last have [`PART`] items; none is empty.
@@ -54,9 +54,10 @@ impl<T> Parts<T> {
         }
     }
 
-    /// How many items at the start `holds` is true of; of those behind them it is false.
+    /// How many items at the start satisfy `holds`. No item behind them may satisfy it.
     #[must_use]
     pub fn partition_point(&self, holds: impl Fn(&T) -> bool) -> usize {
+        // first among parts, by their last items, and then within one part
         let whole = |part: &Arc<Vec<T>>| part.last().is_some_and(&holds);
         let before = self.parts.partition_point(whole);
         let inside = self.parts.get(before);
@@ -87,6 +88,7 @@ impl<T: Clone> Parts<T> {
     /// The item at `n`, to be changed.
     pub fn get_mut(&mut self, n: usize) -> Option<&mut T> {
         let part = self.parts.get_mut(n / PART)?;
+        // copies the part if another list still shares it
         Arc::make_mut(part).get_mut(n % PART)
     }
 

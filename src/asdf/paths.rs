@@ -1,4 +1,4 @@
-//! The places of a tree with what they are called: what an array, a link or a reference is known by.
+//! The places of a tree and their names: the paths of arrays, links and references.
 //!
 //! A place is a number and a step from the place above it. Its path is put together on each call: in a deep tree the paths of all
 //! arrays together can be a thousand times as long as the text.
@@ -14,7 +14,7 @@ use super::outline::{Outline, Place, PlaceId, What};
 use super::tree::{Node, Tree};
 use crate::source::len_u64;
 
-/// Most bytes that the paths of all arrays and references may have together; of more than that, long ones are cut.
+/// Most bytes of the paths of all arrays and references together. Beyond it, long paths are cut.
 const MAX_PATHS: u64 = 64 << 20;
 /// Longest path in a message.
 const MAX_BRIEF: usize = 240;
@@ -32,7 +32,7 @@ pub struct Paths {
     odd: HashMap<PlaceId, Name>,
     /// Whether each place has others in it.
     is_parent: Vec<bool>,
-    /// The places at or below a key of which no name can be made.
+    /// The places at or below a key that is a collection, and can't be a name.
     nameless: HashSet<PlaceId>,
     /// Whether the paths together are too long to be listed in full.
     long: bool,
@@ -47,6 +47,7 @@ impl Paths {
         };
         let children = outline.ids().filter(shown);
         let mut children: Vec<_> = children.map(|(id, place)| (place.parent, id)).collect();
+        // by directory, and within one in the order of the tree
         children.sort_unstable();
         let mut paths = Self {
             tree: Arc::clone(tree),
@@ -56,6 +57,7 @@ impl Paths {
             nameless,
             long: false,
         };
+        // before names are given, because `entry` asks for it
         for (parent, _) in &children {
             if let Some(is_parent) = paths.is_parent.get_mut(parent.index()) {
                 *is_parent = true;
@@ -73,7 +75,7 @@ impl Paths {
         paths
     }
 
-    /// What a place is in its directory.
+    /// The entry of a place in its directory, before it has a name.
     fn entry(&self, id: PlaceId) -> Unnamed<'_> {
         Unnamed {
             key: self.step(id),
@@ -109,6 +111,7 @@ impl Paths {
         let mut all: u64 = 0;
         let mut lens: Vec<u64> = Vec::with_capacity(self.outline.places().len());
         for (id, place) in self.outline.ids() {
+            // parents stand before children: the length of the path above is known
             let above = lens.get(place.parent.index()).copied().unwrap_or(0);
             let step = len_u64(escape(&self.step(id)).len()).saturating_add(1);
             let len = above.saturating_add(step);
@@ -129,7 +132,7 @@ impl Paths {
         &self.outline
     }
 
-    /// Whether a place is at or below a key of which no name can be made, so that nothing there has files.
+    /// Whether a place is at or below a key that can't be a name, so that nothing there has files.
     pub(crate) fn is_nameless(&self, id: PlaceId) -> bool {
         self.nameless.contains(&id)
     }
@@ -139,7 +142,7 @@ impl Paths {
         self.tree.node(self.outline.place(id)?.node)
     }
 
-    /// What an alias, or a `$ref` that is shown as a link, leads to; else the node itself.
+    /// The target of an alias, or of a `$ref` that is shown as a link; else the node itself.
     pub(crate) fn referent<'t>(&'t self, node: Node<'t>) -> Node<'t> {
         let node = node.follow();
         let link = reference(node).and_then(|_| self.outline.at(node.id()));
@@ -155,7 +158,7 @@ impl Paths {
         self.node(id).and_then(|node| reference(node.follow()))
     }
 
-    /// The unit that the collection around the array at a place gives to it, if that is a quantity or a table's column.
+    /// The unit of the array at a place, if the collection around it is a quantity or a table's column.
     pub(crate) fn unit(&self, id: PlaceId) -> Option<&str> {
         let place = self.outline.place(id)?;
         let around = self.node(place.parent)?;
@@ -201,8 +204,8 @@ impl Paths {
         self.way(id).into_iter().map(|id| self.step(id)).collect()
     }
 
-    /// The keys and indices that lead to a place, joined by `/`; what could be taken for that, in a key, is percent-encoded as in
-    /// the names of files. If all paths of the tree are too long together, a long one is cut.
+    /// The keys and indices that lead to a place, joined by `/`. A slash, a percent sign or a control character in a key is
+    /// percent-encoded, as in the names of files. If all paths of the tree are too long together, a long one is cut.
     pub(crate) fn path(&self, id: PlaceId) -> String {
         if self.long {
             self.brief(id)
@@ -225,7 +228,7 @@ impl Paths {
         odd.unwrap_or_else(|| self.plain(id))
     }
 
-    /// The name as a directory; that of the top is empty.
+    /// The name as a directory; empty for the top.
     #[must_use]
     pub fn directory_name(&self, id: PlaceId) -> Cow<'_, str> {
         let odd = self.odd.get(&id).map(|name| name.directory().into());
@@ -240,7 +243,8 @@ impl Paths {
         }
     }
 
-    /// The path below `arrays/` of an array's files, without `.bin` or `.npy`; of what has none, that of the directory.
+    /// The path below `arrays/` of an array's files, without `.bin` or `.npy`; for a place without files,
+    /// the path of its directory.
     #[must_use]
     pub fn file_path(&self, id: PlaceId) -> String {
         if self.has_files(id) {
@@ -270,11 +274,12 @@ impl Paths {
         parts.collect::<Vec<_>>().join("/")
     }
 
-    /// The way from the directory that holds the place `from` to the place `to`: to its directory, or to its files without their
-    /// ending.
+    /// The relative path from the directory that holds the place `from` to the place `to`: to its directory, or to its
+    /// files without their suffix.
     #[must_use]
     pub fn relative(&self, from: PlaceId, to: PlaceId, is_directory: bool) -> String {
         let (mut directory, mut target) = (self.way(from), self.way(to));
+        // a link is resolved from the directory in which it stands
         directory.pop();
         let last = target.pop();
         let common = directory.iter().zip(&target);
@@ -306,8 +311,8 @@ fn nameless(tree: &Tree, outline: &Outline) -> HashSet<PlaceId> {
     found
 }
 
-/// Steps as a path, see [`Paths::path`], without their middle if they are too long for a message. Of a step that is not shown
-/// nothing is looked at.
+/// Steps as a path, see [`Paths::path`], without their middle if they are too long for a message. Steps that are
+/// not shown are not looked at.
 pub(crate) fn brief(steps: &[Cow<'_, str>]) -> String {
     let len = steps
         .iter()
@@ -320,6 +325,8 @@ pub(crate) fn brief(steps: &[Cow<'_, str>]) -> String {
             return whole;
         }
     }
+    // each end gets half; a key is escaped only as far as
+    // it is shown, because it may have megabytes
     let half = MAX_BRIEF.saturating_sub(GAP.len()) / 2;
     let mut head = String::new();
     for step in steps {
@@ -361,12 +368,13 @@ fn start_of(step: &str, room: usize) -> (String, bool) {
     (encoded.get(..to).unwrap_or_default().to_owned(), whole)
 }
 
-/// As [`start_of`], of its end.
+/// As [`start_of`], for the end of a step.
 fn end_of(step: &str, room: usize) -> (String, bool) {
     let from = step.ceil_char_boundary(step.len().saturating_sub(room));
     let encoded = escape(step.get(from..).unwrap_or(step));
     let mut cut = encoded.ceil_char_boundary(encoded.len().saturating_sub(room));
     let before = encoded.get(..cut).unwrap_or_default();
+    // an escape that the cut would split is left out
     if let Some(at) = before.rfind('%')
         && cut.saturating_sub(at) < ESCAPE_LEN
     {

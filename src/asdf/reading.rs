@@ -10,9 +10,9 @@ use crate::codec::Cache;
 use crate::error::{Error, Place, Result};
 use crate::source::{Source, Window, each_piece};
 
-/// What a snapshot that is opened by its path may keep of decoded data, in bytes.
+/// Bytes of decoded data that a snapshot opened by its path may keep.
 const CACHE: u64 = 64 << 20;
-/// How much is read at a time. The length of an array is what its file says, and no buffer is sized by that before the bytes are there.
+/// Bytes that are read at a time. The length of an array comes from its file: no buffer is sized by it before the bytes are there.
 const CHUNK: usize = 1 << 20;
 
 impl Snapshot {
@@ -33,13 +33,15 @@ impl Snapshot {
             .position(|array: &Array| array.path() == path)
     }
 
-    /// These bytes of the elements of the array with that path, in C order, whatever its strides. Only what holds them is decoded.
+    /// These bytes of the elements of the array with that path, in C order, whatever its strides. Decodes only the parts of
+    /// the block that hold them.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is no such array, or the range is not in it; as [`Snapshot::array_bin`].
     pub fn read_array(&self, path: &str, bytes: Range<u64>) -> Result<Vec<u8>> {
         let none = || Error::corrupt(Place::Array(path.to_owned()), "no such array");
         let elements = self.array_bin(self.array_at(path).ok_or_else(none)?)?;
+        // a range that ends in front of its start is an empty one
         let wanted = Window::new(elements, bytes.start, bytes.end.saturating_sub(bytes.start))?;
         let mut read = Vec::new();
         each_piece(&wanted, 0..wanted.len(), CHUNK, |bytes| {

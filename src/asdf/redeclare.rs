@@ -1,7 +1,7 @@
-//! The text in which an array is declared anew: with another datatype, byte order or shape, and nothing else changed.
+//! Rewrites the declaration of one array in the text: its datatype, byte order and shape, and nothing else.
 //!
-//! The values are replaced where they stand. What is between them stays: comments, quotes, the order of the keys. An array whose
-//! declaration does not stand there by itself, or whose block is not its own, is not declared anew; the user is told why.
+//! The values are replaced where they stand. What is between them stays: comments, quotes, the order of the keys. The change is
+//! refused if a part of the declaration comes from an alias or a merge, or if other arrays use the block. The error says why.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::error::{Error, Place, Result, corrupt};
 use crate::source::Source;
 
 impl Snapshot {
-    /// Why array `i` can't get another datatype or shape together with all bytes of its block, if that is so.
+    /// Why array `i`, together with all bytes of its block, can't get another datatype or shape; `None` if it can.
     #[must_use]
     pub fn bound(&self, i: usize) -> Option<&'static str> {
         let array = self.arrays().get(i)?;
@@ -35,6 +35,7 @@ impl Snapshot {
             return Some("other arrays lie in its block");
         }
         let len = self.block_len(n).unwrap_or(0);
+        // each byte of the block exactly once: a view with gaps has the same extent but fewer bytes
         let covers = |view: View| view.extent() == (0..len) && view.len() == len;
         let is_empty = len == 0 && array.bin_len() == 0;
         if array.offset() != 0 || !is_empty && !array.view(len).is_ok_and(covers) {
@@ -58,7 +59,7 @@ impl Snapshot {
     /// The text in which array `i` has the datatype, byte order and shape of an NPY file, in C order.
     ///
     /// # Errors
-    /// [`Error::Rejected`] as [`Snapshot::bound`] says.
+    /// [`Error::Rejected`] with the reason from [`Snapshot::bound`].
     pub fn redeclared(&self, i: usize, new: &Header) -> Result<Vec<u8>> {
         let array = self.arrays().get(i);
         let array = array.ok_or_else(|| corrupt("no such array"))?;
@@ -73,7 +74,7 @@ impl Snapshot {
         let mut text = self.text().to_vec();
         let layout = layout_of(array, &text).map_err(refused)?;
         let changes = changes(&layout, array, new)?;
-        // from the end on, so that the places of those before stay what they are
+        // from the end on, so that the earlier places stay valid
         for (at, value) in changes.into_iter().rev() {
             let old = text.get(at.clone()).unwrap_or_default();
             // a list in block style stands at the column of its dashes, where one in brackets must not
@@ -88,7 +89,7 @@ impl Snapshot {
     }
 }
 
-/// The properties of an array that say how its elements lie in its block, each of which stands in its declaration itself.
+/// The properties that decide how the elements of an array lie in its block, each written in the declaration itself.
 fn layout_of<'t>(array: &'t Array, text: &[u8]) -> Result<Properties<'t>, &'static str> {
     let node = array.node().filter(|node| node.kind() == NodeKind::Mapping);
     let node = node.ok_or("its declaration is an alias")?;
@@ -109,6 +110,7 @@ fn layout_of<'t>(array: &'t Array, text: &[u8]) -> Result<Properties<'t>, &'stat
             return Err("its declaration has a key twice");
         }
     }
+    // other parts of the tree may refer to an anchor, and a tag or alias would go with the value
     let all = [found.datatype, found.byteorder, found.shape, found.strides];
     let marked = |value: Node<'_>| matches!(text.get(value.span().start), Some(b'&' | b'!' | b'*'));
     if all.into_iter().flatten().any(marked) {
@@ -125,13 +127,14 @@ fn layout_of<'t>(array: &'t Array, text: &[u8]) -> Result<Properties<'t>, &'stat
     }
 }
 
-/// What is to stand where, in the order of the text.
+/// The replacements, in the order of the text: which bytes, and what is to stand there.
 fn changes(
     layout: &Properties<'_>,
     array: &Array,
     new: &Header,
 ) -> Result<Vec<(Range<usize>, String)>> {
     let mut out = Vec::new();
+    // of these properties only the strides may be missing, and then they follow from the shape
     let mut change = |node: Option<Node<'_>>, value: String| {
         out.extend(node.map(|node| (node.span(), value)));
     };
@@ -139,7 +142,7 @@ fn changes(
         .datatype()
         .is_some_and(|old| new.is_of(old, &new.shape));
     if !same_type {
-        // the byte order of a plain type stands beside it, and those of fields with them
+        // a plain type has its byte order beside it, a structure at each of its fields
         let order = match (&new.datatype, new.datatype.orders()) {
             (Datatype::Struct(_), _) | (_, Orders::None | Orders::Mixed) => None,
             (_, Orders::All(order)) => Some(order),
@@ -157,6 +160,7 @@ fn changes(
         }
     }
     let shape = array.shape().unwrap_or_default();
+    // a shape that begins with `*` follows the block by itself
     let rows_only = array.goes_to_the_end()
         && same_type
         && !shape.is_empty()
@@ -164,6 +168,7 @@ fn changes(
     if shape != new.shape && !rows_only {
         change(layout.shape, format!("{:?}", new.shape));
     }
+    // strides that are declared become the strides of C order
     let strides = new.c_strides()?;
     if array.strides() != Some(&*strides) {
         change(layout.strides, format!("{strides:?}"));
@@ -179,8 +184,8 @@ fn declared_type(datatype: &Datatype) -> String {
     out
 }
 
-/// Appends a datatype in flow style. The byte order stands at each field that has one, but not at a plain type: that of an array
-/// stands beside its datatype.
+/// Appends a datatype in flow style. Each field has its byte order; a plain type has none here, because an array
+/// declares it beside its datatype.
 fn write_type(out: &mut String, datatype: &Datatype) {
     let fields = match datatype {
         Datatype::Struct(fields) => fields,
@@ -197,6 +202,7 @@ fn write_type(out: &mut String, datatype: &Datatype) {
         }
         out.push_str("datatype: ");
         write_type(out, &field.datatype);
+        // a structure has its byte orders inside, and single bytes have none
         if let (false, Orders::All(order)) = (
             matches!(field.datatype, Datatype::Struct(_)),
             field.datatype.orders(),
@@ -220,6 +226,7 @@ fn put_string(out: &mut String, text: &str) {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(word)
+        // a word such as `yes` or `null` would be read as another type
         && Type::implicit(text) == Type::Str;
     if plain {
         return out.push_str(text);

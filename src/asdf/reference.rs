@@ -1,6 +1,6 @@
 //! References into other files: `$ref: "other.asdf#/path"`.
 //!
-//! ASDF Standard, "References". Nothing of the other file is read or shown: they are listed.
+//! ASDF Standard, "References". References are listed; nothing of the other file is read or shown.
 
 use std::sync::Arc;
 

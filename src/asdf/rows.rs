@@ -1,7 +1,7 @@
 //! Rows of a table, or elements of an image, made of the elements of other arrays when they are read.
 //!
-//! A row is put together from one record of each part; a part is an array, its record an element or a row of it. What becomes of the
-//! elements is `conversion`'s. An image is a table whose rows are single elements.
+//! A row is put together from one record of each part. A part is an array; a record is one of its elements or rows. `conversion`
+//! changes the elements. An image is a table whose rows are single elements.
 
 mod conversion;
 
@@ -28,12 +28,12 @@ pub(crate) struct RowField {
     pub(crate) to: u64,
     /// Number of elements, at least 1.
     pub(crate) count: u64,
-    /// What becomes of each.
+    /// The conversion of each.
     pub(crate) change: Conversion,
 }
 
 impl RowField {
-    /// Bytes before and after.
+    /// Bytes of its elements before and after the conversion.
     fn lens(&self) -> (u64, u64) {
         let (from, to) = self.change.sizes();
         // exact: both lie in a record or row, whose length is known
@@ -51,6 +51,7 @@ impl RowField {
     ) -> Result<()> {
         let (from, to) = (in_memory(self.from)?, in_memory(self.to)?);
         let (from_len, to_len) = (in_memory(self.lens().0)?, in_memory(self.lens().1)?);
+        // no field may reach into the next record or row
         let is_within = |at: usize, len, all| at.checked_add(len).is_some_and(|end| end <= all);
         if !is_within(from, from_len, record) || !is_within(to, to_len, row) {
             return Err(misplaced());
@@ -65,14 +66,14 @@ impl RowField {
     }
 }
 
-/// An array, and what becomes of each of its records.
+/// An array, and the conversion of its records.
 #[derive(Debug)]
 pub(crate) struct RowPart<R> {
     /// The records, one behind the other: a [`Source`] of them, or the number of the array that has them.
     pub(crate) records: R,
     /// Bytes of a record.
     pub(crate) record: u64,
-    /// What becomes of it, in the order of the row. Some of it may be left out.
+    /// The parts of a record that a row shows, in the order of the row.
     pub(crate) fields: Vec<RowField>,
 }
 
@@ -105,7 +106,7 @@ impl Rows {
         Ok(Self { parts, width, len })
     }
 
-    /// The rows as bytes: those of the one array that has them, if nothing becomes of them.
+    /// The rows as a source of bytes. If one array has exactly these rows and nothing is converted, it is that array.
     pub(crate) fn into_source(self) -> Arc<dyn Source> {
         let same = |field: &RowField| field.from == field.to && field.change.is_nothing();
         match self.parts.as_slice() {
@@ -120,16 +121,19 @@ impl Rows {
         }
     }
 
-    /// Bytes of the records that one row is made of, those of all parts together.
+    /// Bytes of all records that make up one row.
     fn records_len(&self) -> u64 {
         let records = self.parts.iter().map(|part| part.record);
         records.fold(0, u64::saturating_add)
     }
 
-    /// Puts whole rows together, from row `first` on: as few that they and their records stay in the processor's second cache.
+    /// Puts whole rows together, from row `first` on. Callers ask for so few that rows and records stay in the
+    /// processor's second cache.
     fn convert(&self, first: u64, rows: &mut [u8]) -> Result<()> {
         let width = in_memory(self.width)?;
         let count = rows.len().checked_div(width).unwrap_or(0);
+        // One field that keeps place and size, as in an image, is
+        // read into `rows` and converted there, without a copy.
         if let [part] = self.parts.as_slice()
             && let [field] = part.fields.as_slice()
             && field.lens() == (self.width, self.width)
@@ -142,6 +146,7 @@ impl Rows {
         }
         let len = in_memory(self.records_len())?.checked_mul(count);
         let mut records = PooledBuf::of(len.ok_or_else(misplaced)?);
+        // one buffer, in which the records of each part follow those of the part before
         let mut rest: &mut [u8] = &mut records;
         for part in &self.parts {
             let len = count.checked_mul(in_memory(part.record)?);
@@ -184,6 +189,7 @@ impl Rows {
         let skipped = within.saturating_sub(field.to);
         let element = skipped.checked_div(to_size).unwrap_or(0);
         let inside = in_memory(skipped.checked_rem(to_size).unwrap_or(0))?;
+        // an element has at most 8 bytes on either side, so both buffers keep within a batch
         let most = (BATCH / 8).min(field.count.saturating_sub(element));
         let wanted = len_u64(out.len().saturating_add(inside)).div_ceil(to_size);
         let count = wanted.min(most);
@@ -216,6 +222,7 @@ impl Rows {
         let row = at.checked_div(self.width).ok_or_else(misplaced)?;
         let within = at.checked_rem(self.width).ok_or_else(misplaced)?;
         let longest = self.width.max(self.records_len());
+        // not even one row and its records would fit into a batch
         if longest > BATCH {
             return self.convert_piece(row, within, out);
         }
@@ -227,6 +234,7 @@ impl Rows {
             self.convert(row, out.get_mut(..len).ok_or_else(misplaced)?)?;
             return Ok(len);
         }
+        // a read begins or ends within this row: it is made whole, and a piece of it copied
         let mut whole = PooledBuf::of(width);
         self.convert(row, &mut whole)?;
         let found = whole.get(in_memory(within)?..).ok_or_else(misplaced)?;

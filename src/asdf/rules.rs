@@ -1,11 +1,11 @@
 //! The rules of the core tags, and what in a tree breaks them.
 //!
-//! A rule says what the value under a tag has to be, and is data: see `table`, where each stands under the name and version of
-//! its tag, which is also the name of its section among the standard's schemas. Here is what holds a tree against them. Tags
-//! without a rule are left alone, as is what a `$ref` stands for.
+//! A rule is data: it describes the value that a tag wants. `table` has all rules, under the name and version of their tags;
+//! the standard's schemas have the same names. This module checks a tree by them. Tags without a rule are left alone, and so
+//! are the targets of `$ref`.
 //!
-//! No call goes deeper for a deeper tree: what is still to be checked lies on a stack. What an alias or a merge leads to is
-//! checked once by each rule, so that the work is in proportion to the text.
+//! A deeper tree makes no deeper calls: the work that is left lies on a stack. The target of an alias or a merge is checked once by
+//! each rule, so that the work is in proportion to the text.
 
 mod array;
 mod column;
@@ -25,7 +25,7 @@ use super::tree::{Component, Node, NodeId, NodeKind, Parts, Tree, quoted};
 
 /// Most faults that are kept.
 const MAX_FAULTS: usize = 10_000;
-/// The fewest entries of [`Checker::seen`] at which those that the walk does not come to again are dropped.
+/// Entries of [`Checker::seen`] from which on it drops the ones that the walk can't meet again.
 const MANY: usize = 1 << 16;
 
 /// What a value has to be.
@@ -54,15 +54,15 @@ enum Want {
     Null,
     /// A list of these.
     List(&'static Self),
-    /// A list of so many items at most, of which the first have to be these.
+    /// A list of so many items at most; the first ones have to be these.
     Parts(&'static [&'static Self], usize),
     /// A list of these, or of such lists.
     Nested(&'static Self),
     /// A mapping.
     Map(MapRule),
-    /// By what kind of value it is; and all that is allowed, in words.
+    /// One of these, by the kind of the value; and all that is allowed, in words.
     Either(&'static [(Sort, &'static Self)], &'static str),
-    /// What a look at it tells.
+    /// What this function chooses after a look at the node.
     By(fn(Node<'_>) -> &'static Self),
     /// Something under a tag that begins so.
     Tagged(&'static str),
@@ -73,7 +73,7 @@ enum Want {
 }
 
 impl Want {
-    /// Whether a node is a scalar of which nothing else is wanted.
+    /// Whether a node is a scalar that the want takes without a look at its text.
     fn takes(&self, node: Node<'_>) -> bool {
         node.kind() == NodeKind::Scalar
             && match self {
@@ -88,8 +88,8 @@ impl Want {
     }
 }
 
-/// Tells the wants of the rules from each other: the low half of the address of each. All of them are constants of the program, which
-/// is smaller than 4 GiB.
+/// A number that differs for each want of the rules: the low half of its address. All wants are constants of the program,
+/// which is smaller than 4 GiB.
 fn number_of(want: &'static Want) -> u32 {
     let bytes = std::ptr::from_ref(want).addr().to_le_bytes();
     u32::from_le_bytes(bytes.first_chunk().copied().unwrap_or_default())
@@ -105,7 +105,7 @@ struct Rule {
 struct MapRule {
     /// The keys that have a meaning.
     keys: &'static [(&'static str, &'static Want)],
-    /// Those that there must be.
+    /// The keys that must be there.
     required: &'static [&'static str],
     /// If the first is there, the second must be.
     needs: &'static [(&'static str, &'static str)],
@@ -197,6 +197,7 @@ pub fn check(tree: &Tree) -> Faults {
     if let Some(root) = tree.root() {
         checker.walk(root);
     }
+    // the stack finds faults out of order, and two ways to a node may find the same one
     let mut found = checker.found;
     found.sort_by(|a, b| (a.0, a.1.rule, &a.1.why).cmp(&(b.0, b.1.rule, &b.1.why)));
     found.dedup_by(|a, b| (a.0, a.1.rule, &a.1.why) == (b.0, b.1.rule, &b.1.why));
@@ -217,7 +218,7 @@ struct Task<'t> {
     what: Target<'t>,
 }
 
-/// What of the tree a task is about.
+/// The part of the tree that a task is about.
 #[derive(Clone)]
 enum Target<'t> {
     Node(Node<'t>),
@@ -229,12 +230,12 @@ enum Target<'t> {
 struct Checker<'t> {
     tree: &'t Tree,
     allowance: Allowance,
-    /// Collections that a rule has been applied to, with the number of what it wants.
+    /// Collections that have been checked, each with the number of the want.
     seen: HashSet<(NodeId, u32)>,
-    /// When `seen` has so many entries, those in front of the node that the walk has reached are dropped; never in a tree with aliases,
-    /// which may lead back to any of them.
+    /// When `seen` has so many entries, entries in front of the walk's node are dropped; never in a tree with aliases, which may
+    /// lead back to any of them.
     most_seen: usize,
-    /// What is still to come of each collection around the node that the walk has reached.
+    /// The parts still to come of each collection around the node that the walk has reached.
     above: Vec<Parts<'t>>,
     /// The steps from the tagged node to the collection that is being checked.
     trail: Vec<Component>,
@@ -260,8 +261,8 @@ impl<'t> Checker<'t> {
         }
     }
 
-    /// Holds a node against the rule of its tag, if that has one, and has its parts visited next. An alias is passed over: what it
-    /// stands for is visited where it stands.
+    /// Checks a node by the rule of its tag, if there is one, and visits its parts next. Passes over an alias, because its target
+    /// is visited where it stands.
     fn enter(&mut self, node: Node<'t>) {
         if node.kind() == NodeKind::Alias {
             return;
@@ -297,8 +298,9 @@ impl<'t> Checker<'t> {
         }
     }
 
-    /// Whether a collection has not yet been held against what is wanted. Lists that only one way leads to are not noted.
+    /// Whether a collection is checked against this want for the first time. Lists to which only one way leads are not recorded.
     fn is_new(&mut self, node: Node<'t>, want: &'static Want) -> bool {
+        // an array may have a million lists in lists: to record each would take more than the tree
         let more_ways = node.kind() != NodeKind::Sequence || node.tag().is_some() || self.in_merged;
         !more_ways || self.seen.insert((node.follow().id(), number_of(want)))
     }
@@ -314,16 +316,18 @@ impl<'t> Checker<'t> {
             ..task
         };
         task.what = Target::Rest(items);
+        // on top of the rest, so that the item and all below it are checked first
         self.work.push(task);
         self.work.push(one);
     }
 
-    /// Holds a node against what is wanted, and puts its parts on the stack.
+    /// Checks a node against the want of a task, and puts its parts on the stack.
     fn check(&mut self, task: &Task<'t>, node: Node<'t>) {
         let Some(found) = sort(node) else { return };
         if matches!(found, Sort::List | Sort::Map) && !self.is_new(node, task.want) {
             return;
         }
+        // the target of a `$ref` may be in another file
         if found == Sort::Map && node.entries().any(|(key, _)| key.is_key("$ref")) {
             return;
         }
@@ -372,7 +376,7 @@ impl<'t> Checker<'t> {
         self.trail.len()
     }
 
-    /// Puts the items of a list on the stack as one task, of which [`Checker::next_item`] takes one after the other.
+    /// Puts the items of a list on the stack as one task. [`Checker::next_item`] takes one after the other.
     fn go_in(&mut self, task: &Task<'t>, want: &'static Want, items: Parts<'t>) {
         let depth = self.descend(task);
         self.work.push(Task {
@@ -419,6 +423,7 @@ impl<'t> Checker<'t> {
                 self.blame(task, node, &why);
             }
         }
+        // `oneOf` in the schema: one of the keys, and no second one
         let given = rule.one_of.iter().filter(|key| has(key)).count();
         if !rule.one_of.is_empty() && given != 1 {
             let how = if given == 0 {
@@ -442,7 +447,7 @@ impl<'t> Checker<'t> {
         }
     }
 
-    /// The values of the keys that a rule knows, each once: the mapping's own before those that are merged.
+    /// The values of the keys that a rule knows, each once: the mapping's own values before merged ones.
     fn values(
         &mut self,
         task: &Task<'t>,
@@ -451,6 +456,7 @@ impl<'t> Checker<'t> {
     ) -> Option<Vec<(&'static str, NodeId, Node<'t>)>> {
         let mut values: Vec<(&'static str, NodeId, Node<'t>)> = Vec::new();
         for (rank, mapping) in node.merged().enumerate() {
+            // the same large mapping may be merged a thousand times
             if rank > 0 && !self.allowance.take(mapping.len().saturating_add(1)) {
                 return None;
             }
@@ -459,6 +465,7 @@ impl<'t> Checker<'t> {
             for (key, value) in mapping.entries().filter(|(key, _)| !key.is_merge()) {
                 let known = rule.keys.iter().find(|(name, _)| key.is_key(name));
                 if let Some(&(name, _)) = known {
+                    // within one mapping the last of equal keys counts
                     own.retain(|(other, _, _)| *other != name);
                     own.push((name, key.id(), value));
                 } else if rule.closed {
@@ -500,7 +507,7 @@ fn needed(what: &str, found: Sort) -> String {
     format!("{what} is needed, here is {}", found.name())
 }
 
-/// What is wrong with a value that has no parts which could be checked.
+/// The fault of a value without parts, if it has one.
 fn scalar_fault(want: &Want, node: Node<'_>, found: Sort) -> Option<String> {
     let kind = |sort: Sort| (!sort.fits(found)).then(|| needed(sort.name(), found));
     let text = node.text().unwrap_or_default();
@@ -536,6 +543,7 @@ fn scalar_fault(want: &Want, node: Node<'_>, found: Sort) -> Option<String> {
             )
         }),
         Want::Size => kind(Sort::Integer).or_else(|| {
+            // an integer beyond 128 bits only has its text
             let negative =
                 matches!(node.value(), Some(Value::Int(n)) if n < 0) || text.starts_with('-');
             unless(!negative, "an integer not below zero is needed".to_owned())

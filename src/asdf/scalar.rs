@@ -71,6 +71,7 @@ impl Type {
             "=" => return Self::Default,
             _ => {}
         }
+        // by the first character, as PyYAML chooses its patterns
         match text.as_bytes().first() {
             Some(b'0'..=b'9' | b'+' | b'-' | b'.') if is_int(text) => Self::Int,
             Some(b'0'..=b'9' | b'+' | b'-' | b'.') if is_float(text) => Self::Float,
@@ -127,6 +128,7 @@ fn bool_value(text: &str, any_case: bool) -> Option<bool> {
     let capital = letters.next().is_some_and(|b| b.is_ascii_uppercase());
     let rest_lower = letters.clone().all(|b| b.is_ascii_lowercase());
     let rest_upper = letters.all(|b| b.is_ascii_uppercase());
+    // `yes`, `Yes` and `YES`, but not `yEs`
     (any_case || rest_lower || (capital && rest_upper)).then_some(value)
 }
 
@@ -155,6 +157,7 @@ fn after_sixtieths(text: &str) -> Option<&str> {
     let mut rest = text;
     while let Some(part) = rest.strip_prefix(':') {
         let one = part.strip_prefix(digit)?;
+        // of two digits the first is at most 5
         let small = part.starts_with(|c| matches!(c, '0'..='5'));
         rest = one.strip_prefix(digit).filter(|_| small).unwrap_or(one);
     }
@@ -172,6 +175,7 @@ fn is_int(text: &str) -> bool {
     } else if let Some(rest) = text.strip_prefix("0x") {
         all(rest, |c| c.is_ascii_hexdigit())
     } else if let Some(rest) = text.strip_prefix('0') {
+        // a zero alone is no octal number without digits
         rest.is_empty() || all(rest, |c| matches!(c, '0'..='7'))
     } else {
         after_digits(text)
@@ -197,6 +201,7 @@ fn is_float(text: &str) -> bool {
     if let Some(fraction) = rest.strip_prefix('.') {
         return is_exponent(fraction.trim_start_matches(digit_or_underscore));
     }
+    // base 60, with a point in the last part
     after_sixtieths(rest)
         .and_then(|rest| rest.strip_prefix('.'))
         .is_some_and(|fraction| fraction.chars().all(digit_or_underscore))
@@ -211,9 +216,10 @@ fn is_exponent(text: &str) -> bool {
             .is_some_and(|digits| !digits.is_empty() && digits.chars().all(digit))
 }
 
-/// Whether a text has the form of a timestamp, by PyYAML's pattern. The date need not be one that there is.
+/// Whether a text has the form of a timestamp, by PyYAML's pattern. The date need not exist.
 pub(super) fn is_timestamp(text: &str) -> bool {
     let two = |text| one_or_two_digits(text, 2);
+    // a date alone has two digits for month and day; in front of a time one is enough
     let date = || {
         let rest = two(two(text)?)?.strip_prefix('-')?;
         two(two(rest)?.strip_prefix('-')?)
@@ -230,7 +236,7 @@ fn one_or_two_digits(text: &str, at_least: usize) -> Option<&str> {
     }
 }
 
-/// What is left of `text` after a date and time: nothing, if all of it is one.
+/// The rest of `text` behind a date and time: nothing, if all of it is one.
 fn date_and_time(text: &str) -> Option<&str> {
     let blank = |c| c == ' ' || c == '\t';
     let two = |text| one_or_two_digits(text, 2);
@@ -249,6 +255,7 @@ fn date_and_time(text: &str) -> Option<&str> {
     if rest.is_empty() {
         return Some(rest);
     }
+    // the zone: `Z`, or a sign with hours and perhaps minutes
     let zone = rest.trim_start_matches(blank);
     if let Some(rest) = zone.strip_prefix('Z') {
         return Some(rest);
@@ -269,7 +276,8 @@ fn without_underscores(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// As PyYAML reads it: one sign, then what Python's `int` takes, which may have blanks, a sign and a prefix of its own.
+/// The value of an integer by PyYAML's constructor: one sign, and then any text that Python's `int` takes. That text may have
+/// blanks, a sign and a prefix of its own.
 fn int_value(text: &str) -> Value<'_> {
     let plain = without_underscores(text);
     let body = unsigned(&plain);
@@ -277,6 +285,7 @@ fn int_value(text: &str) -> Value<'_> {
         in_radix(binary, 2)
     } else if let Some(hexadecimal) = body.strip_prefix("0x") {
         in_radix(hexadecimal, 16)
+    // Python's `int(text, 8)` also takes `0o17`, which comes here under a tag `!!int`
     } else if body.starts_with('0') {
         in_radix(body, 8)
     } else {
@@ -292,7 +301,7 @@ fn int_value(text: &str) -> Value<'_> {
     }
 }
 
-/// The number that a text is to Python's `int` of that base, if it is one.
+/// The number that Python's `int` makes of a text in that base, if it is one.
 fn in_radix(text: &str, radix: u32) -> Value<'_> {
     let number = text.trim();
     let body = unsigned(number);
@@ -302,6 +311,7 @@ fn in_radix(text: &str, radix: u32) -> Value<'_> {
         16 => "0x",
         _ => "",
     };
+    // Python's `int` takes the prefix of its base in either case
     let has_prefix = |start: &&str| start.eq_ignore_ascii_case(prefix);
     let start = body.get(..2).filter(has_prefix);
     let digits = start.and_then(|_| body.get(2..)).unwrap_or(body);
@@ -315,7 +325,7 @@ fn in_radix(text: &str, radix: u32) -> Value<'_> {
     }
 }
 
-/// Decimal numbers in base 60, divided by colons; a single one as it is.
+/// Decimal numbers in base 60, divided by colons. A number without a colon stays as it is.
 fn in_sixtieths(text: &str) -> Value<'_> {
     let parts = text.split(':').map(|part| in_radix(part, 10));
     parts.fold(Value::Int(0), |sum, part| match (sum, part) {
@@ -323,16 +333,18 @@ fn in_sixtieths(text: &str) -> Value<'_> {
             .checked_mul(60)
             .and_then(|high| high.checked_add(low))
             .map_or(Value::Huge(text), Value::Int),
+        // one part that is no number makes all of it none, whatever the others are
         (Value::Malformed(_), _) | (_, Value::Malformed(_)) => Value::Malformed(text),
         _ => Value::Huge(text),
     })
 }
 
-/// The value of a float by PyYAML's constructor; `None` if it is none. In base 60 it adds up the last part first, as PyYAML does:
-/// the order decides how the sum is rounded.
+/// The value of a float by PyYAML's constructor; `None` if the text is no float. In base 60 the last part is added first, as in
+/// PyYAML: the order decides how the sum is rounded.
 fn float_value(text: &str) -> Option<f64> {
     let mut plain = without_underscores(text);
     if plain.contains(|c: char| c.is_ascii_uppercase()) {
+        // as PyYAML does before it looks for `.inf`, `.nan` and exponents
         plain = plain.to_ascii_lowercase().into();
     }
     let body = unsigned(&plain);

@@ -1,12 +1,11 @@
 //! From the bytes of a file to its [`Layout`], reading headers only.
 //!
-//! ASDF Standard, "Low-level file layout". The cost is the text and one small read a block; block data are never looked at, so
-//! that a block may contain a block magic or `#ASDF BLOCK INDEX`. Blocks are found by skipping along from header to header
-//! (`walk`). The block index is checked against that (`chain_end`), and is a hint where skipping along leads nowhere or past blocks:
-//! if it is sure to be right, a damaged header costs its own block and no other, and headers that older versions have left behind
-//! are no blocks (`by_index`). Without an index that helps, numbers of
-//! blocks are in doubt behind a place where a header may be lost (`suspect`). What other readers (asdf of Python, libasdf) accept is
-//! accepted, with a finding.
+//! ASDF Standard, "Low-level file layout". A scan reads the text, and one small piece for each block. It never looks at block data,
+//! so that a block may contain a block magic or `#ASDF BLOCK INDEX`. It finds blocks by skipping along from header to header
+//! (`walk`), and checks the block index against them (`chain_end`). Where skipping along leads nowhere or past blocks, the index is
+//! a hint (`by_index`): if it is sure to be right, a damaged header costs only its own block, and headers that older versions left
+//! behind are no blocks. Without an index that helps, block numbers are in doubt behind a place where a header may be lost
+//! (`suspect`). Files that other readers (asdf-python, libasdf) accept are accepted, with a finding.
 
 mod by_index;
 mod chain_end;
@@ -35,7 +34,7 @@ pub const BLOCK_LIMIT: usize = 1 << 20;
 /// The longest block index that is read, in bytes: 20 digits and two blanks for each of the most blocks.
 pub const INDEX_LIMIT: u64 = 32 << 20;
 
-/// What a scan gives: the layout, and the text it had to read.
+/// The result of a scan: the layout, and the text that it had to read.
 #[derive(Debug)]
 pub struct Scan {
     /// Where everything lies.
@@ -44,7 +43,7 @@ pub struct Scan {
     pub text: Arc<Vec<u8>>,
 }
 
-/// Finds text, blocks and index of the file that `source` is.
+/// Finds text, blocks and index of the file `source`.
 ///
 /// `force` reads files of a newer major version.
 ///
@@ -57,6 +56,7 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
     let Scan { layout, text } = &mut scan;
     let from = layout.text_end;
     BlockWalk::new(source, layout, text).run(from)?;
+    // the walk has searched no further: a hostile file may go on for terabytes without a block
     if layout.blocks.is_empty() && len.saturating_sub(from) > PADDING_LIMIT {
         let why = format!(
             "no block in the first {PADDING_LIMIT} bytes after the tree; what follows is not looked at"
@@ -66,7 +66,7 @@ pub fn scan(source: &dyn Source, force: bool) -> Result<Scan> {
     Ok(scan)
 }
 
-/// The same of the text alone: of what follows, nothing is read.
+/// As [`scan`], for the text alone. Nothing behind it is read.
 ///
 /// # Errors
 /// As [`scan`].

@@ -12,11 +12,11 @@ const GRAIN: Grain = Grain {
     ..Grain::DEFAULT
 };
 
-/// Calls `patch` with the block offset and the bytes of each run of the block that writing `bytes` at `offset` in C order to the array
-/// of that view, which is at `at`, changes.
+/// Calls `patch` for each run of the block that changes when `bytes` are written at `offset` in C order to the array of `view`;
+/// with the block offset and the new bytes of the run. `at` is the array's place, for the error.
 ///
-/// Runs are as long as the write makes them, across elements and rows, and do not overlap; a write of whole rows gives them
-/// ascending. Memory: at most 1 MiB, and none for runs that lie in `bytes` as in the block.
+/// Runs are as long as the write makes them, across elements and rows, and do not overlap; runs of whole rows ascend. Memory: at
+/// most 1 MiB, and none for runs that lie in `bytes` as in the block.
 ///
 /// # Errors
 /// [`Error::Rejected`] if elements share bytes, so that a write could not be read back; [`Error::Corrupt`] if the write reaches
@@ -28,6 +28,7 @@ pub fn scatter(
     bytes: &[u8],
     patch: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
+    // a byte that two elements share could keep only one of the two values written
     if !view.is_injective() {
         return Err(Error::Rejected {
             at: at(),
@@ -48,8 +49,8 @@ pub fn scatter(
     Ok(())
 }
 
-/// Calls `patch` with the pieces of a tile; `bytes` are those of the box that it was cut from, in C order. Runs that lie alone in
-/// the block are taken straight from `bytes`, others are first put together in `scratch`.
+/// Calls `patch` with the pieces of a tile. `bytes` is the box from which the tile was cut, in C order. Runs that lie alone in the
+/// block are taken straight from `bytes`, others are first put together in `scratch`.
 fn scatter_tile(
     tile: &Tile,
     bytes: &[u8],
@@ -68,6 +69,7 @@ fn scatter_tile(
         });
     }
     let packed = in_memory(pieces.packed())?;
+    // grows to the largest tile and serves all tiles of the write
     if scratch.len() < packed {
         scratch.resize(packed, 0);
     }

@@ -1,7 +1,7 @@
-//! A tree whose arrays are to be found elsewhere: the `source` of each written anew, nothing else touched.
+//! Rewrites the `source` of each array in the text of a tree, and nothing else.
 //!
-//! What the exploded form needs: block numbers become URIs, and URIs block numbers. The text is not trusted before it has been
-//! parsed again and every array says what was wanted.
+//! The exploded form needs this: block numbers become URIs, and URIs block numbers. The new text counts only if it parses, and
+//! every array in it has the wanted source.
 
 pub use super::find::block_index;
 
@@ -11,10 +11,10 @@ use super::outline::{Limit, Outline};
 use super::tree::{Node, Tree};
 use crate::error::{Error, Result, unsupported};
 
-/// The `source` of every array of a snapshot, in the tree's order; those in the tree itself have none.
+/// The `source` of every array of a snapshot, in the tree's order. Arrays whose elements are in the tree have none.
 ///
 /// # Errors
-/// That of the tree, or of an array whose declaration makes no sense.
+/// The error of the tree, or of an array whose declaration makes no sense.
 pub fn storages(snapshot: &Snapshot) -> Result<Vec<Storage>> {
     match snapshot.tree() {
         None => Ok(Vec::new()),
@@ -25,7 +25,7 @@ pub fn storages(snapshot: &Snapshot) -> Result<Vec<Storage>> {
     }
 }
 
-/// The text of a snapshot with every `source` as `change` says.
+/// The text of a snapshot with every `source` replaced as `change` says.
 ///
 /// # Errors
 /// As [`storages`]; [`Error::Unsupported`] if a source is shared with something else in a way that can't be kept.
@@ -50,10 +50,12 @@ pub fn with_sources(
         }
     }
     edits.sort_by_key(|edit| edit.0.start);
+    // arrays that share a source through an alias make the same edit twice
     edits.dedup();
     let mut out = String::new();
     let mut at = 0;
     for (span, new) in edits {
+        // two edits of one place that differ: the source can't be both
         let kept = tree.text().get(at..span.start);
         out.push_str(kept.ok_or_else(|| shared("a source that two arrays share"))?);
         out.push_str(&new);

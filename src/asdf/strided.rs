@@ -1,4 +1,5 @@
-//! Views of elements by strides: how those of an array lie in a block. Item size, shape, strides and offset are proved once to stay inside it.
+//! Views by strides: how the elements of an array lie in a block. Item size, shape, strides and offset are
+//! proved once to stay inside it.
 //!
 //! Knows positions and lengths; never sees a byte. "C order" is the order of the elements with the last index running fastest,
 //! and an offset "in C order" counts the bytes of the elements put one behind the other that way. Shapes, strides and axes are
@@ -12,8 +13,8 @@ use crate::error::{Result, corrupt, unsupported};
 /// Most dimensions of an array, as in NumPy.
 pub const MAX_NDIM: usize = 32;
 
-/// Most bytes of an array in C order. A stride of 0 repeats elements, so that a small block can hold a larger array: what is
-/// bounded by the block is where elements are, not how often they are used.
+/// Most bytes of an array in C order. A stride of 0 repeats elements, so that a small block can hold a larger array: the block
+/// bounds where elements lie, and not how often they are used.
 pub const MAX_LEN: u64 = u64::MAX / 2;
 
 /// Where the elements of an array are in a block of known length.
@@ -47,8 +48,8 @@ pub struct Axis {
 }
 
 impl View {
-    /// The array of that shape whose first element is at `offset` of a block of `block_len` bytes, with `strides` in bytes
-    /// or else in C order without gaps.
+    /// The view of elements in `shape` whose first one is at `offset` of a block of `block_len` bytes, with `strides` in bytes or
+    /// else in C order without gaps.
     ///
     /// An array without elements, or of elements without bytes, touches no byte of the block: it may have any offset.
     ///
@@ -85,10 +86,12 @@ impl View {
             run: 0,
             fortran_dense: true,
         };
+        // no byte of the block is touched, so strides and offset can't lead out of it
         if len == 0 {
             return Ok(view);
         }
         let steps = steps(itemsize, shape, strides);
+        // the one proof on which every later position rests
         let (low, high) = reach(itemsize, &steps, offset).ok_or_else(|| {
             corrupt(format!(
                 "strides reach beyond 2^64, but the block has {block_len} bytes"
@@ -111,7 +114,7 @@ impl View {
 
     /// The number of whole rows from `offset` to the end of the block: what `'*'` stands for as the first dimension.
     ///
-    /// `row` is the rest of the shape and `stride` the first stride, if the tree gives one; so does Python's asdf count.
+    /// `row` is the rest of the shape and `stride` the first stride, if the tree has one. Python's asdf counts the same way.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) if that stride is not positive or a row has no bytes: then any number would do.
@@ -123,6 +126,7 @@ impl View {
         offset: u64,
         block_len: u64,
     ) -> Result<u64> {
+        // with a stride, the gap behind a row belongs to it
         let step = match stride {
             Some(stride) => u64::try_from(stride).ok(),
             None => c_order_len(itemsize, row),
@@ -168,7 +172,7 @@ impl View {
         self.extent.clone()
     }
 
-    /// The axes that are left when those that can be walked as one are merged.
+    /// The axes that remain after neighbours that can be walked as one are merged.
     #[must_use]
     pub fn axes(&self) -> &[Axis] {
         &self.axes
@@ -207,6 +211,7 @@ impl View {
         steps.sort_unstable();
         steps
             .iter()
+            // `covered` counts from the first to behind the last byte of all smaller axes
             .try_fold(self.run, |covered, &(step, count)| {
                 let behind = count.checked_sub(1)?.checked_mul(step)?;
                 behind.checked_add(covered).filter(|_| step >= covered)
@@ -214,7 +219,7 @@ impl View {
             .is_some()
     }
 
-    /// Where the byte at `at` in C order is in the block, and how many bytes from there on lie in both orders together.
+    /// Where the byte at `at` in C order is in the block, and how many bytes from there on follow each other in both orders.
     #[must_use]
     pub fn run_at(&self, at: u64) -> Option<(u64, u64)> {
         let (offset, inside) = self
@@ -227,6 +232,7 @@ impl View {
                     at.checked_rem(axis.pitch).unwrap_or(0),
                 )
             });
+        // what is left of `at` behind the last axis counts within a run
         let left = self.run.checked_sub(inside).filter(|_| at < self.len)?;
         Some((offset.checked_add(inside)?, left))
     }
@@ -265,8 +271,8 @@ fn c_order_len(itemsize: u64, shape: &[u64]) -> Option<u64> {
         .filter(|&len| len <= MAX_LEN)
 }
 
-/// The strides of an array in C order without gaps, or `None` from 2^63 bytes on. Where there are no elements they mean nothing, and are
-/// those of axes of one element.
+/// The strides of an array in C order without gaps, or `None` from 2^63 bytes on. Without elements the strides mean nothing; an
+/// axis of length 0 then counts like one of length 1.
 pub(super) fn c_strides(itemsize: u64, shape: &[u64]) -> Option<Vec<i64>> {
     let mut next = i64::try_from(itemsize).ok()?;
     let strides = shape.iter().rev().map(|&count| {
@@ -284,11 +290,13 @@ fn steps(itemsize: u64, shape: &[u64], strides: Option<&[i64]>) -> Vec<(u64, i64
     let dense = || c_strides(itemsize, shape).unwrap_or_default();
     let strides = strides.map_or_else(dense, <[i64]>::to_vec);
     let steps = shape.iter().copied().zip(strides);
+    // an axis of one element takes no step, whatever its stride says
     steps.filter(|&(count, _)| count > 1).collect()
 }
 
 /// The lowest offset of an element and the end of the highest, or `None` beyond what can be counted.
 fn reach(itemsize: u64, steps: &[(u64, i64)], offset: u64) -> Option<(i128, i128)> {
+    // in 128 bits one count times one stride can't overflow, but the sum of all axes can
     let first = (
         i128::from(offset),
         i128::from(offset).checked_add(i128::from(itemsize))?,
@@ -333,19 +341,21 @@ fn merge(itemsize: u64, steps: &[(u64, i64)]) -> (Vec<Axis>, u64) {
                 pitch,
             }),
         }
+        // below 2^63 to the last axis, as `c_order_len` has proved
         pitch = pitch.saturating_mul(count);
     }
     axes.reverse();
     (axes, run)
 }
 
-/// Whether a step of `stride` leads to where one more step of `inner` than it has would.
+/// Whether one step of `stride` leads as far as all steps of `inner` and one more, so that both axes can be walked as one.
 fn continues(inner: &Axis, stride: i64) -> bool {
     i128::from(inner.stride).checked_mul(i128::from(inner.count)) == Some(i128::from(stride))
 }
 
 /// The block offset `index` steps from `offset`; exact, because [`View::new`] proved that every element is in the block.
 fn step_by(offset: u64, index: u64, stride: i64) -> u64 {
+    // two's complement: a negative stride wraps round to the right offset
     offset.wrapping_add(index.wrapping_mul(stride.cast_unsigned()))
 }
 
@@ -366,6 +376,7 @@ fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<
     let position = |index| step_by(offset, index, outer.stride);
     let mut at = range.start;
     let (index, inside) = (at / outer.pitch, at % outer.pitch);
+    // the rest of a row that begins in front of the range
     if inside > 0 {
         let end = range.end.min(at - inside + outer.pitch);
         split(
@@ -377,6 +388,7 @@ fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<
         );
         at = end;
     }
+    // all whole rows, as one box
     let count = (range.end - at) / outer.pitch;
     if count > 0 {
         let start = position(at / outer.pitch);
@@ -385,6 +397,7 @@ fn split(axes: &[Axis], run: u64, offset: u64, range: Range<u64>, out: &mut Vec<
         out.push(Tile::new(start, &axes, run));
         at += count * outer.pitch;
     }
+    // the first part of a row that goes on behind the range
     if at < range.end {
         split(
             inner,

@@ -1,7 +1,7 @@
 //! The text at the start of a file: where it ends.
 //!
-//! ASDF Standard, "Low-level file layout", sections "Header", "Comments" and "Tree". The first line, comment lines and the tree
-//! up to the newline of its `...` line. What the tree says is `tree`'s; here it is lines.
+//! ASDF Standard, "Low-level file layout", sections "Header", "Comments" and "Tree". Knows lines only: the first line, comment
+//! lines, and the tree up to the newline of its `...` line. What the tree says is `tree`'s.
 
 use std::any::Any;
 use std::io::BufRead;
@@ -15,15 +15,16 @@ use crate::source::{Borrower, Loan, Source, at_most, len_u64};
 
 /// The longest text of a file that is read, in bytes.
 pub const TEXT_LIMIT: u64 = 256 << 20;
-/// How much is read at a time when searching.
+/// Bytes that are read at a time in a search.
 pub(super) const CHUNK: u64 = 64 << 10;
 
-/// Reads from the start of the file, a growing piece at a time, until the end of the text is in sight: of the layout, all that lies in
-/// front of the blocks. A text that is in memory already, as that of a file which is going to be saved, is not copied.
+/// Reads from the start of the file, a growing piece at a time, until the end of the text is in sight. Returns the layout in front
+/// of the blocks. A text that is in memory already, as in a save, is not copied.
 pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<Scan> {
     if let Some(lent) = lent_start(source) {
         let mut search = EndSearch::new(first);
         let is_whole = len_u64(lent.len()) == source.len();
+        // the vector is kept as the text, so it must end where the text does
         if search.find(&lent, is_whole) && search.at == lent.len() {
             return Ok(search.text(lent, source.len()));
         }
@@ -42,18 +43,20 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<Scan> 
             bytes.shrink_to_fit();
             return Ok(search.text(Arc::new(bytes), source.len()));
         }
+        // without this, a file that is text to its end would be read whole
         if goal >= TEXT_LIMIT {
             let why = format!("the tree does not end within {TEXT_LIMIT} bytes");
             return Err(unsupported(why));
         }
-        // of a file far away all that is read is fetched, also what is no text: so that is at most three tenths of the text, and a chunk
+        // of a remote file all that is read is fetched: this keeps
+        // what lies behind the text to three tenths of it, and a chunk
         let more = (goal.saturating_mul(3) / 10).saturating_add(CHUNK) / CHUNK;
         let more = more.saturating_mul(CHUNK);
         goal = goal.saturating_add(more).min(TEXT_LIMIT);
     }
 }
 
-/// The vector that a source begins with, if it is in memory.
+/// The vector that is all of a source, if it is in memory.
 fn lent_start(source: &dyn Source) -> Option<Arc<Vec<u8>>> {
     let lend = |len| match source.lend(0, len, Borrower::Program).ok()?? {
         Loan::Shared(bytes, range) => {
@@ -62,12 +65,13 @@ fn lent_start(source: &dyn Source) -> Option<Arc<Vec<u8>>> {
         }
         Loan::Mapped(_) => None,
     };
+    // one byte is lent to find the vector, and then all of it
     let (bytes, _) = lend(1)?;
     let (all, range) = lend(bytes.len())?;
     (len_u64(all.len()) <= TEXT_LIMIT && range == (0..bytes.len())).then_some(all)
 }
 
-/// Looks for the end of the text in more and more of a file: what has been looked at once is not looked at again.
+/// Looks for the end of the text in more and more of a file, at each byte only once.
 struct EndSearch<'a> {
     first: &'a FirstLine,
     /// Where the next line begins; in the end, where the text ends.
@@ -86,8 +90,8 @@ impl<'a> EndSearch<'a> {
         }
     }
 
-    /// Goes on to the end, and tells whether it is in sight in the first bytes of a file (`whole`: in all of it). They begin with those of
-    /// the last call.
+    /// Goes on towards the end of the text. Returns whether the end is in sight in `bytes`, the first bytes of the file; with
+    /// `whole`, all of it. They begin with the bytes of the last call.
     ///
     /// A block magic is no UTF-8, so that the first one ends a text whose `...` is missing.
     fn find(&mut self, bytes: &[u8], whole: bool) -> bool {
@@ -117,6 +121,7 @@ impl<'a> EndSearch<'a> {
                     return true;
                 }
             } else if content.starts_with(b"%") || content.starts_with(b"---") {
+                // directives belong to the document behind them
                 self.in_tree = true;
             } else if !line.starts_with(b"#") {
                 self.oddity = self.oddity.or(Some(
@@ -126,7 +131,8 @@ impl<'a> EndSearch<'a> {
         }
     }
 
-    /// Ends a text without `...`: where it stands now, or so many bytes behind that in a tree, which is odd for this reason.
+    /// Ends a text without `...`. A tree ends `behind` bytes further on, and is odd for the reason `why`. Without
+    /// a tree the text ends here.
     fn end(&mut self, behind: usize, why: &'static str) -> bool {
         if self.in_tree {
             self.at = self.at.saturating_add(behind);
@@ -147,7 +153,7 @@ impl<'a> EndSearch<'a> {
     }
 }
 
-/// The next line with its newline, or what is left when `whole`; `None` if its end is not in sight.
+/// The next line with its newline, or the rest when `whole`; `None` if its end is not in sight.
 fn next_line(rest: &[u8], whole: bool) -> Option<&[u8]> {
     let mut behind = rest;
     // many bytes at a time, unlike a search by an iterator

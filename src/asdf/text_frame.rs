@@ -1,16 +1,17 @@
-//! The lines around the tree of which some readers want more than the standard says.
+//! The lines around the tree, where some readers want more than the standard.
 //!
-//! The Python library (asdf 6.0, `_io.py` and `_helpers.py`) wants `%YAML` directly behind the lines that begin with `#`, nothing but
-//! the line's end behind the `...`, and a version of the standard that it knows. We read such files, but save none that was not so.
+//! The Python library (asdf 6.0, `_io.py` and `_helpers.py`) wants `%YAML` directly behind the lines that begin with `#`, nothing
+//! but the line's end behind the `...`, and a version of the standard that it knows. We read files that lack this, and refuse a
+//! save by which a file would lose it.
 
 use super::dialect::{KNOWN_STANDARDS, last_before};
 use crate::error::{Error, Place, printable};
 use crate::source::len_u64;
 
-/// What a line of comment begins with that names the version of the standard.
+/// Start of the comment line that names the version of the standard.
 const STANDARD: &[u8] = b"#ASDF_STANDARD";
 
-/// The lines around the tree of a text that some readers refuse: each with where, why and what to do.
+/// The lines around the tree that some readers refuse, each as an error with place, reason and advice.
 #[must_use]
 pub fn oddities(text: &[u8], has_tree: bool) -> Vec<Error> {
     let found = [
@@ -63,9 +64,10 @@ pub fn newer_standard(text: &[u8]) -> Option<Error> {
     Some(Error::unsupported(place, why))
 }
 
-/// What is odd about the line that names the version of the standard: that it is none of [`KNOWN_STANDARDS`], and not newer either.
+/// The fault of the line that names the version of the standard: the version is not in [`KNOWN_STANDARDS`], and not newer.
 fn standard_line(text: &[u8]) -> Option<Error> {
     let (place, version) = named_standard(text)?;
+    // a newer version is a finding of the scan, and is read as the last known one
     if KNOWN_STANDARDS.contains(&version.as_str()) || newer_standard(text).is_some() {
         return None;
     }
@@ -77,7 +79,7 @@ fn standard_line(text: &[u8]) -> Option<Error> {
     })
 }
 
-/// What is odd about the `%YAML 1.1` line: that it is missing, or does not follow the comments at once.
+/// The fault of the `%YAML 1.1` line: it is missing, or does not follow the comments directly.
 fn yaml_line(text: &[u8]) -> Option<Error> {
     let is_directive = |line: &[u8]| {
         let mut words = line
@@ -107,7 +109,7 @@ fn yaml_line(text: &[u8]) -> Option<Error> {
     })
 }
 
-/// What is odd about the last line: that blanks follow the `...` in it.
+/// The fault of the last line: blanks follow the `...` in it.
 fn last_line(text: &[u8]) -> Option<Error> {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     let start = text.iter().rposition(|&byte| byte == b'\n');

@@ -1,19 +1,19 @@
 //! Boxes of an array in the order of the block, cut into tiles that fit a scratch buffer.
 //!
-//! Gathering and scattering share this: both walk the block in ascending order, in pieces that are as long as the box allows,
-//! and put the pieces one behind the other in a buffer, from or to which [`super::copy`] moves the elements.
+//! Gathering and scattering share this. Both walk the block in ascending order, in pieces as long as the box allows, and put the
+//! pieces one behind the other in a buffer. [`super::copy`] moves the elements from or to that buffer.
 
 use super::copy::CopyAxis;
 use super::strided::Axis;
 use crate::error::{Error, Result, corrupt};
 
-/// By what numbers arrays are cut, all in bytes.
+/// The sizes by which arrays are cut, all in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grain {
     /// Most bytes of the pieces of a tile in the scratch buffer.
     pub(super) scratch: u64,
-    /// Most bytes between two runs that are still taken as one piece, with what is between them: what could be copied in the
-    /// time that one more read takes.
+    /// Most bytes between two runs that are still taken as one piece, together with these bytes: as many as can be copied in
+    /// the time of one more read.
     pub(super) gap: u64,
     /// Runs of this length and more are read straight into place, one by one.
     pub(super) direct: u64,
@@ -82,6 +82,7 @@ impl Tile {
         for axis in axes {
             let step = axis.stride.unsigned_abs();
             let mut pitch = axis.pitch.cast_signed();
+            // walked from its far end: ascending in the block, descending in C order
             if axis.stride < 0 {
                 let last = axis.count.saturating_sub(1);
                 tile.low = tile.low.wrapping_sub(last.wrapping_mul(step));
@@ -98,7 +99,7 @@ impl Tile {
         tile
     }
 
-    /// Bytes of its elements in C order. They fit into 64 bits, as those of the whole array do.
+    /// Bytes of its elements in C order, at most as many as the whole array has.
     pub(super) fn len(&self) -> u64 {
         let counts = self.walks.iter().map(|walk| walk.count);
         counts.fold(self.run, u64::saturating_mul)
@@ -117,6 +118,7 @@ impl Tile {
             count: 1,
         };
         for (i, walk) in self.walks.iter().enumerate() {
+            // sorted: behind the first step that is too far, no larger one is inside a piece
             if pieces.joined == i && walk.step <= pieces.span.saturating_add(gap) {
                 pieces.joined = i.saturating_add(1);
                 pieces.span = grown(pieces.span, walk);
@@ -127,11 +129,12 @@ impl Tile {
         pieces
     }
 
-    /// The way from the pieces in the scratch buffer to the array in C order.
+    /// The steps by which `copy` takes elements from the scratch buffer to C order.
     ///
     /// # Errors
     /// [`misplaced`] if a distance does not fit into memory.
     pub(super) fn steps(&self, pieces: &Pieces) -> Result<Vec<CopyAxis>> {
+        // pieces stand one pitch apart, in the order in which `positions` comes to them
         let mut distance = pieces.pitch();
         let steps = self.walks.iter().enumerate().map(|(i, walk)| {
             let from = if i < pieces.joined {
@@ -162,15 +165,18 @@ impl Tile {
             return each(&self);
         }
         let one_piece = pieces.joined == self.walks.len();
+        // cut along the largest step, so that the tiles ascend in the block
         let Some(last) = self.walks.pop() else {
             return each(&self);
         };
         let rest = self.pieces(grain.gap);
         let fitting = if one_piece {
+            // one long piece is cut into as many steps as leave it within the buffer
             let room = grain.scratch.checked_sub(rest.span);
             room.and_then(|room| room.checked_div(last.step))
                 .map_or(1, |steps| steps.saturating_add(1))
         } else {
+            // whole pieces: as many groups as fit, at least one, which is then cut again
             let each = rest.count.saturating_mul(rest.pitch());
             grain.scratch.checked_div(each).unwrap_or(1).max(1)
         };
@@ -243,7 +249,7 @@ pub(super) fn positions(
     Ok(())
 }
 
-/// What `span` bytes at every position of `walk` reach over.
+/// Bytes from the first to behind the last, if `span` bytes lie at every position of `walk`.
 fn grown(span: u64, walk: &Walk) -> u64 {
     let behind = walk.count.saturating_sub(1).saturating_mul(walk.step);
     behind.saturating_add(span)

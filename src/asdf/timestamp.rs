@@ -1,14 +1,14 @@
-//! Whether a timestamp is one that the calendar and the clock have, as Python's `datetime` knows them.
+//! Whether a timestamp exists in the calendar and on the clock of Python's `datetime`.
 //!
-//! PyYAML makes a `date` or `datetime` of every timestamp, and reads no file in which that is impossible: years from 1, no leap seconds, and
-//! a zone of less than a day.
+//! PyYAML makes a `date` or `datetime` of every timestamp, and refuses a file in which one is impossible. Years begin at 1, there
+//! are no leap seconds, and a zone is less than a day.
 
 use super::scalar::is_timestamp;
 
 const MINUTES_OF_A_DAY: u32 = 24 * 60;
 
-/// Whether a scalar that is a timestamp by its looks or its tag is a date, or a date and time. As in Python, where `$` matches before it, a
-/// newline may follow.
+/// Whether a scalar that is a timestamp by its looks or its tag is a date, or a date and time. A newline may follow, because `$` in
+/// Python's pattern matches in front of one.
 pub(super) fn is_date(text: &str) -> bool {
     let text = text.strip_suffix('\n').unwrap_or(text);
     is_timestamp(text) && read(text).is_some()
@@ -21,6 +21,7 @@ fn read(text: &str) -> Option<()> {
     if year == 0 || day == 0 || day > days(year, month)? {
         return None;
     }
+    // a date without a time
     let Some(hour) = number(&mut rest) else {
         return Some(());
     };
@@ -28,9 +29,11 @@ fn read(text: &str) -> Option<()> {
     if hour > 23 || minute > 59 || second > 59 {
         return None;
     }
+    // as a whole, because its digits may be too many for a number
     if rest.starts_with('.') {
         rest = rest.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
     }
+    // no zone, a `Z`, or hours and perhaps minutes
     let hours = number(&mut rest).unwrap_or(0);
     let zone = hours
         .checked_mul(60)?
@@ -50,7 +53,7 @@ fn days(year: u32, month: u32) -> Option<u32> {
     }
 }
 
-/// The next number in a text, which is what follows that then.
+/// Takes the next number from `text`, with all that stands in front of it.
 fn number(text: &mut &str) -> Option<u32> {
     let start = text.find(|c: char| c.is_ascii_digit())?;
     let rest = text.get(start..)?;

@@ -30,7 +30,7 @@ pub const MAX_TEXT: usize = 256 << 20;
 pub const MAX_DEPTH: usize = 512;
 /// Most levels that Python's asdf reads, whose recursion ends at some 247.
 pub(in crate::asdf) const MAX_DEPTH_OF_PYTHON: usize = 240;
-/// Most levels of those in flow style, whose parsing costs their depth for each token.
+/// Most levels of collections in flow style: parsing them costs their depth for each token.
 pub const MAX_FLOW_DEPTH: usize = 128;
 /// Most nodes.
 pub const MAX_NODES: u32 = 1 << 24;
@@ -55,7 +55,7 @@ pub enum NodeKind {
 pub struct NodeId(u32);
 
 impl NodeId {
-    /// That of the top node.
+    /// The number of the top node.
     pub const FIRST: Self = Self(0);
 
     /// The number after this one.
@@ -67,7 +67,7 @@ impl NodeId {
 
 #[derive(Debug, Clone, Copy)]
 struct Raw {
-    /// First byte, that of the tag or anchor if there is one.
+    /// First byte; of the tag or anchor, if there is one.
     start: u32,
     /// The byte behind it.
     end: u32,
@@ -117,7 +117,7 @@ impl Tree {
         Self::of(Arc::new(text.into()))
     }
 
-    /// As [`Tree::parse`], of a text that others have as well.
+    /// As [`Tree::parse`], for a text that is shared.
     ///
     /// # Errors
     /// As [`Tree::parse`].
@@ -171,7 +171,7 @@ impl Tree {
         Node::new(self, id)
     }
 
-    /// The text of a key; none of what has another name than that.
+    /// The text of a key; `None` for an index, and for a key that is a collection.
     pub(in crate::asdf) fn key(&self, component: Component) -> Option<&str> {
         match component {
             Component::Key(key) => self.node(key)?.text(),
@@ -179,12 +179,12 @@ impl Tree {
         }
     }
 
-    /// Whether a part has a key of which no name can be made, because it is a collection.
+    /// Whether a part has no name, because its key is a collection.
     pub(in crate::asdf) fn is_nameless(&self, component: Component) -> bool {
         matches!(component, Component::Key(_)) && self.key(component).is_none()
     }
 
-    /// How a part is called, as the tree spells it: a key that is a collection by its place in the text.
+    /// The name of a part, as the tree spells it. A key that is a collection is called by its text.
     pub(in crate::asdf) fn called(&self, component: Component) -> Cow<'_, str> {
         match component {
             Component::Index(index) => index.to_string().into(),
@@ -206,6 +206,7 @@ impl Tree {
 
     /// How many nodes have a tag of that kind themselves.
     pub(in crate::asdf) fn count_tagged(&self, such: impl Fn(&str) -> bool) -> usize {
+        // asked once for each tag: a tree may have millions of nodes, but few tags
         let such: Vec<bool> = self.tags.iter().map(|tag| such(tag)).collect();
         let has_tag = |raw: &&Raw| {
             let number = usize::from(raw.tag).checked_sub(1);
@@ -243,6 +244,7 @@ impl Tree {
 
 /// A fault of the text as an error that people can find.
 fn report(fault: &YamlFault, text: &[u8]) -> Error {
+    // the fault may be that this is not UTF-8; columns count characters all the same
     let text = String::from_utf8_lossy(text.get(..fault.byte).unwrap_or(text));
     let text = text.as_bytes();
     let lines = Lines::new(text);

@@ -1,8 +1,8 @@
 //! Blocks that no array uses, and whether something else in the tree may name a block by its number.
 //!
-//! The standard knows no user of a block but arrays. But a library may keep the number of a block under a tag of its own, as asdf-zarr does
-//! for the blocks of chunks, and nothing in the tree says that a number is that of a block. So what a tag that is not known here holds
-//! counts as such a number if it could be one.
+//! The standard has no users of blocks but arrays. A library may keep block numbers under a tag of its own, as asdf-zarr does
+//! for chunks, and nothing in the tree marks these. Every number under an unknown tag therefore counts as the number of a block,
+//! if there is such a block.
 
 use std::collections::HashSet;
 
@@ -15,8 +15,8 @@ use super::scalar::Value;
 use super::tree::{Node, NodeId, NodeKind, Tree};
 use crate::error::Place;
 
-/// What the tags begin with whose values hold no numbers of blocks, but for those of arrays: of the standard, and of the libraries whose
-/// schemas say so.
+/// Starts of tags whose values hold no block numbers outside of arrays: tags of the standard, and of
+/// libraries whose schemas show this.
 const WITHOUT_BLOCKS: [&str; 10] = [
     "tag:stsci.edu:asdf/",
     "tag:stsci.edu:gwcs/",
@@ -31,7 +31,7 @@ const WITHOUT_BLOCKS: [&str; 10] = [
 ];
 
 impl Snapshot {
-    /// The blocks that no array uses; none if that can't be told, as of a tree that is not valid.
+    /// The blocks that no array uses; none if some users may be unknown, as with a tree that is not valid.
     #[must_use]
     pub fn unused_blocks(&self) -> Vec<usize> {
         let is_known = match self.tree() {
@@ -44,7 +44,7 @@ impl Snapshot {
         unused.map(|(n, _)| n).collect()
     }
 
-    /// What is wrong with a block, or that it is one of the `unused` ones, as a list of all blocks has it.
+    /// A remark on block `n` for a list of blocks: its error, or that it is among the `unused` ones.
     #[must_use]
     pub fn block_problem(&self, n: usize, unused: &[usize]) -> Option<String> {
         let unused = unused.binary_search(&n).is_ok();
@@ -54,7 +54,7 @@ impl Snapshot {
             .or(unused)
     }
 
-    /// What is said of the blocks that no array uses, if there are any: with their numbers, as many as can be read.
+    /// A sentence on the blocks that no array uses, if there are any. It names as many numbers as people can read.
     #[must_use]
     pub fn unused_text(&self) -> Option<String> {
         /// How many runs of numbers are named.
@@ -82,7 +82,7 @@ impl Snapshot {
         ))
     }
 
-    /// Whether it is known of each array of the tree where its elements are.
+    /// Whether the users of all blocks are known: no array is left out, and each says where its elements are.
     fn knows_all_users(&self, tree: &Tree) -> bool {
         let arrays = self.arrays();
         let is_left_out = self
@@ -93,10 +93,11 @@ impl Snapshot {
             && arrays
                 .iter()
                 .all(|array| *array.origin() != Origin::Unknown)
+            // last, because it looks at every node
             && declared() == arrays.len()
     }
 
-    /// The first place in the tree, other than an array, that may name one of some blocks by its number.
+    /// The first place outside of arrays that may name one of `blocks` by its number.
     #[must_use]
     pub fn other_user_of(&self, blocks: &HashSet<usize>) -> Option<Place> {
         let tree = self.tree()?.ok()?;
@@ -109,6 +110,7 @@ impl Snapshot {
         let found = tree.all().find(|node| {
             let context = enter(&mut around, *node);
             match node.kind() {
+                // with a `source`, this may be an array that has lost its tag
                 NodeKind::Mapping if context == Context::Plain => {
                     source_of(*node).is_some_and(names)
                 }
@@ -132,11 +134,12 @@ enum Context {
     Plain,
     /// They may name blocks.
     Unknown,
-    /// Those of an array, which are known.
+    /// They belong to an array, whose block is known.
     Array,
 }
 
-/// The context of a node. `around`: the collections that the node before it was in, each with the number behind it; then those of this one.
+/// The context of `node`. `around` has the collections around the node before it, each with the number of the first node behind it;
+/// then the collections around this one.
 fn enter(around: &mut Vec<(NodeId, Context)>, node: Node<'_>) -> Context {
     while around.pop_if(|(behind, _)| *behind <= node.id()).is_some() {}
     let outer = around
@@ -154,7 +157,8 @@ fn enter(around: &mut Vec<(NodeId, Context)>, node: Node<'_>) -> Context {
     context
 }
 
-/// The integer that a node is. Under a tag that is not YAML's own, a scalar is a string, but not to the library that knows the tag.
+/// The integer at a node. Under a tag that is not YAML's own, a scalar is a string to us, but not to the
+/// library that knows the tag.
 fn integer(node: Node<'_>) -> Option<i64> {
     match node.value()? {
         Value::Int(n) => i64::try_from(n).ok(),

@@ -1,5 +1,5 @@
-//! The events of a YAML text, lent out one at a time: the only code that knows libyaml. Those of a text that a program wrote come faster
-//! from `ordinary`.
+//! The events of a YAML text, lent out one at a time. The only code that knows libyaml; texts that a program wrote are
+//! read faster by `ordinary`.
 //!
 //! libyaml (here its Rust translation) decides what is valid, so that a tree means here what it means to the Python and C
 //! libraries. What it does not limit is limited here: a prologue of many directives costs quadratic time inside one call,
@@ -24,7 +24,7 @@ use rustix::time::{ClockId, clock_gettime};
 const MAX_DIRECTIVES: usize = 64 * 1024;
 /// Events between two looks at the clock.
 const EVENTS_PER_LOOK: u32 = 1024;
-/// Time that any text is given, of the CPU: a thread that has to wait, because the machine is busy or the process is stopped, loses none.
+/// CPU time that any text may take: a thread that waits, because the machine is busy or the process is stopped, loses none.
 const BASE_TIME: Duration = Duration::from_secs(10);
 /// Time that is added for each mebibyte of text; twenty times what an idle machine needs.
 const TIME_PER_MEBIBYTE: Duration = Duration::from_millis(500);
@@ -48,7 +48,7 @@ pub(super) enum EventKind {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Event<'p> {
     pub(super) kind: EventKind,
-    /// The anchor that it defines; of an alias, the anchor that it names.
+    /// The anchor that it defines; for an alias, the anchor that it names.
     pub(super) anchor: Option<&'p str>,
     /// The resolved tag; none also for the non-specific `!`.
     pub(super) tag: Option<&'p str>,
@@ -58,9 +58,9 @@ pub(super) struct Event<'p> {
     pub(super) plain: bool,
     /// Whether a collection is in flow style.
     pub(super) flow: bool,
-    /// Its first byte: that of its tag or anchor, if it has one.
+    /// Its first byte; with a tag or anchor, the first byte of these.
     pub(super) start: usize,
-    /// The byte behind it; of block collections, that of the next token.
+    /// The byte behind it; for a block collection, the first byte of the next token.
     pub(super) end: usize,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Event<'p> {
 pub(super) struct YamlFault {
     /// Where.
     pub(super) byte: usize,
-    /// What is wrong.
+    /// The reason.
     pub(super) why: String,
     /// What was being read, and the byte where that began.
     pub(super) context: Option<(String, usize)>,
@@ -99,8 +99,8 @@ pub(super) fn decode(text: &[u8]) -> Result<&str, YamlFault> {
         .map_err(|error| YamlFault::new(error.valid_up_to(), "bytes that are not UTF-8"))
 }
 
-/// The text with each unknown directive turned into a comment of the same length, and where these are. Looks through the lines up to
-/// the first that is neither a directive nor a comment.
+/// The text with each unknown directive turned into a comment of the same length, and the offsets of these directives. Looks at the
+/// lines up to the first that is neither a directive nor a comment.
 ///
 /// YAML wants unknown directives ignored; libyaml refuses them, but FINF files begin with `%FINF`.
 pub(super) fn known_directives(text: &str) -> Result<(Cow<'_, str>, Vec<usize>), YamlFault> {
@@ -110,6 +110,7 @@ pub(super) fn known_directives(text: &str) -> Result<(Cow<'_, str>, Vec<usize>),
     for line in text.split_inclusive(is_break) {
         if let Some(rest) = line.strip_prefix('%') {
             directives = directives.saturating_add(line.len());
+            // libyaml compares each %TAG with all before it
             if directives > MAX_DIRECTIVES {
                 let why = format!("more than {MAX_DIRECTIVES} bytes of directives");
                 return Err(YamlFault::new(at, why));
@@ -123,6 +124,7 @@ pub(super) fn known_directives(text: &str) -> Result<(Cow<'_, str>, Vec<usize>),
         }
         at = at.saturating_add(line.len());
     }
+    // a byte for a byte, so that the offsets of all events stay right
     let mut known = Cow::Borrowed(text);
     for &at in &unknown {
         known.to_mut().replace_range(at..at.saturating_add(1), "#");
@@ -154,7 +156,7 @@ pub(super) struct Parser<'t> {
     /// The event that was last handed out.
     event: Option<OwnedEvent>,
     events: u32,
-    /// What the clock of the thread may show at most, see [`cpu_time`].
+    /// The time on the clock of the thread at which the parser gives up, see [`cpu_time`].
     deadline: Duration,
     text: PhantomData<&'t str>,
 }
@@ -184,6 +186,7 @@ impl<'t> Parser<'t> {
 
     /// The next event; after the last, `StreamEnd` again and again.
     pub(super) fn next(&mut self) -> Result<Event<'_>, YamlFault> {
+        // frees the last event first, so that only one is in memory
         self.event = None;
         self.events = self.events.wrapping_add(1);
         let mut event = MaybeUninit::<sys::yaml_event_t>::uninit();
@@ -195,6 +198,7 @@ impl<'t> Parser<'t> {
         let event = self
             .event
             .insert(OwnedEvent(unsafe { event.assume_init() }));
+        // a look at this clock is a system call: too dear for every event
         if self.events.is_multiple_of(EVENTS_PER_LOOK) && cpu_time() > self.deadline {
             let why = "gave up: this takes far too long to parse for a text of its size";
             return Err(YamlFault::new(bytes(event.0.start_mark.index), why));
@@ -202,7 +206,7 @@ impl<'t> Parser<'t> {
         event.view()
     }
 
-    /// Why libyaml has given up. Its reader tells the offset of bad bytes elsewhere than its parser tells the place of bad tokens.
+    /// Why libyaml has given up. For bad bytes its reader knows the offset, for bad tokens its parser knows the place.
     fn fault(&self) -> YamlFault {
         // SAFETY: `raw` is an initialized parser; `problem` and `context` are null or static C strings.
         unsafe {

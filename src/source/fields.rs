@@ -1,6 +1,6 @@
 //! Taking bytes apart: the fields of a header, an index or a record, one after the other.
 
-/// The bytes that no field was taken from yet.
+/// The bytes from which no field was taken yet.
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -31,10 +31,10 @@ pub struct FileSource {
     map: Option<Arc<FileMap>>,
 }
 
-/// What the kernel maps with a page that is touched, at the most: the whole of a large folio.
+/// Most bytes that the kernel maps when one page is touched: the whole of a large folio.
 const FOLIO: u64 = 2 << 20;
 
-/// Less than this is read rather than lent: copying it costs less than mapping it.
+/// Shorter reads are copied, because that costs less than mapping.
 const MIN_LOAN: usize = 32 << 10;
 
 /// The pages of a file.
@@ -62,10 +62,10 @@ impl FileSource {
         Self { file, len, map }
     }
 
-    /// `file` as long as it is now.
+    /// `file` with its present length.
     ///
     /// # Errors
-    /// [`Error::Io`] if its length can't be had.
+    /// [`Error::Io`] if its length can't be read.
     pub fn open(file: Arc<File>) -> Result<Self> {
         let len = file
             .metadata()
@@ -111,6 +111,7 @@ impl Source for FileSource {
     }
 
     fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {
+        // a page that is gone is `EFAULT` to the kernel, and to us a signal that ends the mount
         let for_kernel = to == Borrower::Kernel && len >= MIN_LOAN;
         let map = self.map.as_ref().filter(|_| for_kernel);
         let slice = |map: &Arc<FileMap>| {
@@ -137,6 +138,7 @@ impl FileMap {
     /// Maps the first `len` bytes; `None` if there are none, or the system can't.
     fn new(file: &File, len: u64) -> Option<Self> {
         let len = usize::try_from(len).ok().filter(|&len| len > 0)?;
+        // after a save in place the map would still show the bytes below
         if is_copied_up(file) {
             return None;
         }
@@ -152,12 +154,14 @@ impl FileMap {
     /// Counts the pages that a loan may have mapped, and drops the page table entries now and then.
     fn count(&self, start: usize, len: usize) {
         let end = start.saturating_add(len);
+        // whole folios, because a page that is touched brings the folio around it
         let folio = |at: usize| len_u64(at).checked_div(FOLIO);
         let len = folio(end)
             .unwrap_or(0)
             .saturating_sub(folio(start).unwrap_or(0))
             .saturating_add(1)
             .saturating_mul(FOLIO);
+        // relaxed: threads that race here drop the entries twice, or a little later
         if self
             .served
             .fetch_add(len, Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! The file system that a file lies on: how finely its clock tells two changes apart, and whether other machines change its files.
+//! The file system of a file: how finely its clock separates two changes, and whether other machines change its files.
 
 use std::fs::File;
 use std::sync::OnceLock;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::Stat;
 
-/// The magic number of a file system, as statfs(2) gives it.
+/// The magic number of a file system, as in statfs(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSystem(u64);
 
-/// File systems that more than this kernel writes to, or whose attributes it remembers for a while, by their magic numbers.
+/// File systems to which others than this kernel may write, or whose attributes it remembers for a while, by their magic numbers.
 const SHARED: [(u64, &str); 15] = [
     (0x6573_5546, "FUSE"),
     (0x6969, "NFS"),
@@ -29,19 +29,19 @@ const SHARED: [(u64, &str); 15] = [
     (0xBACB_ACBC, "vmhgfs"),
 ];
 
-/// ext4, XFS, Btrfs, tmpfs: since Linux 6.13 a change gets another time than any that was asked for before.
+/// ext4, XFS, Btrfs, tmpfs: since Linux 6.13 no change gets a time that a program has already seen.
 const MULTIGRAIN: [u64; 4] = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994];
 const MULTIGRAIN_SINCE: (u32, u32) = (6, 13);
 
-/// More than a tick of the kernel's clock, of which file systems take their times. The slowest tick takes 10 ms.
+/// More than a tick of the kernel's clock, from which file systems take their times. The slowest tick takes 10 ms.
 const TICKS: Duration = Duration::from_millis(20);
-/// Of a clock that counts seconds (ext3, HFS+), or two at a time (FAT).
+/// The same for a clock that counts seconds (ext3, HFS+), or two at a time (FAT).
 const SECONDS: Duration = Duration::from_secs(2);
 /// How far the clock of another machine may be behind ours.
 const SKEW: Duration = Duration::from_hours(1);
 
 impl FileSystem {
-    /// That of an open file; `None` if the system does not tell.
+    /// The file system of an open file; `None` if the system does not say.
     #[must_use]
     pub fn of(file: &File) -> Option<Self> {
         let found = rustix::fs::fstatfs(file).ok()?;
@@ -50,17 +50,18 @@ impl FileSystem {
         u64::try_from(magic).ok().map(Self)
     }
 
-    /// What it is called, if other machines or programs may change its files without this kernel: it may then tell of a change late, and
-    /// locks may hold on one side only.
+    /// Its name, if other machines or programs may change its files without this kernel. The kernel may then report a change late,
+    /// and locks may hold on one side only.
     #[must_use]
     pub fn shared(self) -> Option<&'static str> {
         let known = SHARED.iter().find(|(magic, _)| *magic == self.0);
         known.map(|(_, name)| *name)
     }
 
-    /// How long after a look at a file with these attributes a change may leave it the same ones, at the most. A time in whole seconds
-    /// comes from a clock that has no others.
+    /// The longest time after a look at a file in which a change may leave its attributes as they are. A time in whole seconds is
+    /// taken for one of a clock that only counts seconds.
     fn grain(self, stat: &Stat, has_multigrain: bool) -> Duration {
+        // by a finer clock this is rare, and then only costs one more look
         if stat.ctime.1 == 0 {
             return SECONDS;
         }
@@ -71,16 +72,19 @@ impl FileSystem {
     }
 }
 
-/// How long after now a file has to be compared by content once more: it was looked at just now, had these attributes, and was read then.
-/// `None` if a change since the look is sure to have changed them.
+/// How long from now a file has to be compared by content once more. The file has just been looked at, had these attributes, and
+/// was then read. `None` if any change since the look has surely changed the attributes.
 #[must_use]
 pub fn settles_in(stat: &Stat, file: &File) -> Option<Duration> {
+    // a time in the future counts as this moment
     let age = stat.changed().elapsed().unwrap_or_default();
+    // older than any clock can be behind
     if age > SKEW.saturating_add(SECONDS) {
         return None;
     }
     let grain = FileSystem::of(file).map_or(SECONDS, |system| {
         let grain = system.grain(stat, has_multigrain());
+        // by the clock of another machine, the age proves nothing
         let by_our_clock = system.shared().is_none();
         if by_our_clock && age > grain {
             return Duration::ZERO;
@@ -90,7 +94,7 @@ pub fn settles_in(stat: &Stat, file: &File) -> Option<Duration> {
     (!grain.is_zero()).then_some(grain)
 }
 
-/// Whether this kernel tells two changes apart although they come in one tick.
+/// Whether this kernel gives different times to two changes within one tick.
 fn has_multigrain() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {

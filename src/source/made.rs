@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Borrower, Loan, Source, checked_end};
 use crate::error::{Lasting, Result, corrupt};
 
-/// Bytes whose source is made when they are first read, and kept from then on. So is an error, unless it is one of the medium: then the
-/// next read tries again.
+/// Bytes whose source is made by the first read, and then kept. An error is kept as well, unless it is an I/O error: then
+/// the next read tries again.
 pub struct Made {
     len: u64,
     make: Box<dyn Fn() -> Result<Arc<dyn Source>> + Send + Sync>,
@@ -15,7 +15,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// The first `len` bytes of what `make` gives.
+    /// The first `len` bytes of the source that `make` returns.
     #[must_use]
     pub fn new(
         len: u64,
@@ -28,8 +28,9 @@ impl Made {
         }
     }
 
-    /// The source, made now if it is not there, for a read of `len` bytes at `offset`.
+    /// The source for a read of `len` bytes at `offset`, made now if it is not there.
     fn source(&self, offset: u64, len: usize) -> Result<&Arc<dyn Source>> {
+        // first: a read beyond the end must not cost the making
         checked_end(offset, len, self.len)?;
         self.source.get_or_make(|| {
             let made = (self.make)()?;

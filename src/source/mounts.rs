@@ -22,7 +22,7 @@ pub struct Mounted {
     device: Vec<u8>,
     source: OsString,
     kind: Vec<u8>,
-    /// Whether its root is that of the file system: no bind mount of a part.
+    /// Whether its root is the root of the file system, and it is no bind mount of a part.
     whole: bool,
     /// The options of the file system.
     options: Vec<u8>,
@@ -49,7 +49,7 @@ impl Mounted {
         Self::all().into_iter().find(|mount| self.is_same(mount))
     }
 
-    /// Whether the same file system is mounted elsewhere, too, as by a bind mount. This is to be asked while it is there: behind its unmount
+    /// Whether the same file system is mounted elsewhere, too, as by a bind mount. To be asked before the unmount: afterwards
     /// another mount of the same file may have its number.
     #[must_use]
     pub fn has_copy(&self) -> bool {
@@ -61,18 +61,18 @@ impl Mounted {
         same.count() > 1
     }
 
-    /// Whether it is what a path to its directory leads to: it is there, and nothing is mounted over it.
+    /// Whether a path to its directory leads to it: it is mounted, and nothing is mounted over it.
     #[must_use]
     pub fn is_on_top(&self) -> bool {
         Self::at(&self.directory).is_some_and(|top| self.is_same(&top))
     }
 
-    /// Whether both are of one file system. Its number alone does not tell: after an unmount the kernel gives it to the next.
+    /// Whether both are of one file system. The number alone is not enough: after an unmount the kernel gives it to the next one.
     fn is_same(&self, other: &Self) -> bool {
         self.device == other.device && self.source == other.source
     }
 
-    /// Has the kernel fail all that waits for the daemon, as it does when the last descriptor of `/dev/fuse` is closed.
+    /// Makes the kernel fail every request that waits for the daemon, as when the last descriptor of `/dev/fuse` is closed.
     ///
     /// # Errors
     /// If there is no `/sys/fs/fuse/connections`, or another user has made the mount.
@@ -86,6 +86,7 @@ impl Mounted {
     /// The number by which the kernel knows the connection to the program that serves it, as text.
     #[must_use]
     pub fn connection(&self) -> &OsStr {
+        // of `major:minor`, the minor number is the connection's
         let mut numbers = self.device.split(|&byte| byte == b':');
         OsStr::from_bytes(numbers.next_back().unwrap_or_default())
     }
@@ -96,13 +97,13 @@ impl Mounted {
         &self.directory
     }
 
-    /// What is mounted: of one of ours, the path of the file, unless `fsname` says something else.
+    /// The source of the mount. For a mount of ours, the path of the file, unless `fsname` says something else.
     #[must_use]
     pub fn source(&self) -> &Path {
         Path::new(&self.source)
     }
 
-    /// Whether that is mounted, a file, directory or URL.
+    /// Whether `path`, a file, directory or URL, is mounted here.
     #[must_use]
     pub fn is_of(&self, path: &Path) -> bool {
         let source = self.source();
@@ -116,12 +117,12 @@ impl Mounted {
         self.kind == b"fuse" || self.kind.starts_with(b"fuse.")
     }
 
-    /// Whether it has the type of our mounts; those of other programs may have it too.
+    /// Whether it has the type of our mounts. Mounts of other programs may have it too.
     fn may_be_ours(&self) -> bool {
         self.whole && TYPES.contains(&&*self.kind)
     }
 
-    /// Whether it is certain to be of an ASDF file by its type, or likely by its source, which is then a file.
+    /// Whether it is surely a mount of an ASDF file by its type, or probably by its source, if that is a file.
     #[must_use]
     pub fn looks_ours(&self) -> bool {
         self.may_be_ours() && (self.kind != TYPES[0] || self.source().is_file())
@@ -145,7 +146,7 @@ impl Mounted {
     }
 }
 
-/// A name in UTF-8: each byte that is none is written as `\xFF`.
+/// A name in UTF-8. A byte that is not UTF-8 is written as `\xFF`.
 #[must_use]
 pub fn in_utf8(name: &OsStr) -> String {
     let mut out = String::new();
@@ -167,7 +168,7 @@ fn mounts(table: &[u8]) -> Vec<Mounted> {
         .collect()
 }
 
-/// The mount that a line of the table tells of. A dash ends the optional fields, of which there may be any number.
+/// The mount on a line of the table. A dash ends the optional fields, whose number varies.
 fn mounted(line: &[u8]) -> Option<Mounted> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
@@ -200,7 +201,7 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(out)
 }
 
-/// The byte that digits stand for, three of which can say more than there are bytes.
+/// The byte that octal digits stand for; `None` above 255.
 fn octal(digits: &[u8]) -> Option<u8> {
     digits.iter().try_fold(0_u8, |code, digit| {
         let digit = digit.checked_sub(b'0').filter(|digit| *digit < 8)?;

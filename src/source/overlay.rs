@@ -17,7 +17,7 @@ pub struct Overlay {
 #[derive(Debug)]
 struct Edits {
     len: u64,
-    /// What is still visible of the base; the rest, unless written, is zeros.
+    /// Length of the base that is still visible. Behind it, bytes that were not written are zeros.
     base_len: u64,
     /// Written pieces by their start, with their end; apart from each other.
     pieces: BTreeMap<u64, u64>,
@@ -26,7 +26,7 @@ struct Edits {
 }
 
 impl Overlay {
-    /// `base` without edits yet. What is written goes into `written`, which is empty.
+    /// `base` without edits yet. Writes go into `written`, which is empty.
     #[must_use]
     pub fn new(base: Arc<dyn Source>, written: ScratchBytes) -> Self {
         let len = base.len();
@@ -72,6 +72,7 @@ impl Overlay {
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let end = checked_end(offset, data.len(), i64::MAX.unsigned_abs())?;
         let mut edits = self.write_edits();
+        // the bytes first: a write that fails must not leave a piece without them
         edits.written.write(offset, data)?;
         edits.add(offset, end);
         edits.len = edits.len.max(end);
@@ -82,11 +83,12 @@ impl Overlay {
     pub fn resize(&self, len: u64) {
         let mut edits = self.write_edits();
         edits.len = len;
+        // cut off for good: if it grows later, zeros are there and not the base
         edits.base_len = edits.base_len.min(len);
         edits.cut(len);
     }
 
-    /// All bytes in order, in parts: start and end of each, and whether it is a part of the base that stands where it stood.
+    /// All bytes in order, in parts: start and end of each, and whether its bytes are the base's at their old place.
     #[must_use]
     pub fn parts(&self) -> Vec<((u64, u64), bool)> {
         let edits = self.read_edits();
@@ -112,11 +114,14 @@ impl Overlay {
 }
 
 impl Edits {
-    /// Takes in a written piece, joining it with those it touches.
+    /// Adds a written piece, and joins it with pieces that it touches.
     fn add(&mut self, mut start: u64, mut end: u64) {
+        // an empty write must not join two pieces into one
         if start == end {
             return;
         }
+        // with `..=` also a piece that begins where this
+        // one ends: writes in sequence make one piece
         while let Some((&found, &found_end)) = self.pieces.range(..=end).next_back() {
             if found_end < start {
                 break;
@@ -135,11 +140,12 @@ impl Edits {
             let end = len.min(*last.get());
             last.insert(end);
         }
-        // What is read of it follows from the pieces: an error means that the disk has its space back only when the edit is over.
+        // Reads go by the pieces: an error only means that
+        // the disk gets its space back when the edit ends.
         let _ = self.written.resize(len.min(self.written.len()));
     }
 
-    /// What lies at `at`, and where that ends at the latest.
+    /// The layer of the byte at `at`, and where that layer ends at the latest.
     fn at(&self, at: u64) -> (Layer, u64) {
         match gap_at(&self.pieces, at, self.len) {
             (false, end) => (Layer::Written, end),
@@ -180,6 +186,7 @@ impl Source for Overlay {
             let len = usize::try_from(end.saturating_sub(at))
                 .unwrap_or(usize::MAX)
                 .min(rest.len());
+            // never taken as long as the pieces are right: without it the loop would not end
             if len == 0 {
                 return Err(Error::corrupt(
                     Place::Byte(at),

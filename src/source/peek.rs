@@ -3,7 +3,7 @@
 use super::{Source, at_most};
 use crate::error::Result;
 
-/// The piece of a source in which headers were looked at last: those that lie close together cost one read.
+/// The piece of a source in which headers were looked at last. Headers that lie close together cost one read.
 ///
 /// Always used with the same source.
 #[derive(Default)]
@@ -17,11 +17,11 @@ impl Peek {
     /// Bytes read at once: a page of the file's cache.
     const PIECE: usize = 4096;
 
-    /// Bytes read of a header that has no other one near it: those of a block are the longest.
+    /// Bytes that are read for a header without others near it: a block's header is the longest.
     const LONE: usize = 64;
 
-    /// Headers so far from each other, in bytes, are lone ones. From far away each costs an answer of its own then, which may take longer
-    /// than the data between them would; but those may not be wanted, and would cost their transfer.
+    /// Headers at this distance or more, in bytes, are lone. A remote source then answers for each of them, which may take longer
+    /// than to send the data in between. But nobody may want that data, and to transfer it has a price.
     const FAR: u64 = 512 << 10;
 
     /// `len` bytes at `offset`; fewer at the end of `source`, none behind it.
@@ -48,14 +48,15 @@ impl Peek {
         (end <= self.bytes.len()).then_some(start)
     }
 
-    /// Reads a piece from `offset` on, or what is likely to be enough of a lone header; `len` bytes at least, if there are so many.
-    /// After an error nothing is buffered.
+    /// Reads a piece from `offset` on, or probably enough for a lone header; at least `len` bytes, if there are so many. After an
+    /// error nothing is buffered.
     fn fill(&mut self, source: &dyn Source, offset: u64, len: usize) -> Result<()> {
+        // the first header gets a whole piece, because others may be near it
         let is_lone = !self.bytes.is_empty() && offset.abs_diff(self.at) >= Self::FAR;
         let most = if is_lone { Self::LONE } else { Self::PIECE };
         let there = source.len().saturating_sub(offset);
         let len = at_most(there, len.max(most));
-        // a read that fails must not leave bytes that pass for those of another place
+        // a read that fails must not leave bytes that pass for bytes of another place
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.resize(len, 0);
         if len > 0 && is_lone {

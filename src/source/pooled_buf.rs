@@ -36,6 +36,7 @@ impl Pool {
     fn take<T: 'static>(&self, len: usize) -> Option<Vec<T>> {
         let fits = len..=len.saturating_add(len / 4);
         let mut idle = lock(&self.0);
+        // from the end: the buffer that came back last is most likely still in the cache
         let found = idle.iter().rposition(|(_, buffer)| {
             let buffer = buffer.downcast_ref::<Vec<T>>();
             buffer.is_some_and(|buffer| fits.contains(&buffer.capacity()))
@@ -47,6 +48,7 @@ impl Pool {
     /// Keeps a buffer, and drops those given back longest ago if there are too many.
     fn give<T: Send + 'static>(&self, buffer: Vec<T>) {
         let size = buffer.capacity().saturating_mul(size_of::<T>());
+        // a buffer larger than the whole pool would only push out all others
         if !(LEAST..=KEPT).contains(&size) {
             return;
         }
@@ -58,13 +60,13 @@ impl Pool {
             gone.extend(idle.pop_front());
         }
         drop(idle);
-        // Freed here, without the lock.
+        // freed without the lock, because giving pages back takes long
         drop(gone);
     }
 
     fn free(&self) {
         let idle = std::mem::take(&mut *lock(&self.0));
-        // The same.
+        // without the lock, as in `give`
         drop(idle);
     }
 }
@@ -104,6 +106,7 @@ impl<T: Clone + Default + Send> PooledBuf<T> {
         let mut buffer = POOL
             .take(len)
             .unwrap_or_else(|| vec![T::default(); rounded(len)]);
+        // what is left in it from its last use stays, because callers overwrite it
         buffer.resize(len, T::default());
         Self(buffer)
     }

@@ -1,7 +1,7 @@
 //! Bytes that are not in FILE: in memory while they are few, then in a temporary file without a name.
 //!
-//! All [`ScratchBytes`] of a mount share one [`ScratchRoom`], which has the limit. Each of them that is longer than [`IN_MEMORY`], or
-//! that finds the shared memory used up, has a temporary file of its own, so that the disk gets its space back when it is dropped.
+//! All [`ScratchBytes`] of a mount share one [`ScratchRoom`], which has the limit. Bytes that grow beyond [`IN_MEMORY`], or find
+//! the shared memory used up, get a temporary file of their own, so that the disk has its space back when they are dropped.
 
 use std::fs::File;
 use std::io;
@@ -73,10 +73,11 @@ impl ScratchRoom {
     }
 }
 
-/// Adds to a sum unless it would exceed a limit. Whether it did.
+/// Adds to a sum, unless it would exceed a limit. Returns whether it did.
 fn add_within(sum: &AtomicU64, more: u64, limit: u64) -> bool {
     let next = |sum: u64| {
         sum.checked_add(more)
+            // a write over bytes that are taken already needs no room
             .filter(|&sum| more == 0 || sum <= limit)
     };
     sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
@@ -88,7 +89,7 @@ fn add_within(sum: &AtomicU64, more: u64, limit: u64) -> bool {
 pub struct ScratchBytes {
     room: Arc<ScratchRoom>,
     len: u64,
-    /// What is taken of the room: the bytes that were written, each time they were, but no more than the length.
+    /// Bytes taken of the room: all that were written, each time they were, but no more than the length.
     taken: u64,
     held: Held,
 }
@@ -133,8 +134,11 @@ impl ScratchBytes {
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let end = checked_end(offset, data.len(), i64::MAX.unsigned_abs())?;
         let len = self.len.max(end);
+        // Bytes that are written twice count twice, up to the length:
+        // to count them exactly would take a list of all pieces.
         let wanted = self.taken.saturating_add(len_u64(data.len())).min(len);
         let more = wanted.saturating_sub(self.taken);
+        // before the write, so that two threads can't pass the limit together
         self.room.take(more)?;
         self.taken = wanted;
         let written = self.put(offset, end, data);
@@ -152,6 +156,7 @@ impl ScratchBytes {
     }
 
     fn put(&mut self, offset: u64, end: u64, data: &[u8]) -> io::Result<()> {
+        // once and for good: a file is never taken back into memory
         if end > IN_MEMORY || !self.grow(end)? {
             self.leave_memory()?;
         }
@@ -169,7 +174,7 @@ impl ScratchBytes {
         }
     }
 
-    /// Has `end` bytes in memory, if it is there that they are. `false` if there is no memory for them.
+    /// Grows the bytes in memory to `end`, if they are in memory. Returns `false` if the shared memory is used up.
     fn grow(&mut self, end: u64) -> io::Result<bool> {
         let Held::Memory(bytes) = &mut self.held else {
             return Ok(true);
@@ -178,6 +183,7 @@ impl ScratchBytes {
         if end > bytes.len() {
             let before = bytes.capacity();
             if end > before {
+                // doubled, so that small writes in sequence do not copy everything each time
                 let wanted = end.max(before.saturating_mul(2));
                 let more = len_u64(wanted.saturating_sub(before));
                 if !add_within(&self.room.in_memory, more, MEMORY) {
@@ -190,10 +196,11 @@ impl ScratchBytes {
         Ok(true)
     }
 
-    /// Moves what is in memory to a temporary file.
+    /// Moves the bytes from memory to a temporary file.
     fn leave_memory(&mut self) -> io::Result<()> {
         if let Held::Memory(bytes) = &self.held {
             let file = unnamed_file(&self.room.directory)?;
+            // the memory is given back only when the file has everything
             file.write_all_at(bytes, 0)?;
             self.free_memory();
             self.held = Held::File(file);
@@ -201,7 +208,7 @@ impl ScratchBytes {
         Ok(())
     }
 
-    /// Counts what is in memory no more.
+    /// Gives back the shared memory that these bytes take.
     fn free_memory(&self) {
         if let Held::Memory(bytes) = &self.held {
             self.room
@@ -233,7 +240,7 @@ impl ScratchBytes {
     /// Sets the length; what is added reads as zeros.
     ///
     /// # Errors
-    /// [`Error::Io`] if what is cut off can't be given back, as it would come into sight again when the length grows.
+    /// [`Error::Io`] if the end can't be cut off: it would show again when the length grows.
     pub fn resize(&mut self, len: u64) -> Result<()> {
         if len < self.len {
             match &mut self.held {
@@ -247,6 +254,7 @@ impl ScratchBytes {
                         .fetch_sub(len_u64(freed), Ordering::Relaxed);
                 }
                 Held::File(file) => {
+                    // a file that ends in a hole is shorter than the bytes, and must not grow here
                     let there = file.metadata().map(|file| file.len());
                     let cut = there.and_then(|there| file.set_len(len.min(there)));
                     cut.map_err(|cause| {
@@ -270,11 +278,12 @@ impl Drop for ScratchBytes {
     }
 }
 
-/// Reads a file whose end may lie before that of what is read: there are zeros then.
+/// Reads a file that may end before `buf` is full: the rest reads as zeros.
 fn read_with_holes(file: &File, buf: &mut [u8], offset: u64) -> io::Result<()> {
     let (mut rest, mut at) = (buf, offset);
     while !rest.is_empty() {
         match file.read_at(rest, at) {
+            // the file ends: all that follows is a hole
             Ok(0) => {
                 rest.fill(0);
                 return Ok(());

@@ -1,15 +1,15 @@
-//! What a file is known by beside its bytes: which one it is, how long, whose, and when it was changed.
+//! The attributes of a file: which one it is, how long, whose, and when it was changed.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
-/// The bits of a mode that hold the type of a file, stat(2), and those of a regular one and of a directory.
+/// The bits of a mode that hold the type of a file, stat(2), and their values for a regular file and a directory.
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 
-/// The attributes of a file, as stat(2) has them; those of a file far away are made of what its server says.
+/// The attributes of a file, as stat(2) has them. For a remote file they come from the answer of its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Device and inode number.
@@ -48,23 +48,23 @@ impl Stat {
         self.mode & TYPE == DIRECTORY
     }
 
-    /// Whether this is the same file as `before`, with the same bytes as far as attributes tell: it has the same device, inode, length and
-    /// time of change. They do not tell of bytes that change twice within one tick of the file system's clock (see
-    /// [`settles_in`](super::settles_in)), that are written through a
-    /// map and not yet synced, or whose time a program has set back.
+    /// Whether this is the same file as `before`, with the same bytes as far as attributes tell: the same device,
+    /// inode, length and time of change. Attributes miss bytes that change twice within one tick of the file system's
+    /// clock (see [`settles_in`](super::settles_in)), bytes that are written through a map and not yet synced, and a
+    /// time that a program has set back.
     #[must_use]
     pub fn has_bytes_of(&self, before: &Self) -> bool {
         let bytes = |stat: &Self| (stat.id, stat.size, stat.mtime);
         bytes(self) == bytes(before)
     }
 
-    /// The same, and that nothing else of the file was changed, such as owner and mode.
+    /// As [`Stat::has_bytes_of`], and nothing else of the file was changed either, such as owner and mode.
     #[must_use]
     pub fn is_untouched_since(&self, before: &Self) -> bool {
         self.has_bytes_of(before) && self.ctime == before.ctime
     }
 
-    /// The permission bits; those that an access list leaves to every user, if that counts.
+    /// The permission bits; with `list_counts`, only the ones that an access control list leaves to every user.
     #[must_use]
     pub fn permissions(&self, list_counts: bool) -> u32 {
         let left = if list_counts { self.left } else { Self::ALL };
@@ -93,6 +93,7 @@ fn moment((seconds, nanos): (i64, i64)) -> SystemTime {
     } else {
         SystemTime::UNIX_EPOCH.checked_add(whole)
     };
+    // nanoseconds count forward, also before the epoch
     let at = at.and_then(|at| at.checked_add(nanos));
     at.unwrap_or(SystemTime::UNIX_EPOCH)
 }

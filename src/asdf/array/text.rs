@@ -1,10 +1,10 @@
-//! What is said of an array, in a line each: in `info/`, in extended attributes and by `--list`.
+//! One-line texts about an array, for `info/`, for extended attributes and for `--list`.
 
 use super::{Array, Detail, Origin};
 use crate::asdf::datatype::{Datatype, Orders};
 
 impl Array {
-    /// The datatype in one line; where its fields have different byte orders, with a mark at each.
+    /// The datatype in one line. If its fields differ in byte order, each has a mark (`<` or `>`).
     #[must_use]
     pub fn datatype_text(&self) -> Option<String> {
         self.data
@@ -27,7 +27,7 @@ impl Array {
             .map(|shape| format!("{shape:?}"))
     }
 
-    /// The byte order of the elements, `mixed` if fields differ. Where it makes no difference, what the tree declares.
+    /// The byte order of the elements, `mixed` if fields differ. For elements of single bytes, the one that the tree declares.
     #[must_use]
     pub fn byteorder_text(&self) -> Option<String> {
         match self.data.form.datatype.as_ref().map(Datatype::orders) {
@@ -59,7 +59,7 @@ impl Array {
         }
     }
 
-    /// What a reader of its files must know of elements that are written in the tree, or that are not what it declares.
+    /// A warning for readers of its files: nulls that read as zeros, or a FITS unit that differs from the declaration.
     #[must_use]
     pub fn note(&self) -> Option<String> {
         if let Origin::Fits { difference, .. } = self.origin() {
@@ -75,7 +75,7 @@ impl Array {
         }
     }
 
-    /// Why it has no files, or cannot be read, or what a reader of its files must know.
+    /// The problem of the array; without one, its note.
     #[must_use]
     pub fn remark(&self) -> Option<String> {
         let problem = self.problem().map(|error| error.to_string());

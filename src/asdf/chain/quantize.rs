@@ -9,8 +9,8 @@
 //! | 9 | scale, f64 |
 //! | 17 | number of integers, u64 |
 //!
-//! and the integers, in two's complement, follow without gaps, zero-padded to a whole byte. Where each chunk is stands in a
-//! table of their headers, so that any number can be had without those before it.
+//! and the integers, in two's complement, follow without gaps, zero-padded to a whole byte. All headers are read into a table
+//! first, so that any number can be decoded without the ones before it.
 
 use std::sync::Arc;
 
@@ -92,7 +92,8 @@ impl Quantized {
         behind.saturating_sub(1)
     }
 
-    /// Appends the bytes of a portion of numbers of `chunk`: those from `from` on, a multiple of 8.
+    /// Appends the bytes of `count` numbers of `chunk`, from number `from` on. `from` must be a multiple of 8: only there do
+    /// integers begin at a whole byte.
     fn unpack(
         &self,
         chunk: &QuantizedChunk,
@@ -104,6 +105,7 @@ impl Quantized {
         let before = packed_len(from, chunk.bits).ok_or_else(too_long)?;
         let len = packed_len(count, chunk.bits).ok_or_else(too_long)?;
         let len = usize::try_from(len).map_err(|_| too_long())?;
+        // callers ask for at most PORTION integers of 64 bits: 32 KiB
         let mut packed = vec![0; len];
         self.packed
             .read_exact_at(&mut packed, chunk.at.saturating_add(before))?;
@@ -137,7 +139,9 @@ impl Source for Quantized {
                 .get(self.find(number))
                 .ok_or_else(|| corrupt("quantize: beyond the last chunk"))?;
             let inside = number.saturating_sub(chunk.first);
+            // begins at the whole byte before the number, and skips up to 7 numbers below
             let from = inside.saturating_sub(inside % 8);
+            // 8 more: up to 7 that are skipped, and one that `rest` may want in part
             let wanted = len_u64(rest.len()).div_ceil(width).saturating_add(8);
             let left = chunk.count.saturating_sub(from);
             numbers.clear();
@@ -149,6 +153,7 @@ impl Source for Quantized {
             let take = found.len().min(rest.len());
             let (now, later) = rest.split_at_mut(take);
             now.copy_from_slice(found.get(..take).unwrap_or_default());
+            // a chunk of 0 numbers would keep this loop here for ever
             if take == 0 {
                 return Err(corrupt("quantize: an empty chunk"));
             }
@@ -176,6 +181,7 @@ impl QuantizedChunk {
         let mut header = [0; HEADER_LEN];
         packed
             .read_exact_at(&mut header, at)
+            // the end of the data is a fault of the chunk; an error of the medium stays what it is
             .map_err(|error| match error {
                 Error::Corrupt { .. } => corrupt("quantize: a chunk header is cut short"),
                 other => other,
@@ -185,6 +191,7 @@ impl QuantizedChunk {
             u64::from_be_bytes(found.copied().unwrap_or_default())
         };
         let [bits, ..] = header;
+        // an integer is unpacked into an `i64`
         if bits > 64 {
             let why = format!("quantize: integers of {bits} bits");
             return Err(unsupported(why));
@@ -210,6 +217,7 @@ fn read_chunks(packed: &dyn Source, wanted: u64) -> Result<Vec<QuantizedChunk>> 
             return Err(unsupported(why));
         }
         let chunk = QuantizedChunk::read(packed, at, first)?;
+        // with the sum bounded by the block's length, no later product with `width` can overflow
         first = first
             .checked_add(chunk.count)
             .filter(|&numbers| numbers <= wanted)
@@ -255,6 +263,7 @@ impl<'a> Bits<'a> {
         let wanted = u32::from(bits);
         while self.count < wanted {
             let byte = self.bytes.next().copied().unwrap_or(0);
+            // at most 63 + 8 bits are unused here; used ones move up and out of the 128
             self.held = (self.held << 8) | u128::from(byte);
             self.count = self.count.saturating_add(8);
         }

@@ -25,7 +25,8 @@ pub(super) struct Tiling {
 }
 
 impl Tiling {
-    /// Checks the arguments: as many dimensions of both, tiles and elements that have bytes, and below 2^63 bytes in all.
+    /// Checks the arguments: tile and array have as many dimensions, tiles and elements have bytes, and all tiles together
+    /// take less than 2^63 bytes.
     pub(super) fn new(tile: Vec<u64>, shape: Vec<u64>, itemsize: u64) -> Result<Self> {
         if tile.len() != shape.len() {
             let (tile, shape) = (tile.len(), shape.len());
@@ -41,11 +42,12 @@ impl Tiling {
             shape,
             itemsize,
         };
+        // fails for 2^63 bytes or more, so that no product of the same numbers fails later
         tiling.tiled_len()?;
         Ok(tiling)
     }
 
-    /// Reads them from the chain.
+    /// Reads the arguments from the chain.
     pub(super) fn read(arguments: Option<Node<'_>>) -> Result<Self> {
         let list = |name| numbers("tile", argument("tile", arguments, name)?);
         let itemsize = number("tile", argument("tile", arguments, "item_size")?)?;
@@ -73,7 +75,8 @@ impl Tiling {
         )
     }
 
-    /// The array that `tiles` are the tiles of; gathered in `buffers` from one with padding, which is gathered in `padded`.
+    /// Undoes the encoding. The array is gathered in `buffers` from the padded array; that one is gathered
+    /// in `padded` from `tiles`.
     pub(super) fn undo(
         &self,
         tiles: Arc<dyn Source>,
@@ -81,6 +84,8 @@ impl Tiling {
         buffers: &Arc<Buffers>,
     ) -> Result<Arc<dyn Source>> {
         let grid = self.grid();
+        // `tiles` is an array of twice the dimensions: the
+        // grid of tiles, then the elements of one tile
         let counts: Vec<u64> = grid.iter().chain(&self.tile).copied().collect();
         let strides = c_strides(self.itemsize, &counts).ok_or_else(too_large)?;
         let (of_grid, of_tile) = strides.split_at(grid.len());
@@ -95,6 +100,8 @@ impl Tiling {
         let view = View::new(self.itemsize, &shape, Some(&strides), 0, tiles.len())?;
         let padded = Strided::open(tiles, view, padded)?;
 
+        // the padded array is in C order now; a second view
+        // cuts off what lies beyond the array's edges
         let counts = grid.iter().zip(&self.tile);
         let padded_shape = counts
             .map(|(&n, &tile)| product(n, [tile]))
@@ -110,6 +117,7 @@ pub(super) fn product(first: u64, counts: impl IntoIterator<Item = u64>) -> Resu
     counts
         .into_iter()
         .try_fold(first, u64::checked_mul)
+        // below 2^63, because strides are signed
         .filter(|&len| i64::try_from(len).is_ok())
         .ok_or_else(too_large)
 }

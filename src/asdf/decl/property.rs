@@ -35,10 +35,10 @@ fn list<'t>(node: Node<'t>, what: &str) -> Result<impl Iterator<Item = Node<'t>>
     Ok(node.items())
 }
 
-/// The property `shape` (core/ndarray-1.1.0): lengths of the axes, of which the first may be `*`, which is none.
+/// The property `shape` (core/ndarray-1.1.0): lengths of the axes. The first may be `*`, which becomes `None`.
 ///
 /// # Errors
-/// [`Error::Corrupt`](crate::error::Error::Corrupt) with the line, if it is no list of lengths or longer than [`MAX_NDIM`].
+/// [`Error::Corrupt`](crate::error::Error::Corrupt) with the line, if it is not a list of lengths, or is longer than [`MAX_NDIM`].
 pub(super) fn shape(node: Node<'_>) -> Result<Vec<Option<u64>>> {
     let dim = |(at, item): (usize, Node<'_>)| match item.value() {
         Some(Value::Str("*")) if at == 0 => Ok(None),
@@ -75,7 +75,7 @@ pub(super) fn strides(node: Node<'_>) -> Result<Vec<i64>> {
 /// The property `offset`: bytes from the start of the block's data to the first element.
 ///
 /// # Errors
-/// [`Error::Corrupt`](crate::error::Error::Corrupt) with the line, if it is no number of bytes that a file can have.
+/// [`Error::Corrupt`](crate::error::Error::Corrupt) with the line, if it is not a number of bytes from 0 to 2^63 - 1.
 pub(super) fn offset(node: Node<'_>) -> Result<u64> {
     let offset = integer(node).and_then(|n| u64::try_from(n).ok());
     offset.filter(|&n| i64::try_from(n).is_ok()).ok_or_else(|| {
@@ -124,13 +124,15 @@ pub(super) fn storage(source: Node<'_>, allowance: &mut Allowance) -> Result<Sto
     }
 }
 
-/// A datatype: a scalar's name, a string type with its length, or a list of fields.
+/// A datatype: a scalar's name, a string type with its length, or a list of fields. `order` is the byte order where nothing else is
+/// declared; structures may nest `depth` levels deep.
 pub(super) fn datatype(
     node: Node<'_>,
     order: ByteOrder,
     depth: usize,
     allowance: &mut Allowance,
 ) -> Result<Datatype> {
+    // each visit costs a unit, because aliases may lead here again and again
     allowance.charge(node, "")?;
     if let Some(name) = node.text() {
         let scalar = Scalar::from_name(name);
@@ -175,7 +177,7 @@ fn string_type(node: Node<'_>, order: ByteOrder) -> Option<Datatype> {
 }
 
 /// A field of a structured datatype: a mapping with `datatype` and perhaps `name`, `byteorder` and `shape`, or a datatype alone.
-/// `order` is that of what it is in; its own datatype may have `depth` levels.
+/// `order` is the byte order of the structure around it; its own datatype may have `depth` levels.
 fn field(
     node: Node<'_>,
     order: ByteOrder,
@@ -196,6 +198,7 @@ fn field(
     let element = own
         .datatype
         .ok_or_else(|| bad(node, "a field without datatype"))?;
+    // `len` refuses a `*`: a field has no end of a block to reach
     let dims = |shape| list(shape, "shape")?.map(len).collect();
     Ok(Field {
         name: (!name.is_empty()).then(|| name.into()),

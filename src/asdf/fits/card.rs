@@ -1,7 +1,8 @@
 //! The cards of a FITS header: keywords and their values.
 //!
-//! FITS Standard 4.0, section 4. A card is 80 characters: a keyword of eight, `= `, a value, and a comment behind a slash; a text may
-//! go on in cards `CONTINUE`. Only the keywords that tell what a unit is and how long are kept. Of equal keywords the first counts.
+//! FITS Standard 4.0, section 4. A card is 80 characters: a keyword of eight, `= `, a value, and a comment behind a slash; a
+//! text may go on in cards `CONTINUE`. Only the keywords that describe the kind and the length of a unit are kept. Of equal
+//! keywords the first counts.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,7 +25,7 @@ const KEPT: [&str; 14] = [
 ];
 /// The keywords that are kept with a number behind them: of axes and of columns.
 const NUMBERED: [&str; 6] = ["NAXIS", "TFORM", "TTYPE", "TDIM", "TSCAL", "TZERO"];
-/// What a text ends in that goes on in the next card.
+/// Last character of a text that goes on in the next card.
 const GOES_ON: char = '&';
 
 /// A value, as it is written.
@@ -45,7 +46,7 @@ pub(super) struct Cards {
 }
 
 impl Cards {
-    /// Reads the header at `at`; gives where its last block ends. `None` if no header begins there.
+    /// Reads the header at `at`. Returns it with the offset where its last block ends; `None` if no header begins there.
     pub(super) fn read(bytes: &dyn Source, at: u64) -> Result<Option<(Self, u64)>> {
         let mut cards = Self::default();
         let mut end = at;
@@ -56,6 +57,7 @@ impl Cards {
             if n == 0 && !begins.iter().any(|keyword| block.starts_with(keyword)) {
                 return Ok(None);
             }
+            // the file ends within the header: what is left can hold no END
             if block.len() < len {
                 break;
             }
@@ -74,6 +76,7 @@ impl Cards {
     /// Keeps the value of a card whose keyword is one of [`KEPT`] or [`NUMBERED`], unless an earlier card has it. Cards without `= `
     /// have no value.
     fn add(&mut self, card: &[u8]) {
+        // only the card right behind may go on with a text
         let unfinished = self.unfinished.take();
         let Some((keyword, rest)) = card.split_at_checked(KEYWORD_LEN) else {
             return;
@@ -106,6 +109,7 @@ impl Cards {
             && let Some(CardValue::Text(text)) = self.values.get_mut(&keyword)
             && let Some(CardValue::Text(more)) = CardValue::parse(rest)
         {
+            // the `&` that announced this card
             text.pop();
             text.push_str(&more);
             self.unfinished = text.ends_with(GOES_ON).then_some(keyword);
@@ -167,6 +171,7 @@ impl CardValue {
         let field = String::from_utf8_lossy(field);
         let field = field.trim_start();
         let Some(quoted) = field.strip_prefix('\'') else {
+            // a slash begins the comment, and no number holds one
             let word = field.split('/').next().unwrap_or_default().trim();
             return (!word.is_empty()).then(|| Self::Word(word.to_owned()));
         };

@@ -1,8 +1,8 @@
-//! What the data of a unit are: the elements of an image, or the rows of a binary table, as astropy gives them (FITS Standard 4.0,
-//! sections 4.4.1, 4.4.2 and 7.3).
+//! The array in the data of a unit: the elements of an image, or the rows of a binary table, as astropy shows them (FITS Standard
+//! 4.0, sections 4.4.1, 4.4.2 and 7.3).
 //!
-//! A number that is stored with an offset of half its range is an integer of the other sign. What is stored with another scale or
-//! offset, or elsewhere, is not given: the reason is.
+//! A number that is stored with an offset of half its range is an integer of the other sign. Data with another scale or offset, or
+//! in a heap, are not shown; the error says why.
 
 use super::card::Cards;
 use crate::asdf::datatype::{ByteOrder, Datatype, Field, Scalar};
@@ -17,20 +17,21 @@ const MAX_COLUMNS: u64 = 999;
 pub(in crate::asdf) struct Held {
     /// Type of an element, or of a row.
     pub(in crate::asdf) datatype: Datatype,
-    /// Lengths of the axes, the slowest first; of a table, its rows.
+    /// Lengths of the axes, the slowest first; for a table, the number of rows.
     pub(in crate::asdf) shape: Vec<u64>,
     /// Bytes of an element or row as it is stored.
     pub(super) record: u64,
-    /// What becomes of it.
+    /// How the parts of a stored element or row are converted.
     pub(super) fields: Vec<RowField>,
 }
 
 impl Held {
-    /// What a unit with this header has, or why that can't be shown.
+    /// The array of a unit with this header, or why it can't be shown.
     pub(super) fn of(cards: &Cards) -> Result<Self, String> {
         if cards.is_true("ZIMAGE") {
             return Err("a compressed image".to_owned());
         }
+        // IUEIMAGE and A3DTABLE are older names for IMAGE and BINTABLE
         match cards.text("XTENSION").map(str::trim) {
             None | Some("IMAGE" | "IUEIMAGE") => image(cards),
             Some("BINTABLE" | "A3DTABLE") => table(cards),
@@ -43,7 +44,7 @@ impl Held {
         product(&self.shape)
     }
 
-    /// What differs from a type that the tree declares, if something does but the byte order.
+    /// How the type differs from the one that the tree declares, apart from the byte order; `None` if it does not.
     pub(in crate::asdf) fn difference(&self, declared: &Datatype) -> Option<String> {
         let (own, theirs) = match (&self.datatype, declared) {
             (Datatype::Struct(own), Datatype::Struct(theirs)) => (own, theirs),
@@ -99,6 +100,7 @@ fn image(cards: &Cards) -> Result<Held, String> {
     }
     let axes = cards.count("NAXIS", 0).filter(|axes| *axes > 0);
     let axes = 1..=axes.ok_or("no data")?;
+    // FITS counts axes from the fastest one
     let shape = axes.rev().map(|n| cards.count(&format!("NAXIS{n}"), 0));
     let shape: Option<Vec<u64>> = shape.collect();
     Ok(Held {
@@ -114,7 +116,8 @@ fn image(cards: &Cards) -> Result<Held, String> {
     })
 }
 
-/// What numbers are with the scale and the offset that these keywords give, if that is a type of its own.
+/// The type of numbers with the scale and offset of these keywords: the stored one, or the integer of the other sign (FITS
+/// Standard 4.0, section 5.2.5).
 #[expect(clippy::float_cmp, reason = "exactly these numbers are meant")]
 fn unscaled(cards: &Cards, stored: Scalar, scale: &str, zero: &str) -> Option<Scalar> {
     let zero = cards.float(zero, 0.0)?;
@@ -129,7 +132,7 @@ fn unscaled(cards: &Cards, stored: Scalar, scale: &str, zero: &str) -> Option<Sc
     (cards.float(scale, 1.0)? == 1.0).then_some(offset)
 }
 
-/// A number that is stored as FITS has it, or with the sign bit turned over.
+/// The conversion of a number: as FITS stores it, or with the sign bit turned over.
 fn number(size: u8, flip: bool) -> Conversion {
     Conversion::Number {
         size,
@@ -160,6 +163,7 @@ fn table(cards: &Cards) -> Result<Held, String> {
                 change: column.change,
             });
         }
+        // the two differ where `TDIM` leaves out elements of a cell
         let ends = from.checked_add(stored).zip(to.checked_add(given));
         (from, to) = ends.ok_or("rows of 2^64 bytes or more")?;
         members.push(Field {
@@ -168,6 +172,7 @@ fn table(cards: &Cards) -> Result<Held, String> {
             shape: column.shape,
         });
     }
+    // columns that do not fill the row show that one of them was misread: no cell can be trusted
     if from != width {
         return Err(format!("rows of {width} bytes, but columns of {from}"));
     }
@@ -185,9 +190,9 @@ struct Column {
     datatype: Datatype,
     /// Shape of a cell.
     shape: Vec<u64>,
-    /// Bytes of a cell's elements as they are stored: those that `TDIM` leaves out, too.
+    /// Bytes of a cell as it is stored, with the elements that `TDIM` leaves out.
     stored: Option<u64>,
-    /// What becomes of its parts, and how many of them there are.
+    /// The conversion of its parts, and how many parts there are.
     change: Conversion,
     count: u64,
 }
@@ -196,6 +201,8 @@ impl Column {
     /// Column `n`, from 1.
     fn of(cards: &Cards, n: u64) -> Result<Self, String> {
         let form = cards.text(&format!("TFORM{n}")).unwrap_or_default().trim();
+        // `rTa` (FITS Standard 4.0, section 7.3.1): a
+        // count, a letter, and more that means nothing here
         let letter = form.find(|c: char| !c.is_ascii_digit());
         let (repeat, letter) = form.split_at(letter.unwrap_or(form.len()));
         let repeat = if repeat.is_empty() { "1" } else { repeat };
@@ -218,6 +225,7 @@ impl Column {
         };
         let is_letter = stored == Scalar::Bool8;
         let given = unscaled(cards, stored, &format!("TSCAL{n}"), &format!("TZERO{n}"));
+        // scaling is not defined for logicals
         let given = given.or(is_letter.then_some(stored));
         let given = given.ok_or("scaled (TSCAL, TZERO)")?;
         let one = if repeat == 1 { &[][..] } else { &[repeat] };
@@ -243,6 +251,7 @@ impl Column {
     fn text(cards: &Cards, n: u64, repeat: u64) -> Result<Self, String> {
         let mut shape = axes(cards, n, repeat).unwrap_or_else(|| vec![repeat]);
         let count = product(&shape).ok_or("no valid TDIM")?;
+        // the fastest axis is the length of the strings
         let len = shape.pop().unwrap_or(repeat);
         Ok(Self {
             datatype: Datatype::Ascii(len),
@@ -253,7 +262,7 @@ impl Column {
         })
     }
 
-    /// Bytes of a cell as it is stored, and as it is given.
+    /// Bytes of a cell as it is stored, and as it is shown.
     fn lens(&self) -> Result<(u64, u64), String> {
         let given = self.count.checked_mul(self.change.sizes().1);
         let lens = self.stored.zip(given);
@@ -261,13 +270,15 @@ impl Column {
     }
 }
 
-/// The shape that `TDIM` gives the cells of column `n`, slowest axis first. One that has more elements than there are is ignored, as
-/// by astropy.
+/// The shape that `TDIM` declares for the cells of column `n`, slowest axis first. A shape of more elements than there are is
+/// ignored, as astropy does.
 fn axes(cards: &Cards, n: u64, repeat: u64) -> Option<Vec<u64>> {
     let dims = cards.text(&format!("TDIM{n}"))?.trim();
     let dims = dims.strip_prefix('(')?.strip_suffix(')')?;
+    // from the end, because FITS names the fastest axis first
     let axes = dims.rsplit(',').map(|len| len.trim().parse().ok());
     let axes: Vec<u64> = axes.collect::<Option<_>>()?;
     let fits = product(&axes).is_some_and(|count| count <= repeat);
+    // one axis is left for the rows
     (fits && axes.len() < MAX_NDIM).then_some(axes)
 }

@@ -4,7 +4,8 @@ use super::Written;
 use crate::asdf::datatype::Scalar;
 use crate::asdf::numbers::{nearest, single};
 
-/// Gives the value's bytes, the lowest first and the parts of a complex number one by one; none if the type cannot hold it.
+/// Passes the value's bytes to `put`, the lowest first and the parts of a complex number one by one. `None` if the
+/// type can't hold the value.
 pub(super) fn encode(item: Written<'_>, scalar: Scalar, mut put: impl FnMut(&[u8])) -> Option<()> {
     match scalar {
         Scalar::Bool8 => put(&[u8::from(truth(item)?)]),
@@ -22,6 +23,7 @@ pub(super) fn encode(item: Written<'_>, scalar: Scalar, mut put: impl FnMut(&[u8
             put(&im.to_le_bytes());
         }
         _ => {
+            // 128 bits hold every integer type, so the range is checked before bytes are cut off
             let value = integer(item)?;
             let (least, most) = range(scalar);
             if value < least || value > most {
@@ -78,7 +80,7 @@ fn float(item: Written<'_>) -> Option<f64> {
         Written::Bool(b) => Some(f64::from(u8::from(b))),
         Written::Int(n) => Some(nearest(n)),
         Written::Float(x) => Some(x),
-        // YAML 1.1 takes `1e3` for a text, and so do numbers beyond 128 bits arrive.
+        // `1e3` is a text in YAML 1.1, and a number beyond 128 bits arrives as a text too
         Written::Text(text) => real(&text.trim().replace('_', "")),
         Written::Complex(..) => None,
     }
@@ -107,7 +109,8 @@ pub(super) fn complex(text: &str) -> Option<(f64, f64)> {
         let mut before = body.get(..at).unwrap_or_default().chars().rev();
         matches!(before.next(), Some('e' | 'E'))
     };
-    // The sign of the imaginary part is the last that is not an exponent's.
+    // The sign of the imaginary part is the last one that is not an
+    // exponent's. Without such a sign the whole number is imaginary.
     let mut signs = body.rmatch_indices(['+', '-']).map(|(at, _)| at);
     let sign = signs.find(|&at| !is_exponent(at)).unwrap_or(0);
     let (re, im) = body.split_at_checked(sign)?;
@@ -120,7 +123,7 @@ pub(super) fn complex(text: &str) -> Option<(f64, f64)> {
     Some((re, im))
 }
 
-/// A decimal number. An integer beyond the range of doubles is none, as in Python, where `1e400` is infinite.
+/// A decimal number. As in Python, `1e400` is infinite, but an integer beyond the range of doubles is `None`.
 fn real(text: &str) -> Option<f64> {
     let x: f64 = text.parse().ok()?;
     let digits = unsigned_digits(text);
@@ -140,12 +143,13 @@ fn unsigned_digits(text: &str) -> bool {
     reason = "finite and within range: the conversion only drops the fraction"
 )]
 fn truncate(x: f64) -> Option<i128> {
+    // below 2^127, which is about 1.7e38
     (x.abs() < 1e38).then_some(x as i128)
 }
 
 /// The bits of the nearest half (IEEE 754 binary16), ties to even; infinite beyond its range.
 fn half(x: f64) -> u16 {
-    /// Bits of a double's fraction, and those of them that a half has no room for.
+    /// Bits of a double's fraction, and how many of them a half has no room for.
     const FRACTION: u32 = 52;
     const DROPPED: u32 = 42;
     const MIDDLE: u64 = 1 << (DROPPED - 1);
@@ -154,13 +158,15 @@ fn half(x: f64) -> u16 {
     let sign = if x.is_sign_negative() { 0x8000 } else { 0 };
     let magnitude = x.abs();
     if x.is_nan() {
+        // a quiet NaN; the payload of the double is lost
         return sign | 0x7E00;
     }
+    // 65520 is halfway from the greatest half, 65504, to 65536: the tie goes to infinity
     if magnitude >= 65520.0 {
         return sign | 0x7C00;
     }
     if magnitude < 1.0 / 16384.0 {
-        // Subnormal: units of 2^-24, exact because only the exponent changes.
+        // Below 2^-14 a half is subnormal: units of 2^-24, exact because only the exponent changes.
         return sign | tie_to_even(magnitude * 16_777_216.0);
     }
     let bits = magnitude.to_bits().saturating_sub(BIAS);
@@ -169,6 +175,7 @@ fn half(x: f64) -> u16 {
     let up = dropped > MIDDLE || (dropped == MIDDLE && kept & 1 == 1);
     // A carry out of the fraction raises the exponent, as it should.
     let rounded = kept.saturating_add(u64::from(up));
+    // never taken: below 65520 at most infinity comes out
     sign | u16::try_from(rounded).unwrap_or(0x7C00)
 }
 

@@ -2,8 +2,8 @@
 
 use crate::asdf::datatype::ByteOrder;
 
-/// The bytes of elements, or nothing if the elements are only checked: that must not cost what their padding does, which is as long as
-/// the datatype says.
+/// The bytes of elements; `None` if the elements are only checked. A check must not cost the memory of their padding, which a
+/// hostile datatype makes as long as it likes.
 pub(super) struct Output<'a>(pub(super) Option<&'a mut Vec<u8>>);
 
 impl Output<'_> {

@@ -8,10 +8,11 @@ use crate::asdf::tree::Tree;
 use crate::error::{Result, unsupported};
 use crate::source::len_u64;
 
-/// Bytes of elements for each byte of the text: the shortest complex number with what divides it from the next one, `1,`, has 16.
+/// Bytes of elements for each byte of the text. The shortest element with its comma, `1,`, takes two bytes of text and at most 16
+/// bytes, as a complex number.
 const PER_BYTE: u64 = 8;
 
-/// What is left for the inline arrays of a tree.
+/// The memory that is left for the inline arrays of a tree.
 #[derive(Debug)]
 pub struct Room {
     left: u64,
@@ -19,7 +20,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// That of a tree before its first array: for all numbers that can stand in its text, and for as much as one array may have besides.
+    /// The room of a tree before its first array: enough for all numbers that its text can hold, and for one array
+    /// of [`MAX_BYTES`] besides.
     #[must_use]
     pub fn of(tree: &Tree) -> Self {
         let numbers = len_u64(tree.bytes().len()).saturating_mul(PER_BYTE);

@@ -1,7 +1,7 @@
 //! The header of an NPY file that somebody else wrote: untrusted, and read strictly.
 //!
-//! The dictionary is a literal of Python. Of that language there are here strings, whole numbers, truth values, lists, tuples and
-//! the one dictionary, which is all that numpy writes.
+//! The dictionary is a literal of Python. Only strings, whole numbers, truth values, lists, tuples and the one dictionary are read;
+//! numpy writes nothing else.
 
 use std::collections::HashSet;
 
@@ -31,18 +31,21 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header that a file begins with; nothing if there is not yet all of it.
+    /// The header at the start of a file; `None` while `bytes` does not hold all of it.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::error::Error::Corrupt) if it is none; [`Unsupported`](crate::error::Error::Unsupported) if ASDF has no such datatype, or it is beyond a limit.
+    /// [`Corrupt`](crate::error::Error::Corrupt) if there is no NPY header; [`Unsupported`](crate::error::Error::Unsupported) if
+    /// ASDF has no such datatype, or beyond a limit.
     pub fn read(bytes: &[u8]) -> Result<Option<Self>> {
         let begun = MAGIC.len().min(bytes.len());
+        // with fewer bytes than the magic has, too: a wrong start is refused at once
         if bytes.get(..begun) != MAGIC.get(..begun) {
             return Err(corrupt("no NPY file: it does not begin with \\x93NUMPY"));
         }
         let Some((version, len, at)) = text_len(bytes)? else {
             return Ok(None);
         };
+        // refused by the number alone, before a reader waits for so many bytes
         if len > MAX_TEXT {
             let why = format!("an NPY header of {len} bytes, of {MAX_TEXT} allowed");
             return Err(unsupported(why));
@@ -60,7 +63,7 @@ impl Header {
         Self::of(&text, end).map(Some)
     }
 
-    /// Of the dictionary.
+    /// Reads the dictionary `text`. `len` is the length of the whole header in bytes.
     fn of(text: &str, len: usize) -> Result<Self> {
         let mut parser = Parser { rest: text };
         let (mut descr, mut order, mut shape) = (None, None, None);
@@ -69,6 +72,7 @@ impl Header {
                 "descr" => descr.replace(value),
                 "fortran_order" => order.replace(value),
                 "shape" => shape.replace(value),
+                // numpy refuses other keys, too
                 _ => return Err(corrupt(format!("the NPY header has a key {key:?}"))),
             };
             if known.is_some() {
@@ -85,6 +89,7 @@ impl Header {
             shape: numbers(shape.ok_or_else(missing("shape"))?)?,
             len,
         };
+        // fails here, so that `view` never fails for a header that was read
         found.view()?;
         Ok(found)
     }
@@ -95,14 +100,16 @@ impl Header {
         self.view().map_or(0, |view| view.len())
     }
 
-    /// How the elements lie behind the header.
+    /// The layout of the elements behind the header.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::error::Error::Corrupt) or [`Unsupported`](crate::error::Error::Unsupported) beyond a limit; not of a header that was read.
+    /// [`Corrupt`](crate::error::Error::Corrupt) or [`Unsupported`](crate::error::Error::Unsupported) beyond a limit; never
+    /// for a header that was read.
     pub fn view(&self) -> Result<View> {
         let size = self.datatype.size();
         let size = size.ok_or_else(|| corrupt("elements of more than 2^63 bytes"))?;
         let mut shape = self.shape.clone();
+        // Fortran order is C order with the axes turned round
         if self.fortran_order {
             shape.reverse();
         }
@@ -113,7 +120,7 @@ impl Header {
         View::new(size, &self.shape, Some(&strides), 0, u64::MAX)
     }
 
-    /// The strides in bytes that an array of this has in C order.
+    /// The strides in bytes of an array of this type and shape in C order.
     ///
     /// # Errors
     /// [`Corrupt`](crate::error::Error::Corrupt) beyond 2^63.
@@ -121,7 +128,7 @@ impl Header {
         self.strides_in_c(&self.shape)
     }
 
-    /// The same of another shape.
+    /// As [`Header::c_strides`], for another shape.
     fn strides_in_c(&self, shape: &[u64]) -> Result<Vec<i64>> {
         let size = self.datatype.size().unwrap_or(0);
         c_strides(size, shape).ok_or_else(|| {
@@ -132,9 +139,10 @@ impl Header {
         })
     }
 
-    /// Whether numpy makes the same of a datatype and a shape.
+    /// Whether numpy would write the same header for `datatype` and `shape`.
     #[must_use]
     pub fn is_of(&self, datatype: &Datatype, shape: &[u64]) -> bool {
+        // as numpy's text, in which fields without a name, or with a repeated one, have got names
         let text = |datatype| header(datatype, shape, false).ok();
         self.shape == shape && text(&self.datatype) == text(datatype)
     }
@@ -154,6 +162,7 @@ fn text_len(bytes: &[u8]) -> Result<Option<(u8, usize, usize)>> {
     let Some(digits) = bytes.get(BEFORE_LEN..at) else {
         return Ok(None);
     };
+    // little-endian: the last byte counts most
     let len = digits
         .iter()
         .rev()
@@ -198,6 +207,7 @@ fn datatype(descr: &Literal) -> Result<Datatype> {
         Literal::Text(text) => plain(text),
         Literal::List(fields) if !fields.is_empty() => {
             let fields = fields.iter().map(field).collect::<Result<Vec<_>>>()?;
+            // numpy refuses them too
             let mut names = HashSet::new();
             if !fields.iter().all(|field| names.insert(&field.name)) {
                 return Err(corrupt("two fields with one name"));
@@ -255,6 +265,7 @@ fn plain(text: &str) -> Result<Datatype> {
         _ => return Err(unknown()),
     };
     let digits = chars.as_str();
+    // 19 digits fit into 64 bits; `parse` alone would also take a sign
     let is_number = digits.len() < 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
     let size = digits.parse::<u64>().ok().filter(|_| is_number);
     let (kind, size) = (kind.ok_or_else(unknown)?, size.ok_or_else(unknown)?);
@@ -333,6 +344,7 @@ impl Parser<'_> {
             }
             Some('[') => {
                 self.expect('[')?;
+                // the text is hostile, and without a bound this recursion would run out of stack
                 let levels = levels.checked_sub(1).ok_or_else(deep)?;
                 Ok(Literal::List(self.items(']', levels)?.0))
             }
@@ -363,7 +375,7 @@ impl Parser<'_> {
         Ok((items, comma))
     }
 
-    /// A whole number without a sign, of which a digit comes next.
+    /// A whole number without a sign. Its first digit comes next.
     fn number(&mut self) -> Result<Literal> {
         let end = self.rest.find(|c: char| !c.is_ascii_digit());
         let (digits, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
@@ -410,6 +422,7 @@ impl Parser<'_> {
                         '\\' | '\'' | '"' => c,
                         _ if digits > 0 => {
                             let code: String = chars.by_ref().take(digits).collect();
+                            // `from_str_radix` alone would also take a sign
                             let is_hex =
                                 code.len() == digits && code.bytes().all(|b| b.is_ascii_hexdigit());
                             let code = u32::from_str_radix(&code, 16).ok().filter(|_| is_hex);

@@ -1,4 +1,4 @@
-//! What columns of tables say of their arrays: a name, which is a further way to the array from the table.
+//! The names of table columns. Each is a further way from the table to the array of the column.
 
 use super::pointer::reference;
 use super::{Level, Limit, Outline, TreeWalk, What};
@@ -6,33 +6,37 @@ use crate::asdf::tree::{Component, Node, NodeKind};
 
 /// Most entries of a quantity, table or column that is searched; they have five at most.
 pub(crate) const MAX_QUANTITY: usize = 64;
-/// Longest name of a column in a FITS file, and longest unit: by aliases, a long text can be that of many arrays.
+/// Longest name of a column in a FITS file, and longest unit. Through aliases, one long text can be the name of many arrays.
 pub(crate) const MAX_LABEL: usize = 1 << 10;
 
 impl<'t> TreeWalk<'t> {
-    /// Links from a table to the arrays of its columns, by the names of the columns. To be called when `node`, a part of the collection
-    /// at the top of the stack, has got a place: it may be the data of a column, a column that is an alias or a `$ref`, or a list of
-    /// columns that is one.
+    /// Links a table to the arrays of its columns, by the names of the columns. To be called when `node`, a part of the collection
+    /// at the top of the stack, has got a place. `node` may be the data of a column, or an alias or `$ref` that stands for a column
+    /// or for the list of columns.
     pub(crate) fn name_columns(&mut self, component: Component, node: Node<'t>) {
         match (self.stack.as_slice(), component) {
+            // the column is written in place, and `node` is its data
             ([.., table, columns, column], Component::Key(_)) if self.is_key(component, "data") => {
                 let (table, column) = (table.node, column.node);
                 if self.are_columns(columns) && is_table(table) {
                     self.name_column(3, column, node);
                 }
             }
+            // `node` stands for a column that is written elsewhere
             ([.., table, columns], Component::Index(_))
                 if self.are_columns(columns) && is_table(table.node) =>
             {
                 let column = self.referent(node);
                 self.name_column(2, column, node);
             }
+            // `node` stands for a list of columns that is written elsewhere
             ([.., table], Component::Key(_))
                 if (node.kind() == NodeKind::Alias || reference(node).is_some())
                     && self.is_key(component, "columns")
                     && is_table(table.node) =>
             {
                 for column in self.referent(node).items() {
+                    // the same list may be the columns of a thousand tables
                     if !self.outline.allowance.take(1) {
                         return self.outline.note_limit(Limit::Columns, node.id());
                     }
@@ -44,15 +48,16 @@ impl<'t> TreeWalk<'t> {
         }
     }
 
-    /// What an alias or a `$ref` within the tree leads to, or the node itself.
+    /// The target of an alias, or of a `$ref` within the tree; else the node itself.
     fn referent(&mut self, node: Node<'t>) -> Node<'t> {
         let node = node.follow();
+        // nothing is read of other files
         let uri = reference(node).filter(|uri| uri.starts_with('#'));
         let found = uri.and_then(|uri| self.pointers.resolve(uri).ok().flatten());
         found.map_or(node, Node::follow)
     }
 
-    /// Whether the collection on the stack is what a mapping calls its columns.
+    /// Whether a collection on the stack is the list under the key `columns`.
     fn are_columns(&self, level: &Level<'t>) -> bool {
         level.node.kind() == NodeKind::Sequence && self.is_key(level.component, "columns")
     }
@@ -61,8 +66,8 @@ impl<'t> TreeWalk<'t> {
         self.tree.key(component) == Some(text)
     }
 
-    /// Links to the data of a column from the table at that `depth` of the stack, where 1 is the top; the link stands at the node `at`
-    /// of the table. A name that the table has as a key, or that an earlier column has, is passed over.
+    /// Links the table at `depth` of the stack, where 1 is the top, to the data of a column. The link stands at the node `at` of
+    /// the table. Passes over a name that is a key of the table or the name of an earlier column.
     fn name_column(&mut self, depth: usize, column: Node<'t>, at: Node<'t>) {
         let table = self.stack.len().checked_sub(depth);
         let Some(table) = table.and_then(|table| self.stack.get(table)) else {
@@ -81,6 +86,7 @@ impl<'t> TreeWalk<'t> {
         {
             return;
         }
+        // data beyond a limit have no place to link to
         let Some(what) = self.outline.leads(data) else {
             return;
         };
@@ -105,7 +111,7 @@ impl Outline {
     }
 }
 
-/// The last part of the node's tag begins with one of these.
+/// Whether the last part of the node's tag begins with one of `starts`.
 pub(crate) fn is_tagged(node: Node<'_>, starts: &[&str]) -> bool {
     let last = node.tag().and_then(|tag| tag.rsplit('/').next());
     last.is_some_and(|last| starts.iter().any(|start| last.starts_with(start)))

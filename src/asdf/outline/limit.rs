@@ -1,15 +1,16 @@
-//! The limits on what is shown of a tree, which a hostile tree reaches. What lies beyond a limit is left out, and the user is told.
+//! Limits on how much of a tree is shown. Only a hostile tree reaches them; what lies beyond is left out, and
+//! a message names the limit.
 
 use super::{MAX_PLACES, Outline, pointer};
 use crate::asdf::tree::{Node, NodeId, Tree};
 use crate::error::{Error, Place};
 
-/// A limit on what is shown of a tree.
+/// A limit on how much of a tree is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// On the places: [`MAX_PLACES`].
     Places,
-    /// On what is merged by `<<`.
+    /// On the parts that `<<` merges.
     Merges,
     /// On the bytes and keys that references are looked up in.
     References,

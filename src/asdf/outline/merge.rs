@@ -1,7 +1,7 @@
 //! Merges: an array that `<<` brings into a mapping appears there as a link, or itself if it stands behind the `<<`.
 //!
-//! A key of the mapping hides those of the same text that are merged, and a key of an earlier merge those of a later one,
-//! also where it leads to no array.
+//! A key of the mapping hides a merged key of the same text. A key of an earlier merge hides one of a later merge. Both hide it
+//! even if they lead to no array.
 
 use super::{Limit, PlaceId, TreeWalk};
 use crate::asdf::tree::{Component, Node, NodeKind};
@@ -18,12 +18,14 @@ impl<'t> TreeWalk<'t> {
 
     /// Links to each array or directory in `from` from the mapping that an alias merges it into.
     fn link_merged(&mut self, alias: Node<'t>, from: PlaceId) {
+        // the places inside a collection follow its own, up to the first node behind it
         let behind = alias.follow().behind();
         let mut at = from.index();
         while let Some(&place) = self.outline.places.get(at) {
             if place.node >= behind {
                 return;
             }
+            // aliases of aliases can lead to the same places again and again
             if !self.outline.allowance.take(1) {
                 self.outline.note_limit(Limit::Merges, alias.id());
                 return;
@@ -37,16 +39,18 @@ impl<'t> TreeWalk<'t> {
         }
     }
 
-    /// Whether a component of `from` is a key that appears in the mapping which `alias` merges `from` into. From now on the key counts
-    /// as taken in that mapping.
+    /// Whether a component of `from` is a key that appears in the mapping into which `alias` merges `from`. From then on the key
+    /// counts as taken in that mapping.
     fn may_merge(&mut self, alias: Node<'t>, from: PlaceId, component: Component) -> bool {
         let text = self.tree.key(component);
+        // names of columns are added by `column`, and are no keys that YAML would merge
         let Some(text) = text.filter(|text| !self.columns.contains(&(from, text))) else {
             return false;
         };
         let Some(into) = self.mapping() else {
             return false;
         };
+        // asked before the key is added below, which would hide the key from itself
         let hidden = self.is_taken(alias, into, text);
         if let Some(taken) = self.stack.get_mut(into).and_then(|f| f.taken.as_mut()) {
             taken.insert(text);
@@ -60,6 +64,7 @@ impl<'t> TreeWalk<'t> {
         let Some(component) = component else {
             return false;
         };
+        // a scalar shows nothing that could be hidden
         if !merged || node.kind() == NodeKind::Scalar {
             return false;
         }
@@ -69,7 +74,7 @@ impl<'t> TreeWalk<'t> {
             .is_some_and(|(text, below)| self.is_taken(node, below, text))
     }
 
-    /// Notes that a mapping was merged into the one at the top of the stack: its keys hide those of later ones.
+    /// Records that a mapping was merged into the one at the top of the stack. Its keys hide keys of later merges.
     pub(super) fn note_source(&mut self, source: Node<'t>) {
         let into = self.mapping().and_then(|at| self.stack.get_mut(at));
         if let (Some(into), NodeKind::Mapping) = (into, source.kind()) {
@@ -77,7 +82,7 @@ impl<'t> TreeWalk<'t> {
         }
     }
 
-    /// The mapping at the top of the stack; above it there may be the list of those that are merged into it.
+    /// The mapping nearest the top of the stack. Above it may be the list of mappings that are merged into it.
     fn mapping(&self) -> Option<usize> {
         let is = |kind| kind == NodeKind::Mapping;
         self.stack.iter().rposition(|level| is(level.node.kind()))
@@ -92,6 +97,7 @@ impl<'t> TreeWalk<'t> {
                 for mapping in source.merged() {
                     if !self.outline.allowance.take(mapping.len().saturating_add(1)) {
                         self.outline.note_limit(Limit::Merges, at.id());
+                        // beyond the limit nothing more is shown
                         return true;
                     }
                     taken.extend(own(mapping));

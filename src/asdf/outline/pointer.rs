@@ -8,7 +8,7 @@ use crate::error::percent_decoded;
 
 /// Most references that may lead from one to the next.
 pub(crate) const MAX_HOPS: usize = 16;
-/// Most steps and bytes of all references of a tree together.
+/// Most steps, and bytes of URIs, that all references of a tree may cost together.
 const MAX_SEARCHED: usize = 1 << 26;
 
 /// The URI of a reference: a mapping whose one key is `$ref`.
@@ -38,10 +38,10 @@ impl<'t> Pointers<'t> {
         }
     }
 
-    /// The node that a URI refers to, through aliases and further references; none in other files.
+    /// The node that a URI refers to, through aliases and further references; `None` if it is in another file or does not exist.
     ///
     /// # Errors
-    /// The limit that is in the way.
+    /// The limit that the search has reached.
     pub(crate) fn resolve(&mut self, uri: &str) -> Result<Option<Node<'t>>, Limit> {
         let known = self.known.get(uri).copied();
         let found = known.unwrap_or_else(|| {
@@ -55,6 +55,7 @@ impl<'t> Pointers<'t> {
     /// Follows a pointer from the top of the tree, and each reference that it leads through.
     fn follow(&mut self, uri: &str) -> Result<Option<NodeId>, Limit> {
         let mut uri = uri.to_owned();
+        // references in a circle end here, too
         for _ in 0..=MAX_HOPS {
             self.charge(uri.len())?;
             let pointer = uri.strip_prefix('#');
@@ -64,11 +65,13 @@ impl<'t> Pointers<'t> {
                 return Ok(None);
             };
             let mut steps = pointer.split('/');
+            // RFC 6901, section 3: a pointer is empty or begins with a slash
             if steps.next() != Some("") {
                 return Ok(None);
             }
             let mut through = None;
             for step in steps.by_ref() {
+                // RFC 6901, section 4: `~1` first, so that `~01` becomes `~1` and no slash
                 match self.step(node, &step.replace("~1", "/").replace("~0", "~"))? {
                     Some(next) => node = next,
                     None => return Ok(None),
@@ -81,6 +84,7 @@ impl<'t> Pointers<'t> {
             let Some(next) = through else {
                 return Ok(Some(node.id()));
             };
+            // a reference on the way stands for the path up to it; the rest goes on from its target
             let rest: Vec<&str> = steps.collect();
             uri = if rest.is_empty() {
                 next.into()
@@ -91,7 +95,7 @@ impl<'t> Pointers<'t> {
         Err(Limit::Hops)
     }
 
-    /// Counts what a search costs; an error when all references together have cost too much.
+    /// Takes `cost` from what all references together may cost; an error if less is left.
     fn charge(&mut self, cost: usize) -> Result<(), Limit> {
         let left = self.left.checked_sub(cost);
         self.left = left.ok_or(Limit::References)?;

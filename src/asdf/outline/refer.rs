@@ -1,4 +1,4 @@
-//! References: a link to what a `$ref` in the tree leads to, a note of one into another file.
+//! References: a `$ref` within the tree becomes a link, one into another file is recorded.
 
 use super::{Limit, TreeWalk, What};
 use crate::asdf::decl::is_ndarray;
@@ -8,9 +8,10 @@ use crate::asdf::tree::{Component, Node, NodeKind};
 const REPEATED_UNIT: usize = 64;
 
 impl<'t> TreeWalk<'t> {
-    /// Whether a reference into another file may be noted: its text counts where aliases repeat it.
+    /// Whether a reference into another file may be recorded. Its text has a cost where aliases repeat it.
     fn may_repeat(&mut self, node: Node<'t>, uri: &str) -> bool {
         let (key, value) = (node.entries().next()).unzip();
+        // a reference that the text spells out has paid with its own bytes
         let own = [Some(node), key, value];
         let own = own
             .iter()
@@ -37,6 +38,8 @@ impl<'t> TreeWalk<'t> {
             Ok(None) => return,
             Err(limit) => return self.outline.note_limit(limit, node.id()),
         };
+        // The target may stand in front of the reference, around it or behind it. A link to what
+        // is around would close a circle; what is behind is linked when all places are known.
         let complete = target.behind() <= node.id();
         let around = target.id() <= node.id() && !complete;
         if complete {

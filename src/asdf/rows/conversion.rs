@@ -1,6 +1,7 @@
-//! What becomes of elements between an array and a FITS file (FITS Standard 4.0, sections 4.4.2.5 and 7.3).
+//! Conversion of elements between an array and a FITS file (FITS Standard 4.0, sections 4.4.2.5 and 7.3).
 //!
-//! FITS has big-endian numbers, unsigned ones as signed ones with an offset of half their range, letters for truth values, and ASCII.
+//! FITS stores numbers big-endian, unsigned integers as signed ones with an offset of half their range, truth values as
+//! letters, and strings as ASCII.
 
 use crate::asdf::datatype::ByteOrder;
 use crate::asdf::tile::{in_memory, misplaced};
@@ -13,15 +14,15 @@ const CHARACTER: usize = 4;
 /// Bits of the fraction of a float16 and of a float32.
 const HALF_FRACTION: u32 = 10;
 const FRACTION: u32 = 23;
-/// The exponent of an infinite float16, or of one that is no number, and the same of a float32 in its place.
+/// The exponent of a float16 that is infinite or NaN, and the exponent of such a float32 in its place.
 const HALF_SPECIAL: u16 = 0x1F;
 const SPECIAL: u32 = 0xFF << FRACTION;
-/// What is added to the exponent of a float16 to get that of a float32: the difference of their biases.
+/// Added to the exponent of a float16 to make a float32's: the difference of their biases.
 const BIAS: u32 = 127 - 15;
 /// The smallest float16 above 0: 2^-24.
 const HALF_SMALLEST: f32 = 1.0 / 16_777_216.0;
 
-/// What an element becomes.
+/// The conversion of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conversion {
     /// A number of that many bytes: big-endian, with its sign bit turned over if it was unsigned (or, of one byte, signed).
@@ -33,13 +34,13 @@ pub(crate) enum Conversion {
         /// Its sign bit is turned over.
         flip: bool,
     },
-    /// A truth value: `T` or `F`.
+    /// A truth value becomes `T` or `F`.
     Truth,
-    /// A `T`, or another letter: a truth value.
+    /// A letter becomes a truth value: `T` is true.
     Letter,
-    /// A float16: a big-endian float32.
+    /// A float16 becomes a big-endian float32.
     Widen(ByteOrder),
-    /// A UCS-4 character: one byte of ASCII.
+    /// A UCS-4 character becomes one byte of ASCII.
     Narrow(ByteOrder),
 }
 
@@ -80,6 +81,7 @@ impl Conversion {
             },
             Self::Truth => each_in_place(bytes, letter),
             Self::Letter => each_in_place(bytes, truth),
+            // these change the size of an element, and only `convert` does them
             Self::Widen(_) | Self::Narrow(_) => {}
         }
     }
@@ -87,6 +89,8 @@ impl Conversion {
     /// Converts the elements of cells on their way from one buffer to the other.
     pub(crate) fn convert(self, cells: Cells<'_>) -> Result<()> {
         match self {
+            // single elements are left to the loops below: a
+            // copy of some bytes costs more than such a step
             _ if self.is_nothing() && cells.count > 1 => cells.copy(self.sizes().0)?,
             // a loop of its own for each size and change: a call for each element would take longer than the element
             Self::Number { size, swap, flip } => match (size, swap) {
@@ -138,7 +142,7 @@ fn letter([byte]: [u8; 1]) -> [u8; 1] {
     [if byte == 0 { b'F' } else { b'T' }]
 }
 
-/// The truth value of a letter. As astropy has it, what is neither `T` nor `F` is false.
+/// The truth value of a letter. As in astropy, any letter but `T` is false.
 fn truth([letter]: [u8; 1]) -> [u8; 1] {
     [u8::from(letter == b'T')]
 }
@@ -151,6 +155,7 @@ fn widened(half: u16) -> [u8; 4] {
         0 => (f32::from(magnitude) * HALF_SMALLEST).to_bits(),
         HALF_SPECIAL => SPECIAL | u32::from(magnitude) << (FRACTION - HALF_FRACTION),
         _ => {
+            // the fraction goes to the top of the longer one, and the exponent gets the other bias
             let shifted = u32::from(magnitude) << (FRACTION - HALF_FRACTION);
             shifted.wrapping_add(BIAS << FRACTION)
         }
@@ -180,7 +185,7 @@ pub(crate) struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    /// What begins with each cell, and what begins with its place.
+    /// For each cell, the bytes from its start on, and the bytes from its place in the row on.
     fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a mut [u8])> {
         let from = self.from.chunks(self.record.max(1));
         from.zip(self.to.chunks_mut(self.row.max(1)))
@@ -189,6 +194,7 @@ impl<'a> Cells<'a> {
     /// Changes each element on its way.
     fn each<const N: usize, const M: usize>(self, change: impl Fn([u8; N]) -> [u8; M]) {
         let count = self.count;
+        // one element in a cell, as in most columns, needs no inner loop
         if count == 1 {
             for (from, to) in self.pairs() {
                 if let (Some(from), Some(to)) = (from.first_chunk(), to.first_chunk_mut()) {

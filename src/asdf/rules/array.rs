@@ -31,7 +31,7 @@ static INTEGER_OR_TEXT: Want = Want::Either(
     "an integer or a string",
 );
 
-/// An array, with its datatypes and mask, and keys of which there must be one.
+/// The rule of an array: its datatypes, its mask, and a set of keys: exactly one must be there.
 macro_rules! ndarray {
     ($name:literal, $datatype:expr, $mask:expr, $one_of:expr) => {
         Rule {
@@ -105,7 +105,7 @@ static SHAPE: Want = Want::List(&Want::Either(
 ));
 static BYTEORDER: Want = Want::OneOf(&["big", "little"]);
 
-/// What an array has to be that masks another.
+/// The want for an array that masks another one.
 macro_rules! mask {
     ($array:expr) => {
         Want::Either(
@@ -164,7 +164,7 @@ static STRING: Want = Want::Parts(&[&STRING_KIND, &Want::Size], usize::MAX);
 static STRING_KIND: Want = Want::OneOf(&["ascii", "ucs4"]);
 const DATATYPE_WORDS: &str = "the name of a datatype or a list";
 
-/// The datatype of an array, with those of single elements and of the fields of a record.
+/// The datatype of an array: `$plain` for single elements, `$fields` for records.
 macro_rules! datatype {
     ($plain:expr, $fields:expr) => {
         Want::Either(

@@ -13,7 +13,7 @@ const MAX_HASHED: usize = 128;
 /// What breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The rule: the tag with its version, without what all tags of the standard begin with.
+    /// The rule: the tag with its version, without the common start of the standard's tags.
     pub rule: &'static str,
     /// Line and column.
     pub place: Place,
@@ -32,7 +32,7 @@ impl std::fmt::Display for Fault {
 }
 
 impl Fault {
-    /// What is wrong with the node of `tree` that `steps` lead to.
+    /// The fault of the node of `tree` that `steps` lead to.
     pub(super) fn new(
         rule: &'static str,
         tree: &Tree,
@@ -43,6 +43,8 @@ impl Fault {
         let mut way = DefaultHasher::new();
         for step in steps.clone() {
             match step {
+                // all items of a list are alike, because an edit
+                // that inserts one moves the faults behind it
                 Component::Index(_) => usize::MAX.hash(&mut way),
                 key => hash_key(tree.key(key).unwrap_or_default(), &mut way),
             }
@@ -65,7 +67,7 @@ impl Fault {
         format!("{of}: {} (rule {})", self.why, self.rule)
     }
 
-    /// What it says, of whichever items of lists.
+    /// What it says, whichever items of lists it is about.
     pub(in crate::asdf) fn of_any_item(&self) -> (&'static str, &str, u64) {
         (self.rule, &self.why, self.way)
     }
@@ -76,11 +78,11 @@ impl Fault {
 pub struct Faults {
     /// The faults, or the first of them.
     pub list: Vec<Fault>,
-    /// Whether there may be more: there are too many, or merges made it too long a search.
+    /// Whether there may be more faults: there were too many, or merges made the search too long.
     pub cut: bool,
 }
 
-/// Adds a key to the hash of a path, in which those that only differ in the middle are alike.
+/// Adds a key to the hash of a path. Keys that only differ in the middle hash alike.
 fn hash_key(key: &str, hasher: &mut DefaultHasher) {
     let bytes = key.as_bytes();
     let end = bytes.len().saturating_sub(MAX_HASHED);

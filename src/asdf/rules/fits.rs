@@ -36,7 +36,7 @@ static CARD: Want = Want::Parts(
     3,
 );
 
-/// What data are that may also be null.
+/// Data that may also be null.
 macro_rules! data {
     ($want:expr) => {
         Want::Either(

@@ -1,4 +1,4 @@
-//! The rules, one for each version of each core tag; those of the tree, of who wrote it, and of numbers are here.
+//! The rules, one for each version of each core tag. The rules for the tree itself, for its writers and for numbers stand here.
 //!
 //! Written from the schemas of ASDF Standard 1.0.0 to 1.6.0, and of 1.7.0 as far as it is there (asdf-standard 1.5.0), "Core", "Table", "Unit", "Time" and "FITS".
 //! A version that says the same as the one before it shares what it wants with it.
@@ -172,7 +172,7 @@ static CONSTANT: Rule = Rule {
     want: Want::Anything,
 };
 
-/// An integer, with the array that its words are.
+/// An integer whose words are an array of that rule.
 macro_rules! integer {
     ($name:literal, $array:expr) => {
         Rule {

@@ -1,5 +1,5 @@
-//! What strings have to be, as the patterns of the standard's schemas say it. They are searched for, not matched as a whole,
-//! unless they are anchored.
+//! The patterns for strings in the standard's schemas. As in JSON Schema, a pattern without anchors may
+//! match anywhere in the string.
 
 /// `[A-Za-z_][A-Za-z0-9_]*`
 pub(super) fn has_letter(text: &str) -> bool {
@@ -11,8 +11,8 @@ pub(super) fn is_sign(text: &str) -> bool {
     matches!(text.strip_suffix('\n').unwrap_or(text), "+" | "-")
 }
 
-/// The four patterns of a time: ISO, year and day, Besselian and Julian year. Their alternatives are not in brackets, so that
-/// what they ask for together is no more than two digits that could be of a month, day or hour, or a year's letter and digit.
+/// The four patterns of a time: ISO, year and day, Besselian and Julian year. Their alternatives are not in brackets. Together they
+/// therefore ask for no more than two digits of a month, day or hour, or for the letter and first digit of a year.
 pub(super) fn is_time(text: &str) -> bool {
     let bytes = text.as_bytes();
     let pair = bytes
@@ -47,7 +47,7 @@ fn is_unit(text: &str) -> bool {
     matches!(text, "i" | "I" | "j" | "J")
 }
 
-/// `text` without the number without a sign that it begins with.
+/// The rest of `text` behind the unsigned number at its start.
 fn after_number(text: &str) -> Option<&str> {
     let digits = |text: &'_ str| {
         text.len()
@@ -65,6 +65,7 @@ fn after_number(text: &str) -> Option<&str> {
             (whole > 0).then_some(rest)
         }
     })?;
+    // an `e` without digits behind it stays where it is
     let exponent = mantissa.strip_prefix(['e', 'E']).and_then(|rest| {
         let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);
         rest.get(digits(rest)..)
@@ -75,6 +76,7 @@ fn after_number(text: &str) -> Option<&str> {
 
 /// Whether an integer lies between two numbers that are integers themselves.
 pub(super) fn between(n: i128, least: f64, most: f64) -> bool {
+    // the rules have small bounds, so an integer beyond 32 bits is outside
     i32::try_from(n).is_ok_and(|n| (least..=most).contains(&f64::from(n)))
 }
 

@@ -9,7 +9,7 @@ static TIME_TEXT: Want = Want::Like(is_time, "a time");
 static TIME_TEXTS: Want = Want::Nested(&TIME_TEXT);
 const SCALES: Want = Want::OneOf(&["utc", "tai", "tcb", "tcg", "tdb", "tt", "ut1"]);
 
-/// A time: its own shape of a mapping, and what the value's array and the mapping's other keys are.
+/// The rule of a time: a text, a list of texts, or the mapping `$map`.
 macro_rules! time {
     ($name:literal, $map:expr) => {
         Rule {
@@ -43,7 +43,7 @@ macro_rules! time_form {
     };
 }
 
-/// The value of a time, with what an array has to be.
+/// The value of a time: a text, a number, or an array as `$list` or `$array` wants it.
 macro_rules! time_value {
     ($list:expr, $array:expr) => {
         Want::Either(
@@ -58,7 +58,7 @@ macro_rules! time_value {
     };
 }
 
-/// A place on Earth, with what its coordinates have to be.
+/// A place on Earth, with coordinates as `$coordinate` wants them.
 macro_rules! place {
     ($coordinate:expr) => {
         Want::Map(MapRule {
@@ -138,7 +138,7 @@ static LOCATION_1_0: Want = Want::By(|node| {
     }
 });
 
-/// Since 1.2.0 there is also a format that the value had before it was written.
+/// Since 1.2.0 a mapping may also name the format that the value had before it was written.
 macro_rules! new_time {
     ($name:literal, $array:expr, $list:expr, $coordinate:expr, [$($format:literal),*]) => {
         time!($name, time_form!(
@@ -151,7 +151,7 @@ macro_rules! new_time {
     };
 }
 
-/// The formats of 1.2.0, and what later versions add to them.
+/// The formats of 1.2.0, with the ones that a later version adds.
 macro_rules! quantity_time {
     ($name:literal $(, $more:literal)*) => {
         new_time!(
@@ -203,5 +203,6 @@ pub(super) static TIME_1_4: Rule = new_time!(
 );
 static ARRAY_OR_TIMES: Want = Want::By(|node| match node.tag() {
     Some(_) => &TAGGED_ARRAY,
+    // without a tag the schema takes a list for times and not for an array
     None => &TIME_TEXTS,
 });

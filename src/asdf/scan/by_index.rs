@@ -1,9 +1,9 @@
 //! Finding blocks with the help of the block index, where skipping along leads nowhere or past blocks.
 //!
-//! A stale index, or data that look like an index, must not be used. An index is used if it lists every block that skipping along
-//! has found, and others, and what stands at its places fits: a header of a block that ends where the next one begins, or the end of
-//! the block in front. It is also used if there is a whole header at each of its places: the other headers that were found are then
-//! those that an update has left behind.
+//! A stale index, or data that look like an index, must not be used. An index is used if it lists all blocks that skipping along
+//! has found, and more, and if its places fit: each has the header of a block that ends where the next one begins, or is where the
+//! block in front ends. An index is also used if each of its places has a whole header: other headers that were found are then
+//! left over from an update.
 
 use super::BLOCK_LIMIT;
 use super::index_hint::IndexHint;
@@ -17,10 +17,10 @@ use crate::source::len_u64;
 /// The most blocks whose headers may be lost. If there are more, the index is taken to be wrong.
 const LOST_LIMIT: usize = 1000;
 
-/// What is at a place where the block index says that a block begins.
+/// A place where the block index has a block, and what was found there.
 struct Placed {
     header: BlockHeader,
-    /// What is wrong with it.
+    /// The fault of the header, if it has one.
     flaw: Option<String>,
     /// Whether nothing of the header can be used.
     lost: bool,
@@ -40,8 +40,9 @@ impl Placed {
 }
 
 impl BlockWalk<'_> {
-    /// Takes all blocks from the block index, if that is sure to tell more than skipping along has found. Returns whether it did.
+    /// Takes all blocks from the block index, if the index surely knows more than skipping along has found. Returns whether it did.
     pub(super) fn ask_index(&mut self, ended: &Ended) -> Result<bool> {
+        // in most files the walk has found all blocks, and the index is not even read
         if !self.may_hide_blocks(ended) {
             return Ok(false);
         }
@@ -49,6 +50,7 @@ impl BlockWalk<'_> {
             return Ok(false);
         };
         let Some(entries) = self.entries(&hint)? else {
+            // some blocks that were found are not listed: they may be left over from an update
             let vouched = self.vouched(&hint)?;
             let helps = vouched.is_some();
             if let Some(entries) = vouched {
@@ -61,10 +63,14 @@ impl BlockWalk<'_> {
             return Ok(false);
         }
         let helps = match (ended, self.layout.blocks.last()) {
+            // without a block, all that counts is whether blocks fit in front of the index
             (Ended::Complete, None) => self.room_for_blocks(&hint),
+            // the walk has come to its end in order: new
+            // blocks can only lie where it skipped over them
             (Ended::Complete, Some(last)) if self.end_in_file(last).is_some() => {
                 known < entries.len() && skipped_over(&entries)
             }
+            // the walk has broken off, or its last block reaches beyond the file
             _ => leads_on(&entries, hint.extent.start),
         };
         if helps {
@@ -93,7 +99,7 @@ impl BlockWalk<'_> {
         }
     }
 
-    /// What is where the index says that blocks are; `None` if it does not list the blocks that were found.
+    /// The places that the index lists; `None` if it does not list all blocks that were found.
     fn entries(&mut self, hint: &IndexHint) -> Result<Option<Vec<Placed>>> {
         let is_listed = |block: &BlockHeader| hint.offsets.binary_search(&block.offset).is_ok();
         if !self.layout.blocks.iter().all(is_listed) {
@@ -109,11 +115,13 @@ impl BlockWalk<'_> {
         entries.collect::<Result<_>>().map(Some)
     }
 
-    /// The blocks of the index, if it does not list all that were found, but passes the tests by which asdf-python takes it for
-    /// right, there is a whole header at each of its places, and the tree does with so many.
+    /// The blocks of an index that does not list all blocks that were found. `None` unless the index passes the tests of
+    /// asdf-python, each of its places has a whole header, and the tree needs no more blocks.
     ///
-    /// asdf-python 2 updates files so that headers of blocks that are gone stay behind others, which no longer reach up to them.
+    /// asdf-python 2 updates files in such a way that headers of blocks that are gone stay in the file, behind blocks that
+    /// no longer reach up to them.
     fn vouched(&mut self, hint: &IndexHint) -> Result<Option<Vec<Placed>>> {
+        // asdf-python's first test: the index begins with the first block
         let first = self.layout.blocks.first().map(|block| block.offset);
         let count = hint.offsets.len();
         let is_enough = self.blocks_needed().is_some_and(|needed| needed <= count);
@@ -141,16 +149,19 @@ impl BlockWalk<'_> {
                 limit,
             });
         }
+        // asdf-python's last test: the last block ends where the index begins
         Ok((end == Some(hint.extent.start)).then_some(entries))
     }
 
-    /// What is at a place where the index says that a block begins, and something else at `limit`.
+    /// The place at `offset`, where the index has a block, if something else begins at `limit`.
     fn entry(&mut self, offset: u64, limit: u64, found: bool) -> Result<Placed> {
         let header = self.header(offset)?;
         let mended = self.mended(offset, limit)?;
         let used = |header: &BlockHeader| header.data_offset().saturating_add(header.used);
         let used_end = header.as_ref().map_or(offset, used);
         let mut is_lost = false;
+        // in the order of trust: a header that fits its place; one that fits if magic, size
+        // and flags are put right; one of which only the allocated size is wrong; none
         let (header, flaw) = match (header, mended) {
             (Ok(header), _) if self.fits(&header, limit, found)? => (header, None),
             (header, Some(mended)) => {
@@ -198,14 +209,15 @@ impl BlockWalk<'_> {
         let Some(end) = header.end().filter(|_| !header.streamed()) else {
             return Ok(false);
         };
+        // the walk has been behind this block and knows what is there
         if found || end >= limit {
             return Ok(end <= limit);
         }
         Ok(header.used <= header.allocated && self.plausible(end)?.is_none())
     }
 
-    /// The header at `offset` with the magic, header size and flags that it should have, if its sizes then say that the block ends just
-    /// at `limit`.
+    /// The header at `offset`, with its magic, header size and flags put right. `None` unless its sizes then make the
+    /// block end exactly at `limit`.
     fn mended(&mut self, offset: u64, limit: u64) -> Result<Option<BlockHeader>> {
         let dialect = self.dialect;
         let mut bytes = self.header_bytes(offset)?.to_vec();
@@ -219,6 +231,7 @@ impl BlockWalk<'_> {
             flags: header.flags & !STREAMED,
             ..header
         });
+        // bytes that are no header would have to hit `limit` by chance
         Ok(header.filter(|header| {
             let agrees = header.is_transformed() || header.data_size == header.used;
             header.end() == Some(limit) && header.used <= header.allocated && agrees
@@ -231,14 +244,17 @@ impl BlockWalk<'_> {
         room >= len_u64(LONGEST_HEADER)
     }
 
-    /// Replaces the blocks of the layout by these, and notes what is wrong with them.
+    /// Replaces the blocks of the layout by these, and notes their faults.
     fn take(&mut self, entries: Vec<Placed>, hint: &IndexHint, ended: &Ended) {
+        // from here on the index vouches for the numbers: no gap puts them in doubt
         self.guided = true;
+        // the index has no block where the walk stopped: a note, and no reason to stop
         if let Ended::Unreadable(at, error) = ended
             && hint.offsets.binary_search(at).is_err()
         {
             self.layout.note(Severity::Odd, error.clone());
         }
+        // `run` looks for it once more, to compare it with these blocks
         self.layout.index = BlockIndex::Absent;
         self.layout.blocks = Parts::default();
         let last = entries.len().saturating_sub(1);
@@ -258,6 +274,7 @@ impl BlockWalk<'_> {
             }
             self.layout.blocks.push(entry.header);
         }
+        // a last block that reaches over the index keeps `find_index` from seeing it
         if self.layout.blocks_end() > hint.extent.start {
             self.layout.index = BlockIndex::Valid(hint.extent);
         }
@@ -284,13 +301,15 @@ fn any_in_use<'a>(entries: impl IntoIterator<Item = &'a Placed>) -> bool {
 
 /// Whether the index leads on from where skipping along has ended, at or behind the last block that was found.
 fn leads_on(entries: &[Placed], index: u64) -> bool {
-    // the last block that was found may not say rightly what it uses
+    // the sizes of the last block that was found may be wrong, so it does not count here
     let ahead = entries.iter().rposition(|entry| entry.found);
     if any_in_use(entries.iter().take(ahead.unwrap_or(0))) {
         return false;
     }
     let mut end = None;
     for entry in entries {
+        // a found block that ends exactly here vouches for
+        // the place, even if its own header is damaged
         let follows = end == Some(entry.header.offset);
         if !entry.found && (entry.sound() || follows) {
             return true;
@@ -328,7 +347,7 @@ fn lost(offset: u64, limit: u64) -> BlockHeader {
     }
 }
 
-/// An error without its place, which is that of the block.
+/// The reason of an error, without its place: the finding names the block.
 fn reason(error: Error) -> String {
     match error {
         Error::Corrupt { why, .. } => why,

@@ -12,6 +12,7 @@ impl BlockWalk<'_> {
     /// Finds the block index behind the last block and checks it against the blocks.
     pub(super) fn find_index(&mut self) -> Result<()> {
         let end = self.layout.blocks_end();
+        // a streamed block reaches to the end of the file: nothing can follow
         if self.layout.streamed() || end >= self.layout.len {
             return Ok(());
         }
@@ -31,6 +32,7 @@ impl BlockWalk<'_> {
             .collect();
         let (len, wrong) = match parse_index(&text) {
             None => (text.len(), Some("not a list of offsets".to_owned())),
+            // the bytes in between may be a block that the index does not know either
             Some((_, len)) if !adjacent => (
                 len,
                 Some(format!("not right behind the last block, at {end}")),
@@ -49,12 +51,13 @@ impl BlockWalk<'_> {
         Ok(())
     }
 
-    /// Start of the last block index text behind `from`, and whether nothing but the index can be there.
+    /// Start of the last block index text behind `from`, and whether it begins right there.
     fn last_index(&self, from: u64) -> Result<Option<(u64, bool)>> {
         let here = read_up_to(self.source, from, INDEX_HEADER.len())?;
         if here.starts_with(INDEX_HEADER) {
             return Ok(Some((from, true)));
         }
+        // one that stands further on is not used; it is only looked for to be named in a finding
         let start = self.layout.len.saturating_sub(INDEX_LIMIT).max(from);
         let tail = read_up_to(
             self.source,
@@ -67,7 +70,7 @@ impl BlockWalk<'_> {
         Ok(found.map(|at| (start.saturating_add(len_u64(at)), false)))
     }
 
-    /// Notes an index that is wrong, and bytes at the end of the file that are neither zero nor anything else that is known.
+    /// Notes a wrong index, and bytes at the end of the file that are neither blank nor a part of anything known.
     pub(super) fn check_ending(&mut self) -> Result<()> {
         let len = self.layout.len;
         let end = self.layout.blocks_end();
@@ -83,6 +86,7 @@ impl BlockWalk<'_> {
                 Error::corrupt(Place::Byte(extent.start), why),
             );
         }
+        // one chunk, because the rest of a file may be terabytes
         let trailer = read_up_to(
             self.source,
             from,
@@ -96,13 +100,14 @@ impl BlockWalk<'_> {
             self.layout
                 .note(Severity::Odd, Error::corrupt(Place::Byte(from), why));
         }
+        // in front of an index that is wrong, and behind it
         self.doubt_trailer(end, index.map_or(end, |(extent, _)| extent.start))?;
         self.doubt_trailer(from, len)
     }
 
-    /// Whether there is surely no block behind the last one: the index at the end of the file lists just the blocks that were found,
-    /// or there are no blocks, and the tree needs none. asdf-python leaves old bytes behind a tree that has become shorter and has
-    /// no arrays.
+    /// Whether there is surely no block behind the last one. That is sure if the index at the end of the file lists exactly the
+    /// blocks that were found, or if there are no blocks and the tree needs none. asdf-python leaves old bytes behind a tree that
+    /// has become shorter and has no arrays.
     fn none_is_missing(&self) -> Result<bool> {
         if self.layout.blocks.is_empty() {
             return Ok(self.blocks_needed() == Some(0));
@@ -114,9 +119,10 @@ impl BlockWalk<'_> {
         Ok(found.eq(hint.offsets.iter().copied()))
     }
 
-    /// Whether the bytes from `start` to `end`, behind the last block, can be a block whose header is lost.
+    /// Puts block numbers in doubt if the bytes from `start` to `end`, behind the last block, may be a block whose header is lost.
     fn doubt_trailer(&mut self, start: u64, end: u64) -> Result<()> {
         let sure = self.guided || matches!(self.layout.index, BlockIndex::Valid(_));
+        // in the order of cost: the last two read the file
         if sure || !self.found_in(start, end, GAP_LIMIT, binary)? || self.none_is_missing()? {
             return Ok(());
         }

@@ -1,25 +1,27 @@
-//! Telling a source that lies far away which headers are going to be read.
+//! Announces the next headers to a remote source, so that it can fetch several at once.
 
 use super::walk::BlockWalk;
 use crate::error::Result;
 
-/// Headers that the source is told of at once. It is told of as many again when half of them have been read.
+/// Headers that are announced at once. As many follow when half of them have been read.
 const AT_ONCE: usize = 32;
 
 impl BlockWalk<'_> {
-    /// Tells a source that has a use for it which headers come next, before the one at `at` is read.
+    /// Announces the headers that come next, before the one at `at` is read, to a source that has a use for that.
     ///
-    /// The offsets are those of the block index, which may be wrong. Each header is read all the same; a wrong offset only has bytes
-    /// fetched that are not needed.
+    /// The offsets come from the block index, which may be wrong. Each header is still read; a wrong offset only
+    /// fetches bytes that nobody needs.
     pub(super) fn foretell(&mut self, at: u64) -> Result<()> {
-        // a single header is read as soon as the index that tells of it
+        // to fetch the index for a single header would take as long as to fetch the header
         let is_single = || self.blocks_needed().is_some_and(|needed| needed < 2);
+        // an empty list asks whether the source has a use for any
         if !self.source.expect(&[]) || self.layout.blocks.is_empty() && is_single() {
             return Ok(());
         }
         let Some(hint) = self.hint()? else {
             return Ok(());
         };
+        // half of the last batch has been read
         let half = self.foretold.saturating_sub(AT_ONCE / 2);
         let is_near = self.foretold == 0 || hint.offsets.get(half).is_some_and(|&near| near <= at);
         let next = hint.offsets.get(self.foretold..).unwrap_or_default();

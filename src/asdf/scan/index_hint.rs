@@ -1,4 +1,4 @@
-//! The block index at the end of a file as a hint where blocks are.
+//! The block index at the end of a file, as a hint at the places of blocks.
 
 use super::walk::LONGEST_HEADER;
 use super::{BLOCK_LIMIT, INDEX_LIMIT};
@@ -7,7 +7,7 @@ use crate::asdf::text::{CHUNK, read_up_to};
 use crate::error::Result;
 use crate::source::{Source, len_u64};
 
-/// How much of the end is read first: the indexes of most files are shorter.
+/// Bytes of the end that are read first: the indexes of most files are shorter.
 const PIECE: u64 = 4 << 10;
 
 /// A block index that can be right.
@@ -19,8 +19,8 @@ pub(super) struct IndexHint {
 }
 
 impl IndexHint {
-    /// The index that ends the file, but for blanks and zeros behind it, if it lies behind `text_end` and can be one. Of a file
-    /// that ends in something else one small piece is read.
+    /// The index at the end of the file, with only blanks and zeros behind it, if it lies behind `text_end` and can be right. If
+    /// the file ends in something else, one small piece is read.
     pub(super) fn read(source: &dyn Source, text_end: u64) -> Result<Option<Self>> {
         let mut size = PIECE;
         loop {
@@ -36,28 +36,31 @@ impl IndexHint {
                     text_end,
                 ));
             }
+            // a longer piece is worth reading only if this one may be the rest of an index
             let all_zero = tail.iter().all(|&byte| byte == 0);
             let at_start = start == text_end || size >= INDEX_LIMIT;
             if at_start || all_zero || !tail.iter().all(|&byte| in_index(byte)) {
                 return Ok(None);
             }
+            // fourfold, so that all reads together are only a third more than the last one
             size = size.saturating_mul(4).clamp(CHUNK, INDEX_LIMIT);
         }
     }
 
-    /// Where each block begins, and where something else does behind it.
+    /// Where each block begins, and where the next thing behind it begins.
     pub(super) fn places(&self) -> impl Iterator<Item = (u64, u64)> {
         let limits = self.offsets.iter().skip(1).copied();
         let limits = limits.chain([self.extent.start]);
         self.offsets.iter().copied().zip(limits)
     }
 
-    /// The index that this text is, if it can be right.
+    /// The index in this text, if it can be right.
     fn parse(text: &[u8], start: u64, text_end: u64) -> Option<Self> {
         let (offsets, len) = parse_index(text)?;
         let behind = text.get(len..)?;
         let ends_file = behind.iter().all(|&byte| super::suspect::blank(byte));
         let header = len_u64(LONGEST_HEADER);
+        // two blocks that are closer than a header is long can't both be blocks
         let apart = |a: u64, b: u64| a.checked_add(header).is_some_and(|end| end <= b);
         let in_order = offsets
             .iter()

@@ -1,8 +1,8 @@
 //! Whether the numbers of blocks are sure where no block index vouches for them.
 //!
-//! The standard allows unused space after the tree and between blocks, so that a block whose header is lost looks like such space.
-//! Zeros and text are taken for space. Anything else that could be a block is not, and neither is a header that stands right
-//! behind the used bytes of a block that says that it reaches further.
+//! The standard allows unused space after the tree and between blocks. A block whose header is lost looks like such space. Zeros
+//! and text are taken for space. Other bytes that could be a block are not, and neither is a header right behind the used bytes of
+//! a block that has more space.
 
 use super::walk::{BlockWalk, LONGEST_HEADER};
 use super::{GAP_LIMIT, PADDING_LIMIT};
@@ -12,7 +12,7 @@ use crate::asdf::text::{CHUNK, read_up_to};
 use crate::error::{Error, Place, Result};
 use crate::source::len_u64;
 
-/// Whether a byte is one of those that fill unused space.
+/// Whether a byte can be one that fills unused space.
 pub(super) fn blank(byte: u8) -> bool {
     byte == 0 || byte.is_ascii_whitespace()
 }
@@ -21,20 +21,22 @@ pub(super) fn blank(byte: u8) -> bool {
 pub(super) fn binary(bytes: &[u8]) -> bool {
     let control = |&byte: &u8| byte.is_ascii_control() && !blank(byte);
     bytes.iter().any(control)
+        // a character that the end of the piece cuts in two is no fault
         || std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_some())
 }
 
 impl BlockWalk<'_> {
-    /// The numbers of blocks from `from` on are in doubt, and the file is damaged.
+    /// Puts the numbers of blocks from `from` on in doubt, and notes the file as damaged.
     pub(super) fn doubt(&mut self, from: usize, error: Error) {
         self.layout.note(Severity::Damaged, error.clone());
         let doubt = || Box::new(Doubt { from, error });
         self.layout.doubt.get_or_insert_with(doubt);
     }
 
-    /// Whether the gap in front of the header at `next` can be a block whose header is lost.
+    /// Puts block numbers in doubt if the gap from `end` to the header at `next` may be a block whose header is lost.
     pub(super) fn check_gap(&mut self, end: u64, next: u64) -> Result<()> {
         let last = self.layout.blocks.len().checked_sub(1);
+        // between blocks even text is suspect, because writers leave only blanks there
         if self.found_in(end, next, GAP_LIMIT, |bytes| {
             !bytes.iter().all(|&byte| blank(byte))
         })? {
@@ -90,11 +92,12 @@ impl BlockWalk<'_> {
         self.doubt(n.saturating_add(1), Error::corrupt(Place::Byte(at), why));
     }
 
-    /// Where a block header stands right behind what block `n` uses of its space.
+    /// The offset of a block header right behind the used bytes of block `n`, in its space.
     fn hidden(&mut self, n: usize) -> Result<Option<u64>> {
         let Some(block) = self.layout.blocks.get(n) else {
             return Ok(None);
         };
+        // a streamed block has sizes of 0; with others, its flag may be the damage
         let (used, room) = if block.streamed() {
             (block.allocated, u64::MAX)
         } else {
@@ -113,6 +116,7 @@ impl BlockWalk<'_> {
         let block = self.layout.blocks.get(n);
         let end = block.filter(|block| !block.streamed());
         let Some(end) = end.and_then(BlockHeader::end) else {
+            // it reaches to the end of the file or further: nothing speaks against a block in it
             return Ok(true);
         };
         if end > self.layout.len {
@@ -121,6 +125,7 @@ impl BlockWalk<'_> {
         let mut at = at;
         while at < end {
             let next = self.plausible(at)?.and_then(|header| header.end());
+            // a header that leads nowhere would keep this loop here for ever
             match next.filter(|&next| next > at) {
                 Some(next) => at = next,
                 None => return Ok(false),
@@ -138,6 +143,7 @@ impl BlockWalk<'_> {
         limit: u64,
         kind: impl Fn(&[u8]) -> bool,
     ) -> Result<bool> {
+        // too short for a header, so none can be lost here
         if end.saturating_sub(start) < len_u64(LONGEST_HEADER) {
             return Ok(false);
         }

@@ -1,9 +1,9 @@
-//! Which blocks the tree uses, as far as its text tells without being parsed: the highest `source` of its arrays.
+//! Which blocks the tree uses, as far as the text shows without being parsed: the highest `source` of its arrays.
 //!
 //! Used only to choose between two readings of the blocks that are both possible.
 
-/// How many blocks the tree in `text` needs; `None` if a source is not just a number. It may be too many, because each key `source`
-/// counts, also one that is not of an array.
+/// How many blocks the tree in `text` needs; `None` if a source is not just a number. It may be too many, because every key
+/// `source` counts, even outside of arrays.
 pub(super) fn blocks_needed(text: &[u8]) -> Option<usize> {
     const KEY: &[u8] = b"source";
     let mut count = 0;
@@ -14,6 +14,7 @@ pub(super) fn blocks_needed(text: &[u8]) -> Option<usize> {
         let (before, from_key) = rest.split_at_checked(found).unwrap_or((rest, &[]));
         let behind = from_key.get(KEY.len()..).unwrap_or_default();
         at = text.len().saturating_sub(behind.len());
+        // the end of a longer word, such as `datasource`
         if before.last().is_some_and(|&byte| in_word(byte)) {
             continue;
         }
@@ -22,8 +23,8 @@ pub(super) fn blocks_needed(text: &[u8]) -> Option<usize> {
     Some(count)
 }
 
-/// How many blocks the text behind a key `source` needs: 0 if it is no value of this key, or the name of another file; `None` if it is a
-/// value, but no plain number of a block.
+/// How many blocks the text behind a key `source` needs. 0 if the word is no key here, or names another file; `None` if its value
+/// is no plain block number.
 fn needed_by(behind: &[u8]) -> Option<usize> {
     let quoted = behind
         .strip_prefix(b"\"")
@@ -39,8 +40,9 @@ fn needed_by(behind: &[u8]) -> Option<usize> {
     let value = value.get(blanks..).unwrap_or_default();
     match value.first() {
         Some(byte) if byte.is_ascii_digit() => {}
-        // of a key that only begins like this one, or a name
+        // without a blank the colon belongs to a longer word
         Some(byte) if blanks == 0 && in_word(*byte) => return Some(0),
+        // the URI of another file, plain or quoted
         Some(byte) if byte.is_ascii_alphabetic() || b"\"'./".contains(byte) => return Some(0),
         _ => return None,
     }

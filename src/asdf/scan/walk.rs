@@ -22,15 +22,15 @@ pub(super) const LONGEST_HEADER: usize = 54;
 pub(super) struct BlockWalk<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) layout: &'a mut Layout,
-    /// The dialect of the layout; once it is known which magic the blocks of this file begin with, with this one alone.
+    /// The dialect of the layout. Once it is known with which magic the blocks of this file begin, with this magic alone.
     pub(super) dialect: Dialect,
     text: &'a [u8],
     peek: Peek,
     /// The block index as a hint, once it has been asked for.
     hint: OnceCell<Option<Rc<IndexHint>>>,
-    /// How many headers of the hint the source has been told of.
+    /// How many headers of the hint have been announced to the source.
     pub(super) foretold: usize,
-    /// Whether the blocks are those of the block index.
+    /// Whether the blocks were taken from the block index.
     pub(super) guided: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Ended {
     Complete,
     /// Something else is behind the last block, which ends at this offset.
     Stuck(u64),
-    /// What should be the next header, at this offset, is none, or one too many.
+    /// There is no header at this offset, where one should be; or there is one too many.
     Unreadable(u64, Error),
 }
 
@@ -78,6 +78,7 @@ impl<'a> BlockWalk<'a> {
                 break;
             }
         }
+        // not looked for yet, or set back when `ask_index` took other blocks
         if matches!(self.layout.index, BlockIndex::Absent) {
             self.find_index()?;
         }
@@ -89,7 +90,7 @@ impl<'a> BlockWalk<'a> {
 
     /// The offset of the first block, at or after `from`.
     ///
-    /// In drafts with two magics a file uses one of them: that of the first header that can be one.
+    /// A file of a draft with two magics uses one of them, the magic of its first plausible header.
     fn first_block(&mut self, from: u64) -> Result<Option<u64>> {
         let limit = from.saturating_add(PADDING_LIMIT);
         let dialect = self.dialect;
@@ -97,6 +98,7 @@ impl<'a> BlockWalk<'a> {
         if dialect.magics.len() < 2 {
             return Ok(first);
         }
+        // four bytes may be a magic by chance, so a whole header must fit
         let mut found = first;
         for _ in 0..CANDIDATE_LIMIT {
             let Some(at) = found else { break };
@@ -118,7 +120,7 @@ impl<'a> BlockWalk<'a> {
         Ok(Some(at))
     }
 
-    /// Takes in the block whose magic is at `next`, and those that lie one behind the other from there on.
+    /// Adds the block whose magic is at `next`, and the blocks that follow it without a gap.
     fn skip_along(&mut self, next: Option<u64>) -> Result<Ended> {
         let Some(mut at) = next else {
             return Ok(Ended::Complete);
@@ -139,6 +141,7 @@ impl<'a> BlockWalk<'a> {
             let Some(end) = end else {
                 return Ok(Ended::Complete);
             };
+            // the start of the next header, in most files: one read for both
             let here = self.peek.read(self.source, end, INDEX_HEADER.len())?;
             if here.is_empty() || here.starts_with(INDEX_HEADER) {
                 return Ok(Ended::Complete);
@@ -151,7 +154,7 @@ impl<'a> BlockWalk<'a> {
         }
     }
 
-    /// Where a block ends that is not streamed, unless that is behind the end of the file.
+    /// The end of a block; `None` if it is streamed, or ends behind the end of the file.
     pub(super) fn end_in_file(&self, header: &BlockHeader) -> Option<u64> {
         let end = header.end().filter(|&end| end <= self.layout.len);
         end.filter(|_| !header.streamed())
@@ -161,6 +164,7 @@ impl<'a> BlockWalk<'a> {
     pub(super) fn header(&mut self, at: u64) -> Result<Result<BlockHeader>> {
         let bytes = self.peek.read(self.source, at, LONGEST_HEADER)?;
         let header = BlockHeader::parse(bytes, at, &self.dialect);
+        // the outer error is the medium's, and ends the scan; the inner one is a fault of the file
         Ok(header.and_then(|header| {
             if header.data_offset() > self.layout.len {
                 let why = "block header cut short by the end of the file";
@@ -179,7 +183,7 @@ impl<'a> BlockWalk<'a> {
         Ok(self.hint.get_or_init(|| hint).clone())
     }
 
-    /// How many blocks the tree needs, if there is one and its text tells.
+    /// How many blocks the tree needs, if there is a tree and its text shows the number.
     pub(super) fn blocks_needed(&self) -> Option<usize> {
         blocks_needed(self.text).filter(|_| self.layout.has_tree)
     }
@@ -189,7 +193,7 @@ impl<'a> BlockWalk<'a> {
         self.peek.read(self.source, at, LONGEST_HEADER)
     }
 
-    /// Where to skip along from again, if blocks can be behind the place where that has ended.
+    /// Where to skip along from again, if there can be blocks behind the place where the walk has ended.
     fn go_on(&mut self, ended: Ended) -> Result<Option<u64>> {
         let (end, next) = match ended {
             Ended::Complete => return Ok(None),
@@ -255,7 +259,7 @@ impl<'a> BlockWalk<'a> {
                     "used {} bytes of {} allocated",
                     header.used, header.allocated
                 );
-                // where the block ends is one or the other
+                // either of the two may be right, and a save could cut off data
                 notes.push((Severity::ReadOnly, n, why));
             } else if !header.is_transformed() && header.data_size != header.used {
                 let why = format!(
@@ -278,11 +282,13 @@ fn find_magic(
     from: u64,
     limit: u64,
 ) -> Result<Option<u64>> {
+    // a magic may begin in the last three bytes of a chunk
     const OVERLAP: u64 = 3;
     let end = source.len().min(from.saturating_add(limit));
     let mut at = from;
     while at < end {
-        // up to where the next chunk of the file begins: of a file far away the start is here, and more would be fetched
+        // up to the next chunk of the file: a remote file
+        // has fetched this one already, and not the next
         let within = at.checked_rem(CHUNK).unwrap_or(0);
         let len = match CHUNK.saturating_sub(within) {
             rest if rest > OVERLAP => rest,

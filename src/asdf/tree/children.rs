@@ -1,10 +1,10 @@
-//! Items by their index and values by their key, looked for in the same collections time and again.
+//! Looks up items by index and values by key, time and again in the same collections.
 
 use std::collections::HashMap;
 
 use super::{Node, NodeId, Tree};
 
-/// Collections of more children are gone through once, and what they have is kept; in others it is quicker to look.
+/// Most children of a collection that is searched each time. A larger one is gone through once, and its children are kept.
 const FEW: usize = 32;
 
 /// The children of the collections of one tree. Finding one takes time that does not grow with their number.
@@ -15,7 +15,7 @@ pub(in crate::asdf) struct Children<'t> {
 }
 
 impl<'t> Children<'t> {
-    /// Nothing is gone through yet.
+    /// A look-up that has kept nothing yet.
     pub(in crate::asdf) fn new(tree: &'t Tree) -> Self {
         Self {
             tree,
@@ -46,6 +46,7 @@ impl<'t> Children<'t> {
             texts().filter(|(text, _)| *text == key).last()?.1
         } else {
             let values = self.values.entry(mapping.id());
+            // of equal keys `collect` keeps the last, like the search above
             *values.or_insert_with(|| texts().collect()).get(key)?
         };
         self.tree.node(found)

@@ -23,12 +23,12 @@ const TEXT_PER_NODE: u64 = 16;
 struct OpenCollection {
     node: u32,
     anchor: Option<Box<str>>,
-    /// Weight of it and of what is in it so far; an alias weighs what it stands for.
+    /// Weight of the collection and its contents so far; an alias weighs as much as its target.
     weight: u64,
     /// The end of its last child.
     end: u32,
     flow: bool,
-    /// [`Raw::LEADING`], if that is known of it.
+    /// [`Raw::LEADING`] from the first part on that leads somewhere, else 0.
     leading: u8,
 }
 
@@ -44,8 +44,8 @@ struct Composer<'a> {
     too_deep: Option<usize>,
 }
 
-/// Adds the nodes of the one document in `text`, that of `tree`; none if no document begins. Gives the warnings that the nodes do not
-/// tell of: directives that YAML does not know, and the first collection that lies deeper than Python reads.
+/// Adds the nodes of the document in `text` to `tree`; none if no document begins. Returns the warnings that the nodes do not show:
+/// directives that YAML does not know, and the first collection that lies deeper than Python reads.
 pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Warnings, YamlFault> {
     if text.len() > MAX_TEXT {
         let why = format!("a tree of {} bytes, of {MAX_TEXT} allowed", text.len());
@@ -53,6 +53,8 @@ pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Warnings, YamlFault
     }
     let mut composer = Composer::new(tree);
     let mut unknown_directives = Vec::new();
+    // First the quick reader for ordinary YAML. If it meets anything unusual, or any fault, the
+    // whole text is read again by the full parser, whose errors are the ones that users see.
     let read = ordinary::read(text, |event| composer.take(event, text).ok());
     if read.is_none() {
         let (known, unknown) = yaml::known_directives(text)?;
@@ -67,6 +69,7 @@ pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Warnings, YamlFault
             }
         }
     }
+    // the vector has doubled as it grew, and the tree may live as long as the mount
     composer.tree.nodes.shrink_to_fit();
     let mut warnings = Warnings::default();
     for at in unknown_directives {
@@ -81,7 +84,7 @@ pub(super) fn compose(tree: &mut Tree, text: &str) -> Result<Warnings, YamlFault
     Ok(warnings)
 }
 
-/// Refuses a second document without parsing it: its directives would not have been looked through.
+/// Refuses a second document without parsing it, because its directives were not checked.
 fn nothing_follows(text: &str, end: usize) -> Result<(), YamlFault> {
     let mut at = end;
     for line in text
@@ -107,7 +110,7 @@ fn offset(at: usize) -> u32 {
 }
 
 impl<'a> Composer<'a> {
-    /// A composer that has composed nothing, of a tree whose nodes are dropped.
+    /// A composer at its start. Drops the nodes that `tree` has.
     fn new(tree: &'a mut Tree) -> Self {
         tree.nodes.clear();
         tree.tags.clear();
@@ -135,7 +138,7 @@ impl<'a> Composer<'a> {
         }
     }
 
-    /// Adds a node and gives its number.
+    /// Adds a node and returns its number.
     fn push(&mut self, event: &Event<'_>, raw: Raw, weight: u64) -> Result<u32, YamlFault> {
         let number = u32::try_from(self.tree.nodes.len())
             .ok()
@@ -146,6 +149,8 @@ impl<'a> Composer<'a> {
                 raw.len = raw.len.saturating_add(1);
             }
             parent.end = raw.end;
+            // no array, alias or reference is without one of
+            // these: other collections need not be searched
             if raw.tag > 0 || raw.kind == NodeKind::Alias || event.value == "$ref" {
                 parent.leading = Raw::LEADING;
             }
@@ -157,6 +162,7 @@ impl<'a> Composer<'a> {
                 let why = format!("more than {MAX_ANCHORS} anchors");
                 return Err(YamlFault::new(event.start, why));
             }
+            // PyYAML refuses a second anchor of the same name, though YAML 1.1 allows it
             if self.anchors.insert(name.into(), (number, weight)).is_some() {
                 return Err(YamlFault::new(
                     event.start,
@@ -261,6 +267,7 @@ impl<'a> Composer<'a> {
         };
         let mut raw = self.raw(event, NodeKind::Alias)?;
         raw.at = target;
+        // the target is still open, so the alias stands within it: to follow it would never end
         let around =
             index(&mut self.tree.nodes, target).is_some_and(|raw| raw.flags & Raw::OPEN != 0);
         if around {
@@ -282,6 +289,7 @@ impl<'a> Composer<'a> {
         } else {
             open.end
         };
+        // from here on an alias weighs all that the collection holds
         if let Some(name) = open.anchor
             && let Some((_, weight)) = self.anchors.get_mut(&name)
         {
@@ -299,6 +307,7 @@ impl<'a> Composer<'a> {
         };
         parent.end = end;
         parent.leading |= open.leading;
+        // 1 less, because its own node was counted when it was pushed
         parent.grow(open.weight.saturating_sub(1), event)
     }
 }

@@ -40,8 +40,8 @@ impl<'t> Node<'t> {
         self.raw.kind
     }
 
-    /// What an alias stands for, or the node itself. An alias within its own target stays what it is: a leaf without content,
-    /// so that following aliases always ends.
+    /// The target of an alias, or the node itself. An alias within its own target stays as it is, a leaf without content, so that
+    /// following aliases always ends.
     #[must_use]
     pub fn follow(self) -> Self {
         if self.raw.kind != NodeKind::Alias || self.is_recursive() {
@@ -74,7 +74,7 @@ impl<'t> Node<'t> {
         self.tree.part(at, raw.flags & Raw::POOLED != 0)
     }
 
-    /// The bytes of [`Node::text`], of which a look at some is quicker than that; of no scalar, none.
+    /// The bytes of [`Node::text`], without the check that they are UTF-8; empty for a collection.
     pub(super) fn text_bytes(self) -> &'t [u8] {
         let raw = self.follow().raw;
         if raw.kind != NodeKind::Scalar {
@@ -134,8 +134,8 @@ impl<'t> Node<'t> {
         self.len() == 0
     }
 
-    /// What a collection is made of: the items of a sequence, or the values of a mapping as they are written, those of `<<` among
-    /// them; each with how it is called there.
+    /// The parts of a collection: the items of a sequence, or the values of a mapping as they are written, the values of `<<` among
+    /// them. Each comes with its key or index.
     pub(in crate::asdf) fn parts(self) -> Parts<'t> {
         let node = self.follow();
         Parts {
@@ -150,14 +150,14 @@ impl<'t> Node<'t> {
         }
     }
 
-    /// The items of a sequence; none of anything else.
+    /// The items of a sequence; none for any other node.
     pub fn items(self) -> impl Iterator<Item = Self> + use<'t> {
         let mut parts = self.parts();
         parts.left = if parts.index.is_some() { parts.left } else { 0 };
         std::iter::from_fn(move || parts.child())
     }
 
-    /// The keys and values of a mapping as they are written, `<<` among them; none of anything else.
+    /// The keys and values of a mapping as they are written, `<<` among them; none for any other node.
     pub fn entries(self) -> impl Iterator<Item = (Self, Self)> + use<'t> {
         let mut parts = self.parts();
         parts.left = if parts.index.is_none() { parts.left } else { 0 };
@@ -169,6 +169,7 @@ impl<'t> Node<'t> {
     pub fn get(self, key: &str) -> Option<Self> {
         let mut left = MAX_MERGED;
         self.merged()
+            // there may be more merged mappings than anyone can wait for
             .take_while(|mapping| {
                 let enough = left > 0;
                 left = left.saturating_sub(mapping.len());
@@ -180,8 +181,8 @@ impl<'t> Node<'t> {
             })
     }
 
-    /// The mapping itself, then those that `<<` merges into it, the most important first. Endless if they merge each other
-    /// often enough: the caller must keep count.
+    /// The mapping itself, then the mappings that `<<` merges into it, the most important first. Aliases can make them endlessly
+    /// many: the caller must keep count.
     pub fn merged(self) -> impl Iterator<Item = Self> + use<'t> {
         let mut stack = vec![self.follow()];
         std::iter::from_fn(move || {
@@ -192,6 +193,7 @@ impl<'t> Node<'t> {
                     NodeKind::Mapping => stack.push(value.follow()),
                     _ => stack.extend(value.items().map(Self::follow)),
                 }
+                // this is a stack, and the first source of a list must come off first
                 if let Some(sources) = stack.get_mut(first..) {
                     sources.reverse();
                 }
@@ -203,10 +205,11 @@ impl<'t> Node<'t> {
     /// Whether it is the string `key`.
     #[must_use]
     pub fn is_key(self, key: &str) -> bool {
+        // the bytes first: almost every key fails there, at no cost
         self.text_bytes() == key.as_bytes() && self.value() == Some(Value::Str(key))
     }
 
-    /// Whether it is the key `<<`, or one with its tag.
+    /// Whether it is the key `<<`, or a key with the tag of merges.
     #[must_use]
     pub fn is_merge(self) -> bool {
         (self.text_bytes() == b"<<" || self.tag().is_some())
@@ -225,7 +228,7 @@ impl<'t> Node<'t> {
         self.tree.place(self.span().start)
     }
 
-    /// The number behind its own and those of everything in it.
+    /// The number of the first node behind it and behind everything in it.
     #[must_use]
     pub fn behind(self) -> NodeId {
         NodeId(match self.raw.kind {
@@ -235,7 +238,7 @@ impl<'t> Node<'t> {
     }
 }
 
-/// How a part of a collection is called there: one step of a path.
+/// The name of a part in its collection: one step of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Component {
     /// It is no part of anything: the tree's top node itself.
@@ -254,12 +257,12 @@ pub(in crate::asdf) struct Parts<'t> {
     left: u32,
     /// Index of the next item of a sequence; none of a mapping.
     index: Option<u32>,
-    /// How the part that came last is called.
+    /// The name of the part that came last.
     component: Component,
 }
 
 impl<'t> Parts<'t> {
-    /// How the part that came last is called; [`Component::Top`] before the first one.
+    /// The name of the part that came last; [`Component::Top`] before the first one.
     pub(in crate::asdf) fn component(&self) -> Component {
         self.component
     }
@@ -268,6 +271,7 @@ impl<'t> Parts<'t> {
     fn child(&mut self) -> Option<Node<'t>> {
         self.left = self.left.checked_sub(1)?;
         let node = self.tree.node(NodeId(self.next))?;
+        // one step for each child, however much is in it
         self.next = node.behind().0;
         Some(node)
     }

@@ -1,7 +1,7 @@
-//! What YAML allows and the standard's subset of it does not, and what readers put up with all the same.
+//! Finds YAML that the standard's subset forbids, though readers put up with it.
 //!
-//! ASDF Standard 1.6.0, "YAML subset" and "Numeric literals". Mounting only warns of it: the Python library reads such files,
-//! and libasdf ships one. A save refuses what it would add.
+//! ASDF Standard 1.6.0, "YAML subset" and "Numeric literals". A mount only warns: the Python library reads such files, and libasdf
+//! ships one. A save refuses faults that it would add.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -22,7 +22,7 @@ const YEAR_LEN: usize = 4;
 /// The most characters of the text that are quoted in a message.
 const MAX_QUOTED: usize = 60;
 
-/// What to do about most of it.
+/// The advice for most warnings.
 const FORBIDDEN: &str = "ASDF does not allow it";
 
 /// Something that the subset does not allow.
@@ -50,7 +50,7 @@ impl Warnings {
         &self.list
     }
 
-    /// How many there are beside those in the list.
+    /// How many more there are than the list has.
     #[must_use]
     pub fn more(&self) -> usize {
         self.more
@@ -67,7 +67,7 @@ impl Warnings {
         self.advise(byte, message, FORBIDDEN);
     }
 
-    /// Keeps a warning, or counts it alone if there are [`MAX_WARNINGS`]: then its message is not made.
+    /// Keeps a warning. Beyond [`MAX_WARNINGS`] only counts it, without making its message.
     pub(super) fn advise(
         &mut self,
         byte: usize,
@@ -86,7 +86,7 @@ impl Warnings {
     }
 }
 
-/// Looks at the nodes for everything that the subset forbids, beside the `warnings` that there are.
+/// Adds to `warnings` all that the nodes have and the subset forbids.
 pub(super) fn check(tree: &Tree, mut warnings: Warnings) -> Warnings {
     tags::check(tree, &mut warnings);
     let mut id = NodeId(0);
@@ -109,11 +109,12 @@ pub(super) fn check(tree: &Tree, mut warnings: Warnings) -> Warnings {
         }
         id = id.next();
     }
+    // several passes have found them: back to the order of the text
     warnings.list.sort_by_key(|warning| warning.byte);
     warnings
 }
 
-/// A key such that equal ones mean the same: to Python, `true`, `1` and `1.0` do.
+/// The meaning of a key. Keys of one meaning are one key to Python, such as `true`, `1` and `1.0`.
 #[derive(PartialEq, Eq, Hash)]
 enum Canonical<'t> {
     Null,
@@ -129,25 +130,28 @@ fn canonical(key: Node<'_>) -> Option<Canonical<'_>> {
         Value::Bool(b) => Canonical::Int(b.into()),
         Value::Int(n) => Canonical::Int(n),
         Value::Float(x) => {
+            // by its digits, which are exact for every whole float
             let digits = (x.fract() == 0.0).then(|| format!("{x:.0}"));
             let whole = digits.and_then(|digits| digits.parse().ok());
             whole.map_or(Canonical::Float(x.to_bits()), Canonical::Int)
         }
         Value::Huge(text) | Value::Str(text) | Value::Malformed(text) => {
             let kind = key.scalar_type()?;
+            // a tag of YAML's own is in `kind` already
             let own = key.tag().filter(|tag| Type::from_tag(tag).is_none());
             Canonical::Text(own, kind, text)
         }
     })
 }
 
-/// Warns of keys that are no strings, integers or truth values, and of those that occur again. More than [`FEW`] are compared by
-/// hashes, with a random seed: no file can be made in which many of them collide.
+/// Warns of keys that are no strings, integers or truth values, and of keys that occur again. More than [`FEW`] keys are compared
+/// by hashes with a random seed: no file can be made in which many of them collide.
 fn check_keys(mapping: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
     let mut few: Vec<Canonical<'_>> = Vec::new();
     let mut many: Vec<(u64, NodeId)> = Vec::new();
     let hasher = RandomState::new();
     for (key, value) in mapping.entries() {
+        // merges are no keys of the mapping, and there may be several
         if key.is_merge() {
             tags::check_merged(value, warnings);
             continue;
@@ -169,6 +173,7 @@ fn check_keys(mapping: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
                 )
             });
         }
+        // Python takes nulls and floats for keys, but the standard does not
         if !matches!(value, Canonical::Text(..))
             && let Some(kind @ (Type::Null | Type::Float)) = key.scalar_type()
         {
@@ -179,6 +184,7 @@ fn check_keys(mapping: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
                 )
             });
         }
+        // up to twelve keys are compared in 66 steps or less, and nothing is hashed
         if mapping.len() > FEW {
             many.push((hasher.hash_one(&value), key.id()));
         } else if few.contains(&value) {
@@ -190,7 +196,7 @@ fn check_keys(mapping: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
     warn_of_repeated(many, tree, warnings);
 }
 
-/// The Python library makes one mapping of an `!!omap`, a list of mappings of one key.
+/// Warns of keys that occur again in an `!!omap`, a list of mappings of one key: the Python library makes one mapping of it.
 fn check_ordered(list: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
     let hasher = RandomState::new();
     let keys = list.items().filter_map(|item| item.entries().next());
@@ -198,13 +204,14 @@ fn check_ordered(list: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
     warn_of_repeated(keys.collect(), tree, warnings);
 }
 
-/// The keys that equal one in front of them, in the order of the text, of keys with their hashes: these take an eighth of the memory
-/// that a set of a million keys does.
+/// The keys that equal an earlier one, in the order of the text. Works on hashes, because a set of a million keys takes
+/// eight times their memory.
 fn repeated(mut keys: Vec<(u64, NodeId)>, tree: &Tree) -> Vec<NodeId> {
     keys.sort_unstable();
     let mut repeated = Vec::new();
     let groups = keys.chunk_by(|a, b| a.0 == b.0);
     for alike in groups.filter(|alike| alike.len() > 1) {
+        // equal hashes do not yet mean equal keys
         let mut known = HashSet::new();
         let mut is_new = |id| known.insert(tree.node(id).and_then(canonical));
         repeated.extend(alike.iter().map(|key| key.1).filter(|id| !is_new(*id)));
@@ -253,7 +260,7 @@ fn check_integer(scalar: Node<'_>, warnings: &mut Warnings) {
     }
 }
 
-/// The Python library reads no file with a scalar whose text its type does not allow, such as a date that the calendar does not have.
+/// Warns of a scalar whose text its type does not allow, such as a date that does not exist. The Python library reads no such file.
 fn check_value(scalar: Node<'_>, warnings: &mut Warnings) {
     let tagged = scalar.tag().is_some();
     let bytes = scalar.text_bytes();

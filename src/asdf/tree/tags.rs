@@ -1,7 +1,7 @@
-//! Nodes that are not what YAML's own tags and `<<` ask for. No file with one is opened by the Python library.
+//! Finds nodes of another kind than YAML's own tags and `<<` ask for. The Python library opens no file with one.
 //!
-//! As PyYAML has it: an unknown tag, of YAML's own or any other, is taken as it is; what is merged with `<<`, and the items of `!!omap` and
-//! `!!pairs`, are only looked into, whatever tag they have.
+//! As in PyYAML, an unknown tag is taken as it is. The values of `<<`, and the items of `!!omap` and `!!pairs`, may have any tag:
+//! only their contents count.
 
 use super::subset::{Warnings, quoted};
 use super::{Node, NodeKind, Tree};
@@ -17,6 +17,7 @@ const CORRECT: &str = "correct it, or its tag";
 
 /// Looks for nodes of another kind than their tag is for.
 pub(super) fn check(tree: &Tree, warnings: &mut Warnings) {
+    // few trees have such a tag: in the others no node is looked at
     if !tree.tags.iter().any(|tag| tag.starts_with(TAG_PREFIX)) {
         return;
     }
@@ -91,6 +92,7 @@ fn called(kind: NodeKind) -> &'static str {
 fn is_pair(item: Node<'_>, list: &str) -> bool {
     let mut entries = item.entries();
     let (Some((key, _)), None) = (entries.next(), entries.next()) else {
+        // an alias within its target has its own warning
         return item.is_recursive();
     };
     list == "pairs" || !matches!(key.scalar_type(), Some(Type::Merge | Type::Default))
@@ -120,14 +122,16 @@ pub(super) fn check_merged(value: Node<'_>, warnings: &mut Warnings) {
     }
 }
 
-/// Whether Python's `binascii` decodes it: other characters are passed over, and a padding that fits ends it.
+/// Whether Python's `binascii` decodes the text. It passes over other characters, and a padding that fits ends the data.
 pub(super) fn is_base64(text: &str) -> bool {
     let (mut digits, mut pads) = (0_usize, 0_usize);
     for byte in text.bytes() {
         match byte {
+            // padding counts only behind two or three digits of a group of four
             b'=' if digits % 4 >= 2 => {
                 pads = pads.saturating_add(1);
                 if (digits % 4).saturating_add(pads) >= 4 {
+                    // what follows is not decoded, but must be ASCII all the same
                     return text.is_ascii();
                 }
             }

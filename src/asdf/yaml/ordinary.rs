@@ -10,13 +10,14 @@ use crate::asdf::scalar::TAG_PREFIX;
 
 /// Longest key, tag or prefix of tags, in bytes. libyaml takes keys of up to 1024.
 const MAX_SHORT: usize = 1000;
-/// The tag of what has the type that it looks like; also what `!` stands for in front of a tag, if nothing else is declared.
+/// The tag of a scalar that has the type it looks like. Also the prefix for which `!` stands in front of a
+/// tag, if no other is declared.
 const NON_SPECIFIC: &str = "!";
 /// Stands for the byte behind the text. A text with NUL is not ordinary.
 const END: u8 = 0;
 
-/// Gives the events of the document in `text`, from that of its first node on, to `take`. None if it refuses one of them, or if this
-/// reader does not know the text: then the events that were given mean nothing.
+/// Passes the events of the document in `text`, from its first node on, to `take`. `None` if `take` refuses one of them, or if this
+/// reader does not know the text; the events until then mean nothing.
 pub(in crate::asdf) fn read(text: &str, take: impl FnMut(&Event<'_>) -> Option<()>) -> Option<()> {
     if !is_ordinary(text) {
         return None;
@@ -63,7 +64,7 @@ fn is_blank(byte: u8) -> bool {
 #[derive(Clone, Copy)]
 struct Level {
     is_sequence: bool,
-    /// The least column of what lies deeper than it: one more than its own. 0 in flow style, in which columns mean nothing.
+    /// The least column of anything deeper: one more than its own. 0 in flow style, where columns mean nothing.
     inner: usize,
 }
 
@@ -80,7 +81,7 @@ fn kinds(is_sequence: bool) -> (EventKind, EventKind) {
 struct Scalar {
     start: usize,
     end: usize,
-    /// The bytes of the value in the text; none of one that was put together in [`Reader::folded`].
+    /// The bytes of the value in the text; `None` if the value was put together in [`Reader::folded`].
     value: Option<(usize, usize)>,
     quoted: bool,
 }
@@ -105,7 +106,7 @@ struct Reader<'t, F> {
     /// What `!` stands for in front of a tag.
     prefix: &'t str,
     levels: Vec<Level>,
-    /// Where the properties begin of the node that comes next, if it has any.
+    /// Where the properties of the next node begin, if it has any.
     start: Option<usize>,
     /// The anchor of the node that comes next.
     anchor: Option<&'t str>,
@@ -116,7 +117,7 @@ struct Reader<'t, F> {
 }
 
 impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
-    /// The byte that lies so far behind the next one.
+    /// The byte `ahead` bytes behind the next one; [`END`] behind the text.
     fn byte(&self, ahead: usize) -> u8 {
         let at = self.at.saturating_add(ahead);
         self.text.as_bytes().get(at).copied().unwrap_or(END)
@@ -136,7 +137,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         }
     }
 
-    /// Skips spaces and ends of lines. Gives the number of the latter.
+    /// Skips spaces and ends of lines. Returns how many lines ended.
     fn skip_blanks(&mut self) -> usize {
         let mut breaks = 0_usize;
         while is_blank(self.peek()) {
@@ -150,7 +151,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         breaks
     }
 
-    /// The least column of what lies deeper than this place.
+    /// The least column of anything deeper than this place.
     fn inner(&self) -> usize {
         self.at.saturating_sub(self.line).saturating_add(1)
     }
@@ -204,10 +205,12 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                 self.leave()?;
                 level = *self.levels.last()?;
             }
+            // `---` would begin a second document, and a column between two levels is a fault
             (level.inner == self.inner() && !self.is_marker(b'-')).then_some(())?;
             if level.is_sequence {
                 self.entry(level.inner)?;
             } else {
+                // a key has no further lines
                 let key = self.scalar(usize::MAX)?;
                 self.entry_of(&key)?;
             }
@@ -226,7 +229,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         self.give(kinds(is_sequence).1, self.at)
     }
 
-    /// Reads an item of a block sequence, and those in it that begin in the same line.
+    /// Reads an item of a block sequence, and the items in it that begin in the same line, as in `- - a`.
     fn entry(&mut self, mut inner: usize) -> Option<()> {
         while self.is_entry() {
             if inner != self.inner() {
@@ -243,6 +246,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         }
         let column = self.inner();
         let scalar = self.scalar(inner)?;
+        // a mapping begins behind the dash, as in `- key: value`
         if self.peek() == b':' {
             self.enter(false, column, first)?;
             return self.entry_of(&scalar);
@@ -260,6 +264,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
 
     /// Takes a key, and skips the colon that must follow.
     fn colon(&mut self, key: &Scalar) -> Option<()> {
+        // libyaml takes only a key that ends in its line and within 1024 bytes
         let is_short = key.end.saturating_sub(key.start) <= MAX_SHORT && self.line <= key.start;
         (is_short && self.peek() == b':' && is_blank(self.byte(1))).then_some(())?;
         self.event(EventKind::Scalar, key)?;
@@ -275,8 +280,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         self.node(mark, inner, in_mapping)
     }
 
-    /// Reads a node behind its properties: what is in the same line, or else a block collection below. Where it is empty it lies at the
-    /// `mark`.
+    /// Reads a node behind its properties: from the same line, or else a block collection below. An empty node lies at the `mark`.
     fn node(&mut self, mark: usize, inner: usize, in_mapping: bool) -> Option<()> {
         match self.peek() {
             b'\n' => return self.below(mark, inner, in_mapping),
@@ -303,6 +307,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         self.skip_blanks();
         let (own, is_entry) = (self.inner(), self.is_entry());
         let is_end = self.is_marker(b'.') || self.is_marker(b'-');
+        // a sequence may lie in the column of the key whose value it is
         if own > inner && !is_end || own == inner && is_entry && in_mapping {
             return self.enter(is_entry, own, self.at);
         }
@@ -312,7 +317,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         self.event(EventKind::Scalar, &Scalar::empty(start, mark))
     }
 
-    /// Reads a tag and an anchor, if they are here. Gives the place behind the last of them, or the `mark` if there is none.
+    /// Reads a tag and an anchor, if they are here. Returns the place behind the last of them, or the `mark` if there is none.
     fn properties(&mut self, mut mark: usize) -> Option<usize> {
         loop {
             let start = self.at;
@@ -330,6 +335,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
 
     /// Reads a tag, and resolves it.
     fn tag(&mut self) -> Option<()> {
+        // in this order: `!` alone, `!!int`, `!<whole tag>`, `!local`
         let (opening, prefix) = match self.byte(1) {
             b' ' | b'\n' => (1, NON_SPECIFIC),
             b'!' => (2, TAG_PREFIX),
@@ -361,6 +367,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
     }
 
     fn alias(&mut self) -> Option<()> {
+        // an alias has no properties of its own
         self.start.is_none().then_some(())?;
         self.start = Some(self.at);
         self.anchor = Some(self.name()?);
@@ -385,7 +392,9 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                 }
             }
             self.gap()?;
+            // a collection was opened here, and its first part comes next
             let is_in = b"[{".contains(&open) && !b"]}".contains(&self.peek());
+            // closes every collection that ends here
             while !is_in && self.peek() != b',' {
                 let close = if self.levels.last()?.is_sequence {
                     b']'
@@ -416,6 +425,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
     /// Skips blanks in a flow collection, whose lines do not begin in the first column.
     fn gap(&mut self) -> Option<()> {
         self.skip_blanks();
+        // in the first column libyaml would look for `---`
         (self.inner() > 1).then_some(())
     }
 
@@ -428,9 +438,10 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         }
     }
 
-    /// Puts what has been read since `start` behind the value, then what so many ends of lines behind it stand for.
+    /// Appends the text from `start` to `end` to the value, then what `breaks` ends of lines stand for.
     fn fold(&mut self, start: usize, end: usize, breaks: usize) -> Option<()> {
         self.folded.push_str(self.text.get(start..end)?);
+        // line folding: one end of a line is a blank, each further one a line feed
         match breaks {
             0 => {}
             1 => self.folded.push(' '),
@@ -447,6 +458,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         loop {
             match self.peek() {
                 b'\'' if quote == b'\'' && self.byte(1) == b'\'' => {
+                    // two quotes stand for one
                     self.skip(1);
                     self.fold(piece, self.at, 0)?;
                     self.skip(1);
@@ -461,6 +473,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                     piece = self.at;
                 }
                 END => return None,
+                // escapes are left to libyaml
                 b'\\' if quote == b'"' => return None,
                 byte if byte == quote => break,
                 _ => self.skip(1),
@@ -499,6 +512,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                 if piece != start {
                     self.fold(piece, end, 0)?;
                 }
+                // back to the end of the value: blanks behind it belong to the next token
                 (self.at, self.line) = (end, line);
                 return Some(Scalar {
                     start,
@@ -514,7 +528,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         }
     }
 
-    /// Skips the part of a plain scalar that is in this line. Gives the byte behind it.
+    /// Skips the part of a plain scalar that is in this line. Returns the place behind it.
     fn plain_line(&mut self, flow: bool) -> Option<usize> {
         let mut end = self.at;
         loop {
@@ -523,6 +537,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                 b':' if matches!(self.byte(1), b' ' | b'\n' | END) => return Some(end),
                 b':' if flow && b",?[]{}".contains(&self.byte(1)) => return None,
                 b',' | b'[' | b']' | b'{' | b'}' if flow => return Some(end),
+                // a comment, which ends the scalar for libyaml
                 b'#' if end < self.at => return None,
                 b' ' => self.skip(1),
                 _ => {
@@ -533,7 +548,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         }
     }
 
-    /// Gives an event that is no scalar.
+    /// Passes on an event that is no scalar.
     fn give(&mut self, kind: EventKind, at: usize) -> Option<()> {
         self.event(kind, &Scalar::empty(at, at))
     }
@@ -549,12 +564,14 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
             anchor: self.anchor,
             tag,
             value,
+            // libyaml gives a scalar with `!` the type that it looks like, even a quoted one
             plain: self.tag == NON_SPECIFIC || !scalar.quoted && tag.is_none(),
             flow: self.levels.last().is_some_and(|level| level.inner == 0),
             start: self.start.unwrap_or(scalar.start),
             end: scalar.end,
         };
         (self.take)(&event)?;
+        // properties belong to one node only
         (self.start, self.anchor) = (None, None);
         self.tag.clear();
         Some(())
