@@ -133,6 +133,8 @@ impl Vfs {
         let len = header.data_len();
         let full = start.checked_add(len).ok_or(Error::TooBig("beyond 2^64"))?;
         file.check_len(bytes.len(), full)?;
+        let mut head = vec![0; header.len];
+        bytes.read_exact_at(&mut head, 0)?;
         let elements: Arc<dyn Source> = Arc::new(Window::new(bytes, start, len)?);
         if !file.is_of(&header) {
             // other arrays lie in the block, or the declaration is shared: a new form would change those, too
@@ -141,11 +143,13 @@ impl Vfs {
             }
             return self.redeclare(saving, written, file, &header, elements);
         }
-        // the header may be spelled otherwise than it is shown, so that the kernel has other bytes
         // an array of one axis is dense in both orders: NumPy may say either
         let fortran = header.fortran_order && !header.view()?.is_dense();
         if fortran == file.format.is_fortran(file.array) {
-            return self.import_elements(saving, written, file, &*elements, None);
+            // of a header that is spelled otherwise than it is shown, the kernel has other bytes
+            let is_shown = |_: &Through| file.elements_of(0, &head).is_ok();
+            let through = through.filter(is_shown);
+            return self.import_elements(saving, written, file, &*elements, through);
         }
         let elements = snapshot.in_c_order(&header, elements)?;
         let format = Format::Bin;

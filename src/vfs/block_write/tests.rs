@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::asdf::OpenOptions;
 use crate::asdf::sample::Sample;
 use crate::error::Error as Library;
-use crate::source::{FileSource, Loan, Source};
+use crate::source::{FileSource, Loan, Source, len_u64};
 use crate::vfs::node::Node;
 use crate::vfs::testing::{writable, writable_with};
 use crate::vfs::{Access, Attributes, Bytes, Call, Error, Format, Handle, Open, Vfs};
@@ -134,6 +134,38 @@ fn a_file_that_is_whole_is_written_as_any_other() {
     vfs.write(&handle, 0, b"A", true).unwrap();
     vfs.release(&handle);
     assert_eq!(stored(&vfs), b"A\0Cd");
+}
+
+/// `numpy.save` made an array another file: a descriptor that was open beside could write no more, and an open was busy until the close.
+#[test]
+fn an_array_that_is_written_anew_with_its_header_stays_the_file_that_it_was() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+    let (_, number) = vfs.state().catalogue().numbers_of_arrays().next().unwrap();
+    let array = Node::Array(number, Format::Npy);
+    let version = || vfs.state().version(array);
+    let reader = vfs.open_now(array, Access::default()).unwrap().handle;
+    let (before, header) = (version(), read(&vfs, &reader));
+    let header = header.strip_suffix(b"abc").unwrap();
+    let anew = |file: &[u8]| {
+        let handle = opened_for_writing(&vfs, array, true);
+        vfs.write(&handle, 0, file, false).unwrap();
+        vfs.flush(&handle, 0).unwrap();
+        handle
+    };
+    let saved = anew(&[header, b"ABC"].concat());
+    let beside = opened_for_writing(&vfs, array, false);
+    vfs.write(&beside, len_u64(header.len()), b"x", false)
+        .unwrap();
+    for handle in [&saved, &beside] {
+        vfs.flush(handle, 0).unwrap();
+        vfs.release(handle);
+    }
+    assert_eq!(read(&vfs, &reader), [header, b"xBC"].concat());
+    assert_eq!(version(), before);
+    // of a header that is spelled otherwise the kernel has other bytes
+    vfs.release(&anew(&npy("False", "(3,)", b"123")));
+    assert_eq!(stored(&vfs), b"123d");
+    assert_ne!(version(), before);
 }
 
 /// A descriptor of an array that another one was to take the place of read the bytes of the old one, and a map wrote them back.
