@@ -32,7 +32,7 @@ class File:
     ino: int = None
     dirty: bool = False                      # written since it was last saved
     refused: bool = False                    # at its last save
-    kept: bytes = None                       # what of it was refused last
+    kept: bool = False                       # refused, and not written to since
     stale: bool = False                      # it was tree.yaml when another program changed that, or has been imported
     handles: list = field(default_factory=list)
 
@@ -205,7 +205,7 @@ class Reference:
     def change(self, handle, data):
         """The bytes of a file, changed through a descriptor."""
         file = handle.file
-        file.data, file.dirty = data, True
+        file.data, file.dirty, file.kept = data, True, False
         if not data:
             file.epoch = self.epoch          # what is written into it from now on is made of the text of now
 
@@ -231,9 +231,8 @@ class Reference:
         file.dirty, file.refused, self.rejected = False, False, None
 
     def reject(self, file):
-        """Keeps a text that is refused; one that is blank, or was refused before, is not worth another."""
-        file.refused = True
-        again, file.kept = file.kept == file.data, file.data
+        """Keeps a text that is refused; one that is blank, or was refused before and not written to since, is not worth another."""
+        again, file.refused, file.kept = file.kept, True, True
         if self.rejected is None or not (again or texts.is_blank(file.data)):
             self.rejected, self.rejected_of = file.data, file.epoch
 
@@ -262,20 +261,19 @@ class Reference:
             if not texts.is_blank(file.data):
                 self.reject(file)
             elif file is self.tree and file.refused and self.rejected is not None and self.rejected_of == self.epoch:
-                self.give(TREE, File(self.rejected, self.epoch, dirty=True, refused=True))
+                self.give(TREE, File(self.rejected, self.epoch, dirty=True, refused=True, kept=True))
             elif file is self.tree:
                 self.give(TREE, File(self.committed, self.epoch))
 
     def becomes_tree(self, file, refusal):
-        """What must be answered when a file gets the name tree.yaml. FILE's text that is put back is no save."""
+        """What must be answered when a file gets the name tree.yaml. FILE's text that is put back is no save, but a file that was written is one."""
         if file.target is not None:
             return errno.EINVAL
         want = self.verdict(file, refusal)
         if want != OK:
             self.reject(file)
-        elif file.data != self.committed:
+        elif file.dirty or file.data != self.committed:
             self.saved(file)
-        file.dirty &= want != OK
         return want
 
     # ------------------------------------------------------------ numbers
@@ -395,11 +393,11 @@ class Reference:
         shown = self.shown(node)
         if len(shown) == length and not (writing and writing.touched):
             return OK
-        return self.import_data(node, shown[:length].ljust(length, b"\0"), node)
+        return self.import_data(node, node.spliced(shown[:length].ljust(length, b"\0")), node)
 
-    def import_data(self, node, shown, through=None):
-        """All of what a file shows becomes FILE's, or nothing."""
-        data, number, arrays = node.spliced(shown), node.number, self.arrays().values()
+    def import_data(self, node, data, through=None, text=None):
+        """A block gets these bytes, and FILE this text with them; or nothing changes."""
+        number, arrays = node.number, (texts.arrays_of(text) if text else self.arrays()).values()
         if data is None or any(array.block(len(self.blocks)) == number and array.places(len(data)) is None for array in arrays):
             return errno.EINVAL
         if number == len(self.blocks) and any(array.source < 0 for array in arrays):
@@ -407,18 +405,28 @@ class Reference:
         writing = self.writing.get(number, Writing(node))
         with self.changing(number, through=through):
             self.blocks[number:number + 1] = [dataclasses.replace(node.block, data=data, summed=node.block.summed or writing.owed)]
+            self.reload(text or self.committed)
         node.block = self.blocks[number] if through else node.block
         node.changes += 1
         writing.overlay, writing.touched, writing.emptied, writing.patched, writing.owed = None, False, False, False, False
         return OK
 
     def import_file(self, kind, name, scratch):
-        """The rename of a scratch file over a block or array."""
+        """The rename of a scratch file over a block or array. An NPY file of another form brings that along, if all of the block is the array's."""
         node, file = self.node(kind, name), self.names[scratch]
+        if kind != "block" and not file.data:
+            return errno.EPERM
         writing = self.writing.get(node.number)
         if writing and (writing.node is not node or writing.overlay is not None):
             return errno.EBUSY
-        if self.import_data(node, file.data) != OK:
+        data, text = node.spliced(file.data), None
+        if kind == "npy" and data is None and (other := texts.read_npy(file.data)):
+            dtype, shape, data = other
+            users = [array for array in self.arrays().values() if array.block(len(self.blocks)) == node.number]
+            if users != [node.array] or not node.array.covers(len(node.block.data)):
+                return errno.EPERM
+            text = texts.redeclared(self.committed, node.name, node.array, dtype, shape)
+        if self.import_data(node, data, text=text) != OK:
             return errno.EIO
         self.writing.pop(node.number, None)
         file.stale, file.dirty = True, False
@@ -438,7 +446,7 @@ class Reference:
             return OK
         if node.versions is not None and (writing.emptied or self.writing.get(node.number) is not writing):
             return errno.ESTALE
-        want = self.import_data(node, bytes(writing.overlay), node)
+        want = self.import_data(node, node.spliced(writing.overlay), node)
         return errno.EIO if want and not close else want
 
     def release_data(self, handle):
@@ -501,6 +509,10 @@ class Reference:
         for node in list(self.nodes.values()):
             self.replace(node, self.shown(node))
         self.blocks, self.writing = blocks, {}
+        self.reload(text)
+
+    def reload(self, text):
+        """FILE has this text, which was not saved through tree.yaml."""
         if text == self.committed:
             return
         self.committed = text

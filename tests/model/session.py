@@ -373,7 +373,7 @@ class Session:
         path = self.data_path(kind, name)
         want = self.reference.import_file(kind, name, scratch)
         code, _ = self.call(w, "rename", self.path(scratch), self.path(path))
-        self.must(f"renaming {scratch} to {path}", code, {want, errno.EPERM} if want == errno.EIO and kind != "block" else want)
+        self.must(f"renaming {scratch} to {path}", code, want)
         if not code:
             self.reference.back(path)
 
@@ -437,6 +437,7 @@ class Session:
 
     def getdents(self, slot, room):
         """The next names of a listing; whether there are no more."""
+        self.names_changed()                 # one may have come back since the last look
         stream = self.streams[slot]
         code, found = self.call(stream["worker"], "getdents", slot, room)
         self.must("getdents", code, OK)
@@ -520,7 +521,8 @@ class Lister:
     """A process that lists the mount again and again, as `ls -l` in a loop."""
 
     def __init__(self, folder):
-        self.process = subprocess.Popen(["sh", "-c", f"while ls -l {folder} {folder}/blocks {folder}/arrays; do :; done >/dev/null 2>&1"],
+        # with a slash, as a process that has the path itself among its arguments is taken for the daemon, see `mounting.daemons`
+        self.process = subprocess.Popen(["sh", "-c", f"while ls -l {folder}/ {folder}/blocks {folder}/arrays; do :; done >/dev/null 2>&1"],
                                         start_new_session=True)
 
     def end(self):

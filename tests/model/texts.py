@@ -42,6 +42,10 @@ class Array:
             return None
         return places
 
+    def covers(self, length):
+        """Whether it has all of a block of that length for its elements, one behind the other."""
+        return self.offset == 0 and self.strides is None and self.places(length).size * np.dtype(self.dtype).itemsize == length
+
     def elements(self, data):
         """The elements in C order, as bytes."""
         places = self.places(len(data))
@@ -95,6 +99,30 @@ def array_of(fields):
     offset = int(fields["offset"].value) if "offset" in fields else 0
     dtype = ("<" if order == "little" else ">") + TYPES[fields["datatype"].value]
     return Array(int(fields["source"].value), dtype, shape, offset, strides)
+
+
+def read_npy(data):
+    """Datatype, shape and elements of a whole NPY file; None if it is none."""
+    try:
+        array = np.load(io.BytesIO(data))
+    except (EOFError, OSError, ValueError):
+        return None
+    return array.dtype, array.shape, array.tobytes()
+
+
+def redeclared(text, path, array, dtype, shape):
+    """The text in which an array has another datatype or shape: these words are replaced where they stand."""
+    words = {}
+    if dtype != np.dtype(array.dtype):
+        words[b"datatype"] = dtype.name
+        if dtype.itemsize > 1:
+            words[b"byteorder"] = "big" if dtype.str[0] == ">" else "little"
+    if shape != array.shape and (words or array.shape[:1] != (None,) or shape[1:] != array.shape[1:]):
+        words[b"shape"] = str(list(shape))
+    before, name, after = text.partition(path.rpartition("/")[2].encode() + b": !core/ndarray-")
+    for word, value in words.items():
+        after = re.sub(rb"\b(%s: )(\[.*?\]|\w+)" % word, rb"\g<1>" + value.encode(), after, count=1)
+    return before + name + after
 
 
 def problem(text, blocks):
