@@ -31,7 +31,6 @@ class File:
     names: int = 1
     ino: int = None
     dirty: bool = False                      # written since it was last saved
-    refused: bool = False                    # at its last save
     kept: bool = False                       # refused, and not written to since
     stale: bool = False                      # it was tree.yaml when another program changed that, or has been imported
     handles: list = field(default_factory=list)
@@ -106,7 +105,7 @@ class Reference:
     def __init__(self, text, blocks):
         self.committed, self.blocks = text, blocks
         self.rejected = None                 # what FILE.rejected.yaml holds
-        self.rejected_of = None              # and the epoch of that text
+        self.rejected_of = None              # and its file, and the epoch of that text
         self.start()
 
     def start(self):
@@ -228,13 +227,13 @@ class Reference:
     def saved(self, file):
         with self.changing():
             self.committed = file.data
-        file.dirty, file.refused, self.rejected = False, False, None
+        file.dirty, self.rejected = False, None
 
     def reject(self, file):
         """Keeps a text that is refused; one that is blank, or was refused before and not written to since, is not worth another."""
-        again, file.refused, file.kept = file.kept, True, True
+        again, file.kept = file.kept, True
         if self.rejected is None or not (again or texts.is_blank(file.data)):
-            self.rejected, self.rejected_of = file.data, file.epoch
+            self.rejected, self.rejected_of = file.data, (file, file.epoch)
 
     def unsaved(self, handle):
         """Whether a flush of a descriptor saves something: the file that is tree.yaml, or was as another program changed FILE."""
@@ -254,14 +253,15 @@ class Reference:
         return want
 
     def release_text(self, handle):
-        """The end of a descriptor, after its last flush. The last one that writes leaves no blank text: a refused one is shown again."""
+        """The end of a descriptor, after its last flush. The last one that writes leaves no blank text: what was refused of it is shown again."""
         file, unsaved = handle.file, self.unsaved(handle)
         file.handles.remove(handle)
         if unsaved and not any(other.write for other in file.handles) and texts.is_beginning(file.data):
             if not texts.is_blank(file.data):
                 self.reject(file)
-            elif file is self.tree and file.refused and self.rejected is not None and self.rejected_of == self.epoch:
-                self.give(TREE, File(self.rejected, self.epoch, dirty=True, refused=True, kept=True))
+            elif file is self.tree and self.rejected is not None and self.rejected_of == (file, self.epoch):
+                self.give(TREE, File(self.rejected, self.epoch, dirty=True, kept=True))
+                self.rejected_of = (self.tree, self.epoch)
             elif file is self.tree:
                 self.give(TREE, File(self.committed, self.epoch))
 
