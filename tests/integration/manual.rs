@@ -199,11 +199,10 @@ fn heads_of_entry(entry: &str) -> Vec<String> {
     for word in entry.split(' ') {
         match word {
             "," => heads.push(String::new()),
-            "Cm" | "Ar" | "Ns" => continue,
+            "Cm" | "Ar" | "Ns" => {}
             "Op" => {
                 heads.last_mut().unwrap().push('[');
                 is_optional = true;
-                continue;
             }
             "Oo" => heads.last_mut().unwrap().push('['),
             "Oc" => heads.last_mut().unwrap().push(']'),
