@@ -236,7 +236,8 @@ impl Many {
                 // a server that does not answer is not waited for
                 self.members.problem(item).map(|(then, _)| then.stat)
             } else {
-                self.contents.look_at(&path).ok()
+                let look = || self.contents.look_at(&path);
+                self.with_descriptors(look).ok()
             };
             let why = match self.as_reported(item, now.as_ref()) {
                 Some(Resolved::Member(vfs)) => problem_of(&vfs),
