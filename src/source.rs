@@ -27,7 +27,7 @@ use crate::error::{Error, Place, Result};
 pub use fields::Fields;
 pub use file::{FileSource, MapSlice};
 #[doc(hidden)]
-pub use filesystem::{FileSystem, settles_in};
+pub use filesystem::{FileSystem, Look};
 pub use made::Made;
 #[doc(hidden)]
 pub use mounts::{Mounted, in_utf8};

@@ -27,7 +27,7 @@
 //! | May anything be written? | each operation that opens a file for writing or changes something, first: `Vfs::open_for_writing` |
 //! | Has FILE the attributes of what is shown? | lookups, opens, reads and changes, once a second, and each save: `Vfs::catch_up`. A server is asked every 10 s at most |
 //! | The same, where `Vfs::catch_up` can't show what it finds? | while another thread saves: `Vfs::look_beside_a_save`; around each write of a save: `save`'s `OwnWrites`, of which `Vfs::show_saved` hears; when FILE has been opened for writing: `Vfs::writer_of_state` |
-//! | May these attributes hide a change, as the clock is too coarse? | looks, once [`settles_in`](crate::source::settles_in) has passed, and each save before that: `Vfs::settle` |
+//! | May these attributes hide a change, as the clock is too coarse? | looks, once [`Look::settles`](crate::source::Look::settles) has passed, and each save before that: `Vfs::settle` |
 //! | Has FILE the text and the headers of what is shown? | `Writer::reload`, if the attributes do not tell or are others; each save before it writes, by `Baseline::compared` |
 //! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |

@@ -17,15 +17,15 @@ use rustix::io::Errno;
 use super::{Array, OpenOptions, Origin, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result, corrupt, lock, percent_decoded, unsupported};
-use crate::source::{Source, Stat};
+use crate::source::{Look, Source, Stat};
 
 /// What messages call the files that arrays lie in.
 const EXTERNAL: &str = "external sources";
 
 /// The first block of another file, as it was when the file was last read.
 pub(super) struct ExternalBlock {
-    /// The attributes that the file had before it was read.
-    stat: Stat,
+    /// The look at the file before it was read.
+    look: Look,
     /// The length of the decoded block in bytes, and the block while something reads it; or why it can't be read.
     found: Result<(u64, Weak<dyn Source>)>,
 }
@@ -232,7 +232,7 @@ impl Snapshot {
         })
     }
 
-    /// Length in bytes of the decoded first block of the file that `uri` names. Reads the file only if it has changed since its
+    /// Length in bytes of the decoded first block of the file that `uri` names. Reads the file only if it may have changed since its
     /// length was last asked for.
     ///
     /// # Errors
@@ -241,7 +241,7 @@ impl Snapshot {
         let (path, file, stat) = self.external_file(uri)?;
         // a length is asked for on each parse of a tree: to read the file each time would be slow
         if let Some(known) = lock(&self.external_blocks).get(&path)
-            && stat.is_untouched_since(&known.stat)
+            && known.look.holds(&stat)
         {
             let found = known.found.as_ref();
             return found.map(|(len, _)| *len).map_err(Clone::clone);
@@ -274,9 +274,7 @@ impl Snapshot {
     /// The block of the file at `path`, if something reads it and the file still has these attributes.
     fn living_block(&self, path: &Path, stat: &Stat) -> Option<Arc<dyn Source>> {
         let known = lock(&self.external_blocks);
-        let known = known
-            .get(path)
-            .filter(|known| stat.is_untouched_since(&known.stat))?;
+        let known = known.get(path).filter(|known| known.look.holds(stat))?;
         known.found.as_ref().ok()?.1.upgrade()
     }
 
@@ -287,6 +285,7 @@ impl Snapshot {
         uri: &str,
         (path, file, stat): (PathBuf, File, Stat),
     ) -> Result<Arc<dyn Source>> {
+        let look = Look::now(stat, Some(&file));
         let block = first_block(uri, file, &self.cache);
         if let Some(other) = self.living_block(&path, &stat) {
             // another thread has read it meanwhile; one block for all is decoded once
@@ -296,7 +295,9 @@ impl Snapshot {
         if !matches!(block, Err(Error::Io { .. })) {
             let found = block.as_ref().map_err(Clone::clone);
             let found = found.map(|block| (block.len(), Arc::downgrade(block)));
-            lock(&self.external_blocks).insert(path, ExternalBlock { stat, found });
+            let mut known = lock(&self.external_blocks);
+            let look = look.after(known.get(&path).map(|known| &known.look));
+            known.insert(path, ExternalBlock { look, found });
         }
         block
     }

@@ -1,6 +1,7 @@
 //! What is to be mounted: one file, the files of a directory, or a list of files.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::DirEntry;
 use std::io::Read;
@@ -175,6 +176,7 @@ fn list(paths: &[PathBuf], far: &UrlOpener<'_>, urls: &Urls) -> Result<Sources, 
         Failure::reading(root, &error)
     })?;
     let beneath = Arc::new(beneath);
+    let mut directories: HashMap<PathBuf, FilePath> = HashMap::new();
     let mut files: BTreeMap<OsString, (&Path, FilePath)> = BTreeMap::new();
     for path in paths {
         let refuse = |exit, why: &str| Err(Failure::of(exit, path, why));
@@ -191,6 +193,8 @@ fn list(paths: &[PathBuf], far: &UrlOpener<'_>, urls: &Urls) -> Result<Sources, 
                 let name = path.file_name().or_else(|| whole.file_name());
                 let from_root = whole.strip_prefix(root).unwrap_or(&whole);
                 let file = FilePath::beneath(&beneath, from_root.to_owned());
+                let directory = whole.parent().unwrap_or(root).to_owned();
+                let file = held(file, directory, &mut directories);
                 (name.map(OsStr::to_owned), file)
             }
         };
@@ -214,6 +218,22 @@ fn list(paths: &[PathBuf], far: &UrlOpener<'_>, urls: &Urls) -> Result<Sources, 
     let name = format!("{} files", files.len());
     let files = files.into_iter().map(|(name, (_, file))| (name, file));
     Ok(Sources::Many(Contents::List(files.collect()), name.into()))
+}
+
+/// A file whose directory stays open, as one of `directories`, unless there are too many of them.
+fn held(
+    file: FilePath,
+    directory: PathBuf,
+    directories: &mut HashMap<PathBuf, FilePath>,
+) -> FilePath {
+    /// Of more directories each would take a descriptor.
+    const MAX_HELD: usize = 64;
+    let has_room = directories.len() < MAX_HELD;
+    match directories.entry(directory) {
+        Entry::Occupied(other) => file.holding_with(other.get()),
+        Entry::Vacant(place) if has_room => place.insert(file.holding_now()).clone(),
+        Entry::Vacant(_) => file,
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use rustix::fs::StatVfs;
 use crate::codec::Cache;
 use crate::error::Error as Library;
 use crate::save::FilePath;
-use crate::source::Stat;
+use crate::source::{Look, Stat};
 use crate::vfs::{
     self, Attr, ClosedFile, Error, FileKind, Losses, Node, Result, TreeMark, Versions, Vfs,
     VfsOptions, locked,
@@ -122,23 +122,25 @@ impl Many {
     /// What is known of a member that has just been opened, and whether its file has been changed since.
     fn past(&self, item: Item, vfs: &Vfs) -> Past {
         let stat = vfs.stat();
+        let look = vfs.timed_look();
+        let look = look.unwrap_or_else(|| Look::now(stat, None));
         let Some(before) = self.members.past(item) else {
             return Past {
-                stat,
+                look,
                 versions: Versions::default(),
                 tree: TreeMark::default(),
                 closed: None,
                 listed: HashSet::new(),
             };
         };
-        if stat.is_untouched_since(&before.stat) {
+        if before.look.holds(&stat) {
             return before;
         }
         let text = before.closed.as_ref().map(|closed| closed.text_hash);
         // with the same text, the kernel's pages of tree.yaml are still right
         let is_same = text.is_some() && text == vfs.text_hash();
         Past {
-            stat,
+            look,
             versions: before.versions.renewed(),
             tree: if is_same {
                 before.tree
@@ -175,7 +177,12 @@ impl Many {
                 self.look_at(item)?;
                 let until = retry_after(begun);
                 let why: Arc<str> = unopened.why.as_str().into();
-                self.members.note_problem(item, stat, Arc::clone(&why));
+                let mut look = Look::now(stat, None);
+                if path.is_far() {
+                    // by its validator, which hides nothing
+                    look.settles = None;
+                }
+                self.members.note_problem(item, look, Arc::clone(&why));
                 let told = path.told().into_iter();
                 return Ok(Resolved::Unreadable {
                     why,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::closed::ClosedTree;
 use super::item::{Inode, Item};
 use crate::error::Error as Library;
-use crate::source::{Stat, len_u64};
+use crate::source::{Look, Stat, len_u64};
 use crate::vfs::{ClosedFile, Losses, Node, Remains, Result, TreeMark, Versions, Vfs, locked};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
@@ -59,8 +59,8 @@ pub(super) type MemberSlot = OnceLock<Result<Resolved>>;
 /// until then.
 #[derive(Clone)]
 pub(super) struct Past {
-    /// FILE's attributes when it was opened, or closed.
-    pub(super) stat: Stat,
+    /// The look at FILE when it was opened, or by which it was shown when it was closed.
+    pub(super) look: Look,
     /// The versions of its files, if FILE is as it was.
     pub(super) versions: Versions,
     /// What its `tree.yaml` begins with when it is opened next.
@@ -71,8 +71,8 @@ pub(super) struct Past {
     pub(super) listed: HashSet<Node>,
 }
 
-/// What is wrong with a member, and the attributes that its file had then.
-pub(super) type Problem = (Stat, Arc<str>);
+/// What is wrong with a member, and the look at its file by which that is known.
+pub(super) type Problem = (Look, Arc<str>);
 
 /// The open members.
 pub(super) struct Members {
@@ -89,7 +89,7 @@ struct MemberTable {
     names_weight: usize,
     /// Each open `tree.yaml` of members that are closed.
     trees: HashMap<Item, Vec<Arc<ClosedTree>>>,
-    /// What is wrong with members that are closed, or could not be opened, and the attributes that their files had then.
+    /// What is wrong with members that are closed, or could not be opened.
     problems: HashMap<Item, Problem>,
     /// What members that are closed have left.
     remains: HashMap<Item, Remains>,
@@ -174,10 +174,11 @@ impl MemberTable {
             past.listed.clear();
             self.names_weight = self.names_weight.saturating_sub(weight(before.as_deref()));
             let mut closed = None;
-            if let Some(stat) = vfs.timed_stat() {
+            let look = vfs.timed_look();
+            if let Some(look) = look {
                 closed = vfs.closed();
                 past.tree = closed.as_ref().map_or(past.tree, |closed| closed.tree);
-                past.stat = stat;
+                past.look = look;
             }
             let more = self.names_weight.saturating_add(weight(closed.as_ref()));
             if more > MAX_NAMES {
@@ -194,8 +195,8 @@ impl MemberTable {
                 closed.versions = past.versions.clone();
             }
             past.closed = closed.map(Arc::new);
-            match problem_of(vfs) {
-                Some(why) => note(&mut self.problems, item, (vfs.stat(), why.into())),
+            match problem_of(vfs).zip(look) {
+                Some((why, look)) => note(&mut self.problems, item, (look, why.into())),
                 None => drop(self.problems.remove(&item)),
             }
             let remains = vfs.leave().map(|remains| (item, remains));
@@ -359,7 +360,7 @@ impl Members {
         let table = self.lock();
         let past = table.past.get(&item)?;
         let closed = past.closed.as_ref()?;
-        (!table.open.contains_key(&item)).then(|| (Arc::clone(closed), past.stat))
+        (!table.open.contains_key(&item)).then(|| (Arc::clone(closed), past.look.stat))
     }
 
     /// Notes that the kernel is going to list a directory of a member with the names that it had when it was `closed`. Whether the
@@ -379,7 +380,7 @@ impl Members {
         let Some(past) = table.past.get(&tree.item) else {
             return false;
         };
-        let same = tree.stat.is_untouched_since(&past.stat);
+        let same = tree.stat.is_untouched_since(&past.look.stat);
         if !same || past.closed.is_none() || table.open.contains_key(&tree.item) {
             return false;
         }
@@ -448,21 +449,18 @@ impl Members {
     }
 
     /// Remembers why a member could not be opened.
-    pub(super) fn note_problem(&self, item: Item, stat: Stat, problem: Arc<str>) {
-        note(&mut self.lock().problems, item, (stat, problem));
+    pub(super) fn note_problem(&self, item: Item, look: Look, problem: Arc<str>) {
+        note(&mut self.lock().problems, item, (look, problem));
     }
 
-    /// What was wrong with a member when it was last open, or why it could not be opened, and the attributes that its file had then.
+    /// What was wrong with a member when it was last open, or why it could not be opened, and the look at its file by which that is known.
     pub(super) fn problem(&self, item: Item) -> Option<Problem> {
         self.lock().problems.get(&item).cloned()
     }
 
-    /// What was wrong with each member.
-    pub(super) fn problems(&self) -> Vec<(Item, Arc<str>)> {
-        let table = self.lock();
-        let problems = table.problems.iter();
-        let problems = problems.map(|(item, (_, problem))| (*item, Arc::clone(problem)));
-        problems.collect()
+    /// The members with which something was wrong.
+    pub(super) fn with_problems(&self) -> Vec<Item> {
+        self.lock().problems.keys().copied().collect()
     }
 
     /// What a member that is closed has written and not saved.
@@ -473,9 +471,10 @@ impl Members {
 }
 
 /// Remembers what is wrong with a member, as far as there is room.
-fn note(problems: &mut HashMap<Item, Problem>, item: Item, problem: Problem) {
+fn note(problems: &mut HashMap<Item, Problem>, item: Item, (look, problem): Problem) {
     if problems.len() < MAX_PROBLEMS || problems.contains_key(&item) {
-        problems.insert(item, problem);
+        let look = look.after(problems.get(&item).map(|(before, _)| before));
+        problems.insert(item, (look, problem));
     }
 }
 

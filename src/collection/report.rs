@@ -1,6 +1,5 @@
 //! The texts of a collection: how it stands, which files it has, and why a file can't be read.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::contents::Contents;
 use super::item::{Item, ItemKind};
 use super::many::{Many, failed, is_lack, is_owner};
-use super::members::{Resolved, problem_of};
+use super::members::{Problem, Resolved, problem_of};
 use crate::error::printable_bytes;
 use crate::source::{Stat, len_u64};
 use crate::vfs::{self, ClosedFile, Error, Node, Result, Text};
@@ -227,25 +226,50 @@ impl Many {
 
     /// What is wrong with members, by their paths: with those that are open now, and with closed ones when they were open last.
     fn problems(&self, all: &[(Item, Resolved)]) -> Vec<(PathBuf, String)> {
-        let mut problems: BTreeMap<Item, String> = BTreeMap::new();
-        for (item, problem) in self.members.problems() {
-            problems.insert(item, problem.to_string());
-        }
-        for (item, opened) in all {
-            match opened {
-                Resolved::Member(vfs) => match problem_of(vfs) {
-                    Some(problem) => drop(problems.insert(*item, problem)),
-                    None => drop(problems.remove(item)),
-                },
-                Resolved::Unreadable { why, .. } => drop(problems.insert(*item, why.to_string())),
-                Resolved::Directory | Resolved::Report => {}
-            }
-        }
-        let told = problems.into_iter();
-        let told = told.filter_map(|(item, why)| Some((self.items().path(item)?, why)));
+        let mut items = self.members.with_problems();
+        items.extend(all.iter().map(|(item, _)| *item));
+        items.sort_unstable();
+        items.dedup();
+        let told = items.into_iter().filter_map(|item| {
+            let path = self.items().path(item)?;
+            let now = if self.contents.has_far() {
+                // a server that does not answer is not waited for
+                self.members.problem(item).map(|(then, _)| then.stat)
+            } else {
+                let look = || self.contents.look_at(&path);
+                self.with_descriptors(look).ok()
+            };
+            let why = match self.as_reported(item, now.as_ref()) {
+                Some(Resolved::Member(vfs)) => problem_of(&vfs),
+                Some(Resolved::Unreadable { why, .. }) => Some(why.to_string()),
+                _ => self.before(item, now.as_ref()),
+            };
+            Some((path, why?))
+        });
         let mut told: Vec<_> = told.collect();
         told.sort();
         told
+    }
+
+    /// A member, if it is open, whose file has these attributes now. One that had a problem when its times may have hidden a change is
+    /// opened to see whether it still has.
+    fn as_reported(&self, item: Item, now: Option<&Stat>) -> Option<Resolved> {
+        let is_same = |then: &Stat| now.is_some_and(|now| now.is_untouched_since(then));
+        let doubtful =
+            |(then, _): Problem| is_same(&then.stat) && now.is_some_and(|now| !then.holds(now));
+        match self.members.open(item) {
+            // of a file that has changed since, nothing is known
+            Some(Resolved::Unreadable { stat, .. }) if !is_same(&stat) => None,
+            None if self.members.problem(item).is_some_and(doubtful) => self.part(item).ok(),
+            open => open,
+        }
+    }
+
+    /// What was wrong with a member when it was open last, if its file, which has these attributes now, has not changed since.
+    fn before(&self, item: Item, now: Option<&Stat>) -> Option<String> {
+        let (then, problem) = self.members.problem(item)?;
+        now.is_some_and(|now| then.holds(now))
+            .then(|| problem.to_string())
     }
 
     /// `.asdf-mount/files.tsv`: one line a file, in the order of the paths. Opens none of them.
@@ -287,11 +311,8 @@ impl Many {
             Ok(stat) => stat.size.to_string(),
             Err(_) => unknown(),
         };
-        // of a file that has changed since, nothing is known
-        let is_same = |then: &Stat| stat.as_ref().is_ok_and(|now| now.is_untouched_since(then));
-        let before = self.members.problem(item).filter(|(then, _)| is_same(then));
-        let before = before.map(|(_, problem)| problem.to_string());
-        let [state, blocks, arrays, problem] = match self.members.open(item) {
+        let now = stat.as_ref().ok();
+        let [state, blocks, arrays, problem] = match self.as_reported(item, now) {
             None | Some(Resolved::Directory | Resolved::Report) => {
                 let unsaved = self.members.unsaved(item).into_iter().next();
                 let state = if unsaved.is_some() {
@@ -300,7 +321,8 @@ impl Many {
                     "closed"
                 };
                 let failure = || self.contents.failure(path).map(|error| error.to_string());
-                let problem = unsaved.or(before).or_else(failure).unwrap_or_default();
+                let before = || self.before(item, now);
+                let problem = unsaved.or_else(before).or_else(failure).unwrap_or_default();
                 [state.to_owned(), unknown(), unknown(), problem]
             }
             Some(Resolved::Unreadable { why, .. }) => {

@@ -22,7 +22,7 @@ use reqwest::header::{
 };
 
 use super::failure::{AttemptFailure, Trouble};
-use super::listing::LeftOut;
+use super::listing::{LeftOut, is_page};
 use super::redirect;
 use crate::error::printable;
 
@@ -113,6 +113,9 @@ impl Checked {
         if is_good && wanted.is_none() {
             let mut body = gather(body, BODY_LIMIT).await?;
             if let Some(left_out) = left_out {
+                if !is_page(&body) {
+                    return Err(senseless(no_listing(&body)));
+                }
                 body = left_out.filter(body);
                 parts.headers.remove(CONTENT_LENGTH);
             }
@@ -284,6 +287,17 @@ async fn gather(body: HttpResponseBody, limit: usize) -> Result<Vec<u8>, HttpErr
         out.extend_from_slice(&bytes);
     }
     Ok(out)
+}
+
+/// That a body is no page of a listing.
+fn no_listing(body: &[u8]) -> String {
+    let code = error_code(body);
+    let sent = if code.is_empty() {
+        "something else".to_owned()
+    } else {
+        format!("the error {code}")
+    };
+    format!("the server sends {sent} in the place of a listing; a proxy on the way may do that")
 }
 
 /// What stands between `<Code>` and `</Code>` in an error of S3 and the like.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use object_store::client::HttpRequest;
 use reqwest::Url;
 
 /// The settings whose names begin so, sorted. One that is empty counts as one that is not there.
@@ -48,16 +49,23 @@ pub(super) fn check(name: &str, value: &str) -> Result<(), String> {
     if has(&["REGION"]) && !value.chars().all(is_name) {
         return Err(format!("{name} is no name of a region, such as us-east-1"));
     }
-    let is_url =
-        Url::parse(value).is_ok_and(|url| url.has_host() && url.scheme().starts_with("http"));
     // these say yes or no
     let is_flag = has(&["ALLOW_", "SKIP_", "USE_", "_MODE"]);
-    if has(&["ENDPOINT", "FULL_URI", "BASE_URL"]) && !is_flag && !is_url {
+    if has(&["ENDPOINT", "FULL_URI", "BASE_URL"]) && !is_flag && !is_web(value) {
         return Err(format!(
             "{name} is no URL: one begins with https:// or http://, and the name of a host follows"
         ));
     }
     Ok(())
+}
+
+/// Whether a text is the URL of a server. [`Url::parse`] corrects what a request, which takes it as it stands, refuses.
+fn is_web(text: &str) -> bool {
+    let mut request = HttpRequest::new(Vec::new().into());
+    let parsed = text.parse().map(|parsed| *request.uri_mut() = parsed);
+    let is_asked = parsed.is_ok() && request.uri().scheme().is_some();
+    let url = Url::parse(text).ok().filter(|_| is_asked);
+    url.is_some_and(|url| url.has_host() && url.scheme().starts_with("http"))
 }
 
 /// An error of the client, which names no variable, with the name of the one whose value it quotes.
@@ -85,6 +93,7 @@ mod tests {
             ("AWS_ENDPOINT_URL", "https://minio:9000", 1),
             ("AWS_ENDPOINT_URL", "", 0),
             ("AWS_ENDPOINT_URL", " ", 0),
+            ("AWS_ENDPOINT_URL", "HTTP://user:x@[::1]:9000/s3?a=b", 1),
             ("AWS_REGION", "us-east-1", 1),
             ("AWS_SKIP_SIGNATURE", "", 0),
             ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "", 0),
@@ -99,6 +108,10 @@ mod tests {
             ("AWS_ENDPOINT_URL", "localhost"),
             ("AWS_ENDPOINT_URL_S3", "//h"),
             ("AWS_ENDPOINT", "ftp://h"),
+            ("AWS_ENDPOINT_URL", "http:127.0.0.1"),
+            ("AWS_ENDPOINT_URL", "https:\\\\h"),
+            ("AWS_ENDPOINT_URL", "http://%6d:9000"),
+            ("AWS_ENDPOINT_URL", "http://h/a b"),
             ("AWS_REGION", "us east"),
             ("AWS_ACCESS_KEY_ID", "a\nb"),
             ("AWS_SESSION_TOKEN", "ä"),

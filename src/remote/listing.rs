@@ -34,6 +34,9 @@ const ELEMENTS: [(&str, &str); 4] = [
     ("BlobPrefix", "Name"),
 ];
 
+/// What a page begins with, behind its declaration: of S3 and Google Cloud Storage, and of Azure.
+const ROOTS: [&[u8]; 2] = [b"<ListBucketResult", b"<EnumerationResults"];
+
 /// What ends the name of a folder.
 const SLASH: &str = "/";
 
@@ -389,6 +392,12 @@ impl LeftOut {
     fn take(&self) -> LeftOutOfPage {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Whether that is a page of a listing. The store takes anything else for a page without objects, such as a form to sign in.
+pub(super) fn is_page(body: &[u8]) -> bool {
+    let has = |root: &[u8]| body.windows(root.len()).any(|part| part == root);
+    ROOTS.into_iter().any(has)
 }
 
 /// The next object of a page: what stands in front of it, its key, its whole element, and what stands behind it.

@@ -163,7 +163,8 @@ pub struct FilePath {
     held: Option<Held>,
 }
 
-/// A directory, open, and the name of a file in it.
+/// A directory, open, and the name of a file in it. Files that are found beneath a directory share it with the others that are in the same
+/// one, and go by their own names.
 pub(super) type Held = Arc<Mutex<Option<(Arc<File>, OsString)>>>;
 
 /// How the path of a file or a directory is followed.
@@ -210,10 +211,30 @@ impl FilePath {
         Self { held, ..self }
     }
 
+    /// The same, but the directory is open from now on, if it can be opened.
+    #[must_use]
+    pub fn holding_now(self) -> Self {
+        let file = self.holding();
+        // if it can't be, nor can the file, and opening that says why
+        let _ = file.resolved(Access::Read);
+        file
+    }
+
+    /// The same path, with the open directory of another file in it.
+    #[must_use]
+    pub fn holding_with(self, other: &Self) -> Self {
+        let held = other.held.clone();
+        Self { held, ..self }
+    }
+
     /// The directory that is held open, opened once more, and the name of the file there; `gone` if there is none.
     fn in_held(&self, flags: OFlags, gone: io::Error) -> io::Result<(File, OsString)> {
         let held = self.held.as_ref().and_then(|held| locked(held).clone());
         let (directory, name) = held.ok_or(gone)?;
+        let name = match &self.way {
+            Way::Beneath(_, relative) => relative.file_name().map_or(name, OsStr::to_owned),
+            Way::System | Way::Far(_) => name,
+        };
         // the descriptor that is held is only a place; to list or to sync the directory it has to be opened
         let directory = rustix::fs::openat(&directory, ".", flags, Mode::empty())?;
         Ok((directory.into(), name))
@@ -285,7 +306,10 @@ impl FilePath {
                     rustix::fs::getxattr(&self.whole, name, list)
                 }))
             }
-            Way::Beneath(directory, relative) => directory.looked_at(relative, how),
+            Way::Beneath(directory, relative) => match directory.looked_at(relative, how) {
+                Err(gone) if is_gone(&gone) => self.stat_held(gone, how),
+                found => found,
+            },
             Way::Far(file) => file.stat(),
         }
     }
@@ -327,10 +351,22 @@ impl FilePath {
     /// Opens what is there now, a file or a directory of this machine.
     pub(super) fn open_as(&self, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
-        match &self.way {
-            Way::System => Ok(rustix::fs::openat(CWD, &self.whole, flags, Mode::empty())?),
+        let opened = match &self.way {
+            Way::System => {
+                let opened = rustix::fs::openat(CWD, &self.whole, flags, Mode::empty());
+                opened.map_err(io::Error::from)
+            }
             Way::Beneath(directory, relative) => directory.open(relative, flags),
             Way::Far(_) => Err(io::ErrorKind::Unsupported.into()),
+        };
+        match opened {
+            Err(gone) if is_gone(&gone) => {
+                let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let (directory, name) = self.in_held(place, gone)?;
+                let flags = flags | OFlags::NOFOLLOW;
+                Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
+            }
+            opened => opened,
         }
     }
 
@@ -351,7 +387,11 @@ impl FilePath {
     /// # Errors
     /// Of the system.
     pub fn directory(&self) -> io::Result<OwnedFd> {
-        self.parent().open_as(OFlags::PATH | OFlags::DIRECTORY)
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match self.parent().open_as(flags) {
+            Err(gone) if is_gone(&gone) => Ok(self.in_held(flags, gone)?.0.into()),
+            opened => opened,
+        }
     }
 
     /// Checks that this process may write the file, by its permissions.
@@ -375,14 +415,19 @@ impl FilePath {
     /// The directory that the file is in, opened for that access to the file, and its name there. Symbolic links are resolved here,
     /// once, where they are followed.
     pub(super) fn resolved(&self, access: Access) -> io::Result<(Disk, OsString)> {
+        match self.resolved_by_path(access) {
+            Err(gone) if is_gone(&gone) => {
+                let (directory, name) = self.in_held(access.of_directory(), gone)?;
+                Ok((Disk::at(directory, self.parent(), self.held.clone()), name))
+            }
+            resolved => resolved,
+        }
+    }
+
+    /// The same, as the path leads there.
+    fn resolved_by_path(&self, access: Access) -> io::Result<(Disk, OsString)> {
         let path = match &self.way {
-            Way::System => match self.whole.canonicalize() {
-                Err(gone) if is_gone(&gone) => {
-                    let (directory, name) = self.in_held(access.of_directory(), gone)?;
-                    return Ok((Disk::at(directory, self.parent(), self.held.clone()), name));
-                }
-                whole => Self::from(&whole?),
-            },
+            Way::System => Self::from(&self.whole.canonicalize()?),
             Way::Beneath(..) | Way::Far(_) => self.clone(),
         };
         // `/` and paths that end in `..` have no name to replace

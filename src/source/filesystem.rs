@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Stat;
 
@@ -74,15 +74,14 @@ impl FileSystem {
 
 /// How long from now a file has to be compared by content once more. The file has just been looked at, had these attributes, and
 /// was then read. `None` if any change since the look has surely changed the attributes.
-#[must_use]
-pub fn settles_in(stat: &Stat, file: &File) -> Option<Duration> {
+fn settles_in(stat: &Stat, file: Option<&File>) -> Option<Duration> {
     // a time in the future counts as this moment
     let age = stat.changed().elapsed().unwrap_or_default();
     // older than any clock can be behind
     if age > SKEW.saturating_add(SECONDS) {
         return None;
     }
-    let grain = FileSystem::of(file).map_or(SECONDS, |system| {
+    let grain = file.and_then(FileSystem::of).map_or(SECONDS, |system| {
         let grain = system.grain(stat, has_multigrain());
         // by the clock of another machine, the age proves nothing
         let by_our_clock = system.shared().is_none();
@@ -92,6 +91,51 @@ pub fn settles_in(stat: &Stat, file: &File) -> Option<Duration> {
         grain
     });
     (!grain.is_zero()).then_some(grain)
+}
+
+/// A look at a file, whose bytes were then read.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// The attributes that the file had.
+    pub stat: Stat,
+    /// When the file has to be compared by content once more, as its times may hide a change until then.
+    pub settles: Option<Instant>,
+}
+
+impl Look {
+    /// A look just now at an open file with these attributes; of a file that is not open, nothing is known of its clock.
+    #[must_use]
+    pub fn now(stat: Stat, file: Option<&File>) -> Self {
+        Self {
+            stat,
+            settles: settles_in(&stat, file).and_then(|wait| Instant::now().checked_add(wait)),
+        }
+    }
+
+    /// The same behind another look, which may have come late enough for this one to need no other.
+    #[must_use]
+    pub fn after(self, before: Option<&Self>) -> Self {
+        let settled =
+            |before: &&Self| self.stat.is_untouched_since(&before.stat) && before.is_over();
+        match before.filter(settled) {
+            Some(_) => Self {
+                settles: None,
+                ..self
+            },
+            None => self,
+        }
+    }
+
+    /// Whether the file, which has these attributes now, has the bytes that were read, as far as its times tell.
+    #[must_use]
+    pub fn holds(&self, now: &Stat) -> bool {
+        now.is_untouched_since(&self.stat) && (self.settles.is_none() || !self.is_over())
+    }
+
+    /// Whether a change from now on would give the file other times.
+    fn is_over(&self) -> bool {
+        self.settles.is_none_or(|at| at <= Instant::now())
+    }
 }
 
 /// Whether this kernel gives different times to two changes within one tick.
@@ -153,15 +197,38 @@ mod tests {
                 ..stat(0)
             }
         };
-        assert_eq!(settles_in(&at(1, 0), &file), Some(SECONDS));
-        assert_eq!(settles_in(&at(4, 0), &file), None);
-        assert_eq!(settles_in(&at(1, 1), &file), None);
+        assert_eq!(settles_in(&at(1, 0), Some(&file)), Some(SECONDS));
+        assert_eq!(settles_in(&at(4, 0), Some(&file)), None);
+        assert_eq!(settles_in(&at(1, 1), Some(&file)), None);
         // a clock that was set back
         let ahead = Stat {
             ctime: (i64::try_from(now.as_secs()).unwrap() + 60, 0),
             ..stat(0)
         };
-        assert_eq!(settles_in(&ahead, &file), Some(SECONDS));
+        assert_eq!(settles_in(&ahead, Some(&file)), Some(SECONDS));
+    }
+
+    #[test]
+    fn a_look_within_a_tick_holds_until_that_is_over() {
+        let young = stat(0);
+        let look = Look::now(young, None);
+        assert!(look.holds(&young));
+        assert!(!look.holds(&Stat { size: 1, ..young }));
+        let over = Look {
+            settles: Some(Instant::now()),
+            ..look
+        };
+        assert!(!over.holds(&young));
+        // nothing can hide from a look behind that
+        assert!(look.after(Some(&over)).settles.is_none());
+        assert!(look.after(Some(&look)).settles.is_some());
+        let other = Stat { size: 1, ..young };
+        assert!(Look::now(other, None).after(Some(&over)).settles.is_some());
+        let old = Stat {
+            ctime: (0, 1),
+            ..young
+        };
+        assert!(Look::now(old, None).settles.is_none());
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Stat {
 
     /// Whether this is the same file as `before`, with the same bytes as far as attributes tell: the same device,
     /// inode, length and time of change. Attributes miss bytes that change twice within one tick of the file system's
-    /// clock (see [`settles_in`](super::settles_in)), bytes that are written through a map and not yet synced, and a
+    /// clock (see [`Look`](super::Look)), bytes that are written through a map and not yet synced, and a
     /// time that a program has set back.
     #[must_use]
     pub fn has_bytes_of(&self, before: &Self) -> bool {

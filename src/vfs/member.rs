@@ -9,7 +9,7 @@ use super::news::News;
 use super::version::Versions;
 use super::{Losses, Scratch, TreeMark, Vfs, locked};
 use crate::asdf::Snapshot;
-use crate::source::Stat;
+use crate::source::{Look, Stat};
 
 /// What a [`Vfs`] leaves when it is closed and FILE does not hold: that there are files in the mount only, and what `info/status` tells. The
 /// next [`Vfs`] of FILE takes it up.
@@ -119,11 +119,14 @@ impl Vfs {
         self.state().stat
     }
 
-    /// FILE's attributes, if its times tell whether it has changed since.
+    /// The look at FILE by which it is shown, if its times tell whether it has changed since.
     #[must_use]
-    pub fn timed_stat(&self) -> Option<Stat> {
+    pub fn timed_look(&self) -> Option<Look> {
         let state = self.state();
-        state.timed.then(|| state.left())
+        state.timed.then(|| Look {
+            stat: state.left(),
+            settles: state.settles,
+        })
     }
 
     /// The snapshot that is shown.

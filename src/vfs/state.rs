@@ -20,7 +20,7 @@ use super::{Error, Result, VERSIONS, block_name, locked};
 use crate::asdf::{Array, ArrayData, Origin, Snapshot};
 use crate::error::Error as Library;
 use crate::save::limited_by_acl;
-use crate::source::{Stat, settles_in};
+use crate::source::{Look, Stat};
 
 /// A snapshot, the names it gives, and FILE's attributes from before it was taken.
 pub(super) struct State {
@@ -68,11 +68,11 @@ impl State {
         };
         let file = snapshot.file().map(|file| file.file());
         // a change within the same tick of the file system's clock would leave the same times
-        let settles = file.and_then(|file| settles_in(&stat, file));
+        let look = file.map(|file| Look::now(stat, Some(file)));
         let mut versions = Versions::default();
         versions.begin(stat.modified());
         Self {
-            settles: settles.and_then(|wait| Instant::now().checked_add(wait)),
+            settles: look.and_then(|look| look.settles),
             snapshot,
             stat,
             left: Mutex::new(stat),

@@ -193,20 +193,34 @@ impl Coarse {
 
     /// Writes the bytes in the second that FILE's times are of; `false` if that is over.
     fn write_in_same_second(&self, bytes: &[u8], at: u64) -> bool {
-        let before = fs::metadata(&self.file).unwrap().ctime();
-        let file = File::options().write(true).open(&self.file).unwrap();
-        file.write_all_at(bytes, at).unwrap();
-        file.metadata().unwrap().ctime() == before
+        in_same_second(&self.file, bytes, at)
     }
+
+    /// Another file on that file system.
+    fn other(&self, name: &str) -> PathBuf {
+        self.file.with_file_name(name)
+    }
+}
+
+/// Writes the bytes in the second that the times of a file are of; `false` if that is over.
+fn in_same_second(path: &Path, bytes: &[u8], at: u64) -> bool {
+    let before = fs::metadata(path).unwrap().ctime();
+    let file = File::options().write(true).open(path).unwrap();
+    file.write_all_at(bytes, at).unwrap();
+    file.metadata().unwrap().ctime() == before
+}
+
+/// Where a part begins.
+fn find(bytes: &[u8], part: &[u8]) -> u64 {
+    bytes.windows(part.len()).position(|it| it == part).unwrap() as u64
 }
 
 /// It was never shown, and an edit of a compressed block took it back.
 #[test]
 fn a_change_within_the_tick_of_a_clock_is_shown() {
     let bytes = sample('1', 7).bytes();
-    let find = |part: &[u8]| bytes.windows(part.len()).position(|it| it == part).unwrap() as u64;
-    let tree = find(b"note: 1") + 6;
-    let data = find(&[7; 100]) + 50;
+    let tree = find(&bytes, b"note: 1") + 6;
+    let data = find(&bytes, &[7; 100]) + 50;
     for options in [&[][..], &["-r"]] {
         for (at, part) in [(tree, &b"9"[..]), (data, b"WWW")] {
             let Some(coarse) = Coarse::new() else {
@@ -248,12 +262,76 @@ fn a_change_within_the_tick_of_a_save_is_shown() {
         );
         assert_eq!(mount.read("blocks/1.bin").unwrap(), [7; 3000]);
         let bytes = fs::read(&coarse.file).unwrap();
-        let at = bytes.windows(100).position(|it| it == [7; 100]).unwrap();
-        coarse.write_in_same_second(b"WWW", at as u64 + 50)
+        coarse.write_in_same_second(b"WWW", find(&bytes, &[7; 100]) + 50)
     });
     eventually("shown", || {
         mount.read("blocks/0.bin").unwrap().contains(&b'W')
     });
+}
+
+/// As long as one program had such an array open, others were shown the bytes of before.
+#[test]
+fn a_change_of_an_external_array_within_the_tick_of_a_clock_is_shown() {
+    let Some(coarse) = Coarse::new() else {
+        return;
+    };
+    let other = coarse.other("other.asdf");
+    let bytes = |data: u8| Sample::new("{}\n").block(Block::zlib(&[data; 100])).bytes();
+    let (before, after) = (bytes(7), bytes(8));
+    assert_eq!(before.len(), after.len());
+    fs::write(&other, &before).unwrap();
+    let tree = "a: !core/ndarray-1.0.0 {source: other.asdf, datatype: uint8, byteorder: little, shape: [100]}\n";
+    fs::write(&coarse.file, Sample::new(tree).bytes()).unwrap();
+    // else FILE itself is compared once more, and all that is known of the other one is dropped with it
+    std::thread::sleep(Duration::from_millis(3100));
+    let mount = Mount::new(&coarse.file, &[]);
+    let mut open = None;
+    eventually("in one second", || {
+        fs::write(&other, &before).unwrap();
+        let array = open.insert(File::open(mount.path("arrays/a.bin")).unwrap());
+        let mut data = [0; 100];
+        array.read_exact_at(&mut data, 0).unwrap();
+        assert_eq!(data, [7; 100]);
+        in_same_second(&other, &after, 0)
+    });
+    eventually("shown", || mount.read("arrays/a.bin").unwrap() == [8; 100]);
+    drop(open);
+}
+
+/// A file that had been repaired was called bad for ever, and of a closed one the kernel kept the bytes of before.
+#[test]
+fn a_change_of_a_closed_member_within_the_tick_of_a_clock_is_shown() {
+    let Some(coarse) = Coarse::new() else {
+        return;
+    };
+    let bytes = sample('1', 7).bytes();
+    let bad = [b"!", &bytes[1..]].concat();
+    let names = ["a.asdf", "bad.asdf", "torn.asdf"].map(|name| coarse.other(name));
+    fs::write(&names[0], &bytes).unwrap();
+    let mount = Mount::new(coarse.file.parent().unwrap(), &["-o", "open=1"]);
+    eventually("in one second", || {
+        let mut broken = bytes.clone();
+        broken[find(&bytes, b"note:") as usize + 6] = b'[';
+        for (name, bytes) in names.iter().zip([&bytes, &bad, &broken]) {
+            fs::write(name, bytes).unwrap();
+        }
+        mount.read("a.asdf/blocks/0.bin").unwrap();
+        mount.read("bad.asdf/info/status").unwrap();
+        mount.read("torn.asdf/info/arrays.tsv").unwrap();
+        mount.read("sample.asdf/tree.yaml").unwrap();
+        in_same_second(&names[0], b"WWW", find(&bytes, &[7; 100]) + 50)
+            && in_same_second(&names[1], b"#", 0)
+            && in_same_second(&names[2], b"1", find(&bytes, b"note:") + 6)
+    });
+    let problems = || {
+        let table = mount.table(".asdf-mount/files.tsv");
+        let problem = |row: &Vec<String>| row[5].clone();
+        table.iter().skip(1).map(problem).collect::<String>()
+    };
+    assert!(problems().contains("not an ASDF file"), "{}", problems());
+    eventually("no problem", || problems().is_empty());
+    assert!(!mount.text(".asdf-mount/status").contains("problem"));
+    assert!(mount.read("a.asdf/blocks/0.bin").unwrap().contains(&b'W'));
 }
 
 /// A copy of FILE that could not be removed was left by each save.

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -401,4 +402,50 @@ fn the_owner_of_a_mount_of_many_gives_refused_texts_up() {
     let said = run(owner.arg(&mount.dir));
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     assert_eq!(mount.text("a.asdf/tree.yaml"), tree(0));
+}
+
+/// They were gone when their directory was renamed, and what had been written to them could not be saved.
+#[test]
+fn files_that_were_named_one_by_one_are_found_where_their_directory_is_now() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["d/a.asdf", "d/b.asdf", "c.asdf"]);
+    let at = |name: &str| dir.path().join(name);
+    let mut command = Command::new(PROGRAM);
+    command.args(["-q", "-o", "open=1"]);
+    command.args([at("d/a.asdf"), at("d/b.asdf")]);
+    let mount = Mount::by(&mut command, &at("c.asdf"));
+    let save = |name: &str, old: &str, new: &str| {
+        let path = format!("{name}/tree.yaml");
+        let text = mount.text(&path).replace(old, new);
+        let mut tree = File::create(mount.path(&path)).unwrap();
+        tree.write_all(text.as_bytes()).unwrap();
+        tree.sync_all()
+    };
+    save("a.asdf", "n: 0", "n: 10").unwrap();
+    let path = mount.path("a.asdf/tree.yaml");
+    let tree = File::options().read(true).write(true).open(path).unwrap();
+    let place = mount.text("a.asdf/tree.yaml").find("n: 10").unwrap();
+    tree.write_all_at(b"n: 20", place as u64).unwrap();
+    fs::rename(at("d"), at("old")).unwrap();
+    tree.sync_all().unwrap();
+    drop(tree);
+    save("a.asdf", "n: 20", "n: 100").unwrap();
+    // was never open
+    save("b.asdf", "n: 1", "n: 200").unwrap();
+    assert_eq!(mount.names(""), ["a.asdf", "b.asdf", "c.asdf"]);
+    let holds = |name: &str, what: &[u8]| {
+        let bytes = fs::read(at(name)).unwrap();
+        bytes.windows(what.len()).any(|part| part == what)
+    };
+    assert!(holds("old/a.asdf", b"n: 100\n") && holds("old/b.asdf", b"n: 200\n"));
+    // what gets the path has the file from then on
+    fs::create_dir(at("d")).unwrap();
+    fs::copy(at("c.asdf"), at("d/b.asdf")).unwrap();
+    eventually("the new one is shown", || {
+        mount.text("b.asdf/tree.yaml").contains("n: 2\n")
+    });
+    save("b.asdf", "n: 2", "n: 300").unwrap();
+    assert!(holds("d/b.asdf", b"n: 300\n") && holds("old/b.asdf", b"n: 200\n"));
 }

@@ -309,6 +309,25 @@ fn a_listing_that_can_not_be_completed_is_an_error() {
     assert!(error.contains("has more objects"), "{error}");
 }
 
+/// A bucket seemed to be empty.
+#[test]
+fn what_is_no_listing_is_an_error() {
+    for (body, told) in [
+        ("<html><body>sign in</body></html>", "something else"),
+        ("", "something else"),
+        (
+            "<Error><Code>InternalError</Code></Error>",
+            "the error InternalError",
+        ),
+    ] {
+        let stub = Stub::new(move |_| Answer::new(200, body.as_bytes()));
+        let error = bucket_of(&stub, &KEYS, options()).list(&at("s3://pub/"));
+        let error = error.unwrap_err().to_string();
+        let told = format!("the server sends {told} in the place of a listing");
+        assert!(error.contains(&told), "{error}");
+    }
+}
+
 /// All that was said, after four seconds, was that the scheme of a URL was not allowed.
 #[test]
 fn an_endpoint_of_http_has_to_be_allowed() {
