@@ -110,13 +110,13 @@ struct Args {
     /// Edit the tree of FILE: mount it, run $VISUAL or $EDITOR, unmount it when the editor ends
     #[arg(long, group = "action")]
     edit: bool,
-    /// Unmount each MOUNTPOINT and wait until its daemon is gone
+    /// Unmount each MOUNTPOINT and wait until its daemon, the background process, has ended
     #[arg(short, long, group = "action")]
     unmount: bool,
     /// With --unmount: how long to wait for each daemon [default: 15]
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u32>,
-    /// Drop a refused text and show the saved tree again
+    /// Drop a refused (invalid) text and show the saved tree again
     #[arg(long, group = "action")]
     revert: bool,
     /// With -u or --revert: go on even if a refused text is in memory only; that text is lost
@@ -128,13 +128,13 @@ struct Args {
     /// With --check: first finish interrupted saves and rewrite a wrong block index
     #[arg(long)]
     repair: bool,
-    /// Print what a mount of each FILE would show, with sizes
+    /// Print what a mount of each FILE, or of all *.asdf below DIR, would show, with sizes
     #[arg(long, group = "action")]
     list: bool,
     /// With --list: read each array and print its smallest, largest and mean number, and how many are NaN
     #[arg(long)]
     stats: bool,
-    /// Print the tree of FILE
+    /// Print the tree of FILE, its YAML text
     #[arg(long, group = "action")]
     tree: bool,
     /// With --list or --check: print a line of JSON for each FILE; with --tree: the tree as one line of JSON
@@ -155,13 +155,13 @@ struct Args {
     /// Write FILE to DIR in exploded form: one file for the tree, and one for each block
     #[arg(long, value_name = "DIR", group = "action", value_hint = ValueHint::DirPath)]
     explode: Option<PathBuf>,
-    /// Write FILE to OUT, including the blocks of the other files that it names
+    /// Write FILE to OUT, with the blocks of other files that it names: undoes --explode
     #[arg(long, value_name = "OUT", group = "action")]
     implode: Option<PathBuf>,
     /// Write FILE to OUT without the blocks that no array uses
     #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
     compact: Option<PathBuf>,
-    /// Write the process ID of the daemon, which serves the mount, to this file
+    /// Write the process ID of the daemon to this file
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
     /// Log to this file instead of syslog

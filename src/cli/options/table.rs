@@ -93,7 +93,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "cache",
         "SIZE",
         "256M",
-        "memory for decoded data [256M, or 1/8 of RAM]",
+        "memory for decoded data [256M, at most 1/8 of RAM]",
     ),
     option(
         Scope::Writing,
