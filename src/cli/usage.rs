@@ -26,7 +26,7 @@ const WAYS: [&str; 17] = [
     "asdf-mount --implode OUT [-o OPT,...] FILE",
     "asdf-mount --compact OUT [-o OPT,...] FILE",
     "asdf-mount --completions bash|zsh|fish",
-    "asdf-mount --man|--semantics|--cookbook",
+    "asdf-mount --man | --semantics | --cookbook",
 ];
 
 /// The ways to call the program, on lines as short as the terminal.
