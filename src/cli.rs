@@ -71,10 +71,10 @@ const COOKBOOK: &[u8] = include_bytes!("../man/asdf-mount-cookbook.7");
 
 /// What `--help` says behind the options.
 const AFTER_HELP: &str = "\
-Unmount with `umount MOUNTPOINT`, `fusermount3 -u MOUNTPOINT` or `asdf-mount -u MOUNTPOINT`.
-asdf-mount(1) has all options, asdf-mount-semantics(7) the layout of the mount and how saves work.";
+Unmount with `asdf-mount -u MOUNTPOINT`, `umount MOUNTPOINT` or `fusermount3 -u MOUNTPOINT`.
+`asdf-mount -o help` lists the mount options, `asdf-mount --man` shows the manual.";
 
-/// Mounts an ASDF file as a directory: the tree as a text file, blocks and arrays as data files.
+/// Mounts an ASDF file as a directory: its tree as a text file, its blocks and arrays as data files.
 #[derive(Debug, Parser)]
 #[command(
     name = "asdf-mount",
@@ -89,7 +89,7 @@ asdf-mount(1) has all options, asdf-mount-semantics(7) the layout of the mount a
     reason = "each is a flag of the command line"
 )]
 struct Args {
-    /// Mount options; may be given several times
+    /// Mount options, separated by commas; -o help lists them
     #[arg(short, value_name = "OPT[,OPT...]")]
     options: Vec<String>,
     /// Mount read-only; the same as -o ro
@@ -101,67 +101,67 @@ struct Args {
     /// Stay in the foreground and log each request
     #[arg(short, long)]
     debug: bool,
-    /// Say nothing but errors; --check, --list: only what is not in order
+    /// Print errors only; with --check or --list, problems only
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Log more
+    /// Log also each mount, unmount and save
     #[arg(short, long)]
     verbose: bool,
-    /// Open the tree of FILE in $VISUAL or $EDITOR, in a private mount that goes with the editor
+    /// Edit the tree of FILE: mount it, run $VISUAL or $EDITOR, unmount it when the editor ends
     #[arg(long, group = "action")]
     edit: bool,
-    /// Unmount each MOUNTPOINT and wait until its daemon is gone
+    /// Unmount each MOUNTPOINT and wait until its daemon, the background process, has ended
     #[arg(short, long, group = "action")]
     unmount: bool,
     /// With --unmount: how long to wait for each daemon [default: 15]
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u32>,
-    /// Show FILE's tree again at MOUNTPOINT instead of one that was refused
+    /// Drop a refused (invalid) text and show the saved tree again
     #[arg(long, group = "action")]
     revert: bool,
-    /// With -u or --revert: go on even if the refused text exists only in memory, and lose it
+    /// With -u or --revert: go on even if a refused text is in memory only; that text is lost
     #[arg(long)]
     discard: bool,
-    /// Verify structure, block index, checksums and tree of each FILE, or all *.asdf below DIR
+    /// Verify structure, block index, checksums and tree of each FILE, or of all *.asdf below DIR
     #[arg(long, group = "action")]
     check: bool,
-    /// With --check: finish interrupted saves, and rewrite a wrong block index
+    /// With --check: first finish interrupted saves and rewrite a wrong block index
     #[arg(long)]
     repair: bool,
-    /// Print what a mount of each FILE would show, with sizes
+    /// Print what a mount of each FILE, or of all *.asdf below DIR, would show, with sizes
     #[arg(long, group = "action")]
     list: bool,
     /// With --list: read each array and print its smallest, largest and mean number, and how many are NaN
     #[arg(long)]
     stats: bool,
-    /// Print the tree of FILE
+    /// Print the tree of FILE, its YAML text
     #[arg(long, group = "action")]
     tree: bool,
-    /// With --list, --check and --tree: print one line of JSON for each FILE
+    /// With --list or --check: print a line of JSON for each FILE; with --tree: the tree as one line of JSON
     #[arg(long)]
     json: bool,
-    /// Write a picture of the array at PATH, or of all side by side, to OUT
+    /// Write a PNG picture of the array at PATH to OUT; without PATH, of all arrays side by side
     #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
     preview: Option<PathBuf>,
-    /// Write a page of HTML with tree, pictures and statistics of FILE, or of all *.asdf below DIR, to OUT
+    /// Write an HTML page to OUT: the tree, pictures and statistics of FILE, or of all *.asdf below DIR
     #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
     page: Option<PathBuf>,
-    /// With --preview: length of the longer side in pixels
+    /// With --preview: make no side of the picture longer than N pixels
     #[arg(long, value_name = "N", value_parser = options::picture_size)]
     size: Option<u16>,
-    /// Print references to the arrays of FILE, or of all below DIR, for Zarr
+    /// Print kerchunk references, by which xarray reads the arrays of FILE, or of all *.asdf below DIR
     #[arg(long, group = "action")]
     references: bool,
-    /// Write FILE to DIR as a tree and one file for each block
+    /// Write FILE to DIR in exploded form: one file for the tree, and one for each block
     #[arg(long, value_name = "DIR", group = "action", value_hint = ValueHint::DirPath)]
     explode: Option<PathBuf>,
-    /// Write FILE to OUT with the blocks that it names in other files
+    /// Write FILE to OUT, with the blocks of other files that it names: undoes --explode
     #[arg(long, value_name = "OUT", group = "action")]
     implode: Option<PathBuf>,
     /// Write FILE to OUT without the blocks that no array uses
     #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
     compact: Option<PathBuf>,
-    /// Write the daemon's process id to this file
+    /// Write the process ID of the daemon to this file
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
     /// Log to this file instead of syslog
@@ -176,18 +176,18 @@ struct Args {
     /// Print a completion script
     #[arg(long, value_name = "SHELL", group = "action")]
     completions: Option<Shell>,
-    /// Show the manual; to a file or pipe, its source for man(1)
+    /// Show the manual; if output is not a terminal, print its source
     #[arg(long, group = "action")]
     man: bool,
-    /// Show the page on layout, saves, errors and limits, likewise
+    /// Show the manual page on layout, saves, errors and limits
     #[arg(long, group = "action")]
     semantics: bool,
-    /// Show recipes for ASDF files with ordinary tools, likewise
+    /// Show the manual page with recipes
     #[arg(long, group = "action")]
     cookbook: bool,
-    /// The ASDF file, many, or their directory, or a URL of https://, s3://, gs:// or az://; then the directory to mount on, or else one
-    /// named after FILE is made here
-    #[arg(value_name = "FILE|DIR]... [MOUNTPOINT")]
+    /// One ASDF file, several, a directory of them, or a URL (http, https, s3, gs, az, file). The last argument is the directory to mount
+    /// on; without it, a directory that is named after FILE is made here
+    #[arg(value_name = "FILE|DIR|URL]... [MOUNTPOINT")]
     paths: Vec<PathBuf>,
 }
 
@@ -456,7 +456,7 @@ fn mount(
 ) -> Result<Exit, Failure> {
     Err(Failure::new(
         Exit::NoFuse,
-        "built without FUSE: only --check, --list, --tree, --references, --preview, --explode, --implode and --compact work",
+        "built without FUSE: only --check, --list, --tree, --preview, --page, --references, --explode, --implode and --compact work",
     ))
 }
 

@@ -37,7 +37,7 @@ impl Original {
         let fail = |error: &Error| Failure::reading(path, error);
         let io = |cause| Failure::reading(path, &Error::io("opening it", cause));
         if options.urls.has(path) {
-            let why = "what lies far away is not exploded, imploded or compacted; download it";
+            let why = "a remote FILE is not exploded, imploded or compacted; download it first";
             return Err(Failure::of(Exit::Usage, path, why));
         }
         let cache = Cache::new(options.cache);

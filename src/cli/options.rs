@@ -252,7 +252,7 @@ impl Options {
             }
             ("cache", Some(text)) => self.cache = size(text)?.max(LEAST_CACHE),
             // nothing is kept between mounts since 0.1; to be refused from 0.2 on
-            ("index-cache", Some(_)) => complain("-o index-cache has no effect any more"),
+            ("index-cache", Some(_)) => note("-o index-cache has no effect any more"),
             ("scratch", Some(text)) => self.shown.scratch = scratch(size(text)?),
             ("max-copy", Some(text)) => self.saving.max_copy = size(text)?,
             ("max-check", Some(text)) => self.max_check = size(text)?,
@@ -313,7 +313,7 @@ impl Options {
             ("remote-cache", Some(text)) => {
                 let split = text.rsplit_once(':').filter(|(dir, _)| !dir.is_empty());
                 let (dir, most) =
-                    split.ok_or("a directory and a size are needed, as in /var/tmp/far:10G")?;
+                    split.ok_or("a directory and a size are needed, as in /var/tmp/asdf:10G")?;
                 self.remote_cache = Some((whole_path(dir)?, size(most)?));
             }
             _ => return Err(table::unknown(name, value)),
@@ -340,6 +340,15 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Prints a note on the command line, unless this is the daemon: the command has read the same line before.
+fn note(text: &str) {
+    #[cfg(feature = "fuse")]
+    if super::daemon::is_daemon() {
+        return;
+    }
+    complain(text);
 }
 
 /// Options that fstab, `mount(8)` and libfuse's helper give to everybody, or that are always on.
@@ -473,11 +482,11 @@ fn total_memory(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Points of the longer side of a picture.
+/// Pixels of the longer side of a picture.
 pub(super) fn picture_size(text: &str) -> Result<u16, String> {
     let size = text.parse().ok().filter(|size| SIZES.contains(size));
     let (least, most) = (SIZES.start(), SIZES.end());
-    size.ok_or_else(|| format!("{least} to {most} points make sense"))
+    size.ok_or_else(|| format!("{least} to {most} pixels make sense"))
 }
 
 /// How black and white are chosen.

@@ -94,7 +94,7 @@ pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> 
     if let Some(kept) = kept {
         let kept = kept.display();
         complain(&say(&format!(
-            "the tree of the file is shown again; what was refused stays in {kept}"
+            "tree.yaml shows the saved tree again; the refused text is in {kept}"
         )));
     }
     Ok(Exit::Ok)

@@ -9,20 +9,24 @@ const TITLE: &str = "Usage: ";
 /// Columns in front of what a way goes on with on another line.
 const INDENT: usize = 15;
 /// The ways to call the program.
-const WAYS: [&str; 13] = [
-    "asdf-mount [OPTIONS] FILE [MOUNTPOINT]",
+const WAYS: [&str; 17] = [
+    "asdf-mount [OPTIONS] FILE|URL [MOUNTPOINT]",
     "asdf-mount [OPTIONS] DIR|FILE... MOUNTPOINT",
-    "asdf-mount --edit [-o OPT[,OPT...]] FILE",
-    "asdf-mount -u MOUNTPOINT...",
-    "asdf-mount --check [--repair] [-q] [--json] [-o OPT[,OPT...]] FILE|DIR...",
-    "asdf-mount --list [--stats] [--json] [-o OPT[,OPT...]] FILE|DIR...",
-    "asdf-mount --tree [--json] FILE",
-    "asdf-mount --preview OUT.png [--size N] [-o OPT[,OPT...]] FILE|DIR [PATH]",
-    "asdf-mount --page OUT.html [-o OPT[,OPT...]] FILE|DIR",
-    "asdf-mount --references [-o OPT[,OPT...]] FILE|DIR",
-    "asdf-mount --explode DIR [-o OPT[,OPT...]] FILE",
-    "asdf-mount --implode OUT [-o OPT[,OPT...]] FILE",
-    "asdf-mount --compact OUT [-o OPT[,OPT...]] FILE",
+    "asdf-mount [OPTIONS] --files-from LIST [-0] [FILE...] MOUNTPOINT",
+    "asdf-mount --edit [-o OPT,...] FILE",
+    "asdf-mount -u [--discard] [--timeout SECONDS] MOUNTPOINT|FILE|URL...",
+    "asdf-mount --revert [--discard] MOUNTPOINT|FILE|URL",
+    "asdf-mount --check [--repair] [-q] [--json] [-o OPT,...] FILE|DIR|URL...",
+    "asdf-mount --list [--stats] [-q] [--json] [-o OPT,...] FILE|DIR|URL...",
+    "asdf-mount --tree [--json] [-o OPT,...] FILE|URL",
+    "asdf-mount --preview OUT.png [--size N] [-o OPT,...] FILE|DIR|URL [PATH]",
+    "asdf-mount --page OUT.html [-o OPT,...] FILE|DIR|URL",
+    "asdf-mount --references [-o OPT,...] FILE|DIR|URL",
+    "asdf-mount --explode DIR [-o OPT,...] FILE",
+    "asdf-mount --implode OUT [-o OPT,...] FILE",
+    "asdf-mount --compact OUT [-o OPT,...] FILE",
+    "asdf-mount --completions bash|zsh|fish",
+    "asdf-mount --man | --semantics | --cookbook",
 ];
 
 /// The ways to call the program, on lines as short as the terminal.

@@ -179,7 +179,7 @@ enum Way {
 }
 
 /// Why a file far away is not written.
-pub const ONLY_READ: &str = "a file far away is only read";
+pub const ONLY_READ: &str = "a remote file is only read";
 
 impl<P: AsRef<Path> + ?Sized> From<&P> for FilePath {
     /// The path as the system follows it.

@@ -33,6 +33,27 @@ fn a_missing_file_exits_with_11() {
     );
 }
 
+/// The command printed the note, and the daemon printed it once more.
+#[test]
+fn an_option_of_before_is_noted_once() {
+    if !can_mount() {
+        return;
+    }
+    for options in [
+        &["-o", "index-cache=/x"][..],
+        &["-o", "index-cache=/x", "--check"],
+    ] {
+        let place = Place::new();
+        let said = place.mount(options);
+        assert_eq!(
+            said.stderr.matches("index-cache").count(),
+            1,
+            "{options:?}: {said:?}"
+        );
+        run(Command::new(PROGRAM).arg("-u").arg(&place.mnt));
+    }
+}
+
 #[test]
 fn a_device_as_file_exits_with_11() {
     let mut place = Place::new();

@@ -41,6 +41,25 @@ fn usage_errors_exit_with_2() {
     assert_eq!(asdf_mount(Vec::<&str>::new()).code, 2);
 }
 
+#[cfg(not(feature = "fuse"))]
+#[test]
+fn a_program_without_fuse_names_all_that_it_does() {
+    let place = Place::new();
+    let refused = place.mount(&[]);
+    assert_refused(&refused, 30, "built without FUSE: only --check, --list, ");
+    for action in [
+        "--tree",
+        "--preview",
+        "--page",
+        "--references",
+        "--explode",
+        "--implode",
+        "--compact",
+    ] {
+        assert!(refused.stderr.contains(action), "{action}: {refused:?}");
+    }
+}
+
 #[cfg(not(feature = "remote"))]
 #[test]
 fn a_url_is_refused_by_a_program_that_cannot_read_it() {

@@ -102,7 +102,7 @@ fn the_mount_of_a_url_is_that_of_the_file() {
     let want = format!("file      {}/d/a.asdf\n", server.origin());
     assert!(status.starts_with(&want), "{status}");
     assert!(
-        status.contains("read-only: a file far away is only read"),
+        status.contains("read-only: a remote file is only read"),
         "{status}"
     );
 }

@@ -55,8 +55,12 @@ pub(crate) enum Scope {
 
 /// All that a mount or another action takes heed of, in the order of the manual.
 pub(crate) const OPTIONS: &[MountOption] = &[
-    flag(Scope::Mounting, "ro", "read-only"),
-    flag(Scope::Mounting, "rw", "read and write [default]"),
+    flag(Scope::Mounting, "ro", "mount read-only"),
+    flag(
+        Scope::Mounting,
+        "rw",
+        "mount for reading and writing [default]",
+    ),
     flag(
         Scope::Mounting,
         "allow_other",
@@ -82,115 +86,115 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "umask",
         "OCTAL",
         "027",
-        "permission bits to take away",
+        "permission bits to clear",
     ),
     option(
         Scope::Reading,
         "cache",
         "SIZE",
         "256M",
-        "memory for decoded data [256M]",
+        "memory for decoded data [256M, at most 1/8 of RAM]",
     ),
     option(
         Scope::Writing,
         "scratch",
         "SIZE",
         "1G",
-        "room for files not in FILE [the disk]",
+        "space for temporary and unsaved data [the disk]",
     ),
     option(
         Scope::Mounting,
         "threads",
         "N",
         "4",
-        "threads that serve requests [4, far 32]",
+        "threads that serve requests [4]",
     ),
     flag(
         Scope::Mounting,
         "verify",
-        "compare checksums before data are shown",
+        "verify the checksum of a block before showing it",
     ),
     option(
         Scope::Writing,
         "save",
         "inplace|replace",
         "replace",
-        "how a tree that fits is saved",
+        "how to save a tree that fits [inplace]",
     ),
     option(
         Scope::Writing,
         "grow",
         "auto|never",
         "never",
-        "whether FILE may grow",
+        "whether a save may make FILE longer [auto]",
     ),
     option(
         Scope::Writing,
         "max-copy",
         "SIZE",
         "4G",
-        "largest FILE that is copied to grow [any]",
+        "largest FILE that may be copied for space [any]",
     ),
     option(
         Scope::Writing,
         "pad",
         "nul|blank|none",
         "nul",
-        "what follows the tree [as it was]",
+        "filler between tree and first block [unchanged]",
     ),
     option(
         Scope::Checking,
         "max-check",
         "SIZE",
         "10G",
-        "with --check: decode no larger block",
+        "with --check: largest block to decode [any]",
     ),
     option(
         Scope::Rules,
         "validate",
         "off|warn|strict",
         "strict",
-        "rules for saved trees [warn]",
+        "how strictly to check saved trees [warn]",
     ),
     option(
         Scope::Reading,
         "allow_external",
         "DIR",
         "/data",
-        "also open external blocks in DIR",
+        "directory of external files [FILE's directory]",
     ),
     option(
         Scope::Far,
         "timeout",
         "TIME",
         "30s",
-        "how long a server is waited for, or hard [30s]",
+        "how long to wait for a server; hard: for ever [30s]",
     ),
     flag(
         Scope::Far,
         "no-sign-request",
-        "ask for buckets without credentials",
+        "read buckets without credentials",
     ),
     option(
         Scope::Far,
         "max-download",
         "SIZE",
         "1G",
-        "largest far FILE that is copied whole [1G]",
+        "largest remote FILE to download whole [1G]",
     ),
     option(
         Scope::Far,
         "remote-ttl",
         "TIME|never",
         "1h",
-        "how long an answer of a server counts [10s]",
+        "how long to reuse what a server said of FILE [10s]",
     ),
     option(
         Scope::Far,
         "remote-cache",
         "DIR:SIZE",
-        "/var/tmp/far:10G",
-        "where read parts of far FILEs are kept",
+        "/var/tmp/asdf:10G",
+        "keep at most SIZE of remote data in DIR",
     ),
     flag(
         Scope::Mounting,
@@ -202,47 +206,47 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "show",
         "tree|arrays|blocks|info",
         "tree:info",
-        "what is there, as in tree:info [all]",
+        "parts to show, joined by colons [all]",
     ),
     option(
         Scope::Directory,
         "match",
         "GLOB[:GLOB]...",
         "*.asdf",
-        "which files of DIR are shown [*.asdf]",
+        "which files of DIR to show [*.asdf]",
     ),
     option(
         Scope::Many,
         "open",
         "N",
         "64",
-        "files of many that are open at once [64]",
+        "files kept open at once in a mount of many [64]",
     ),
     flag(
         Scope::Directory,
         "other-mounts",
-        "show also what is mounted in DIR",
+        "also show what is mounted inside DIR",
     ),
     option(
         Scope::Mounting,
         "previews",
         "[N]",
         "512",
-        "also show pictures, N points wide [1164]",
+        "also show pictures of at most N pixels [1164]",
     ),
     option(
         Scope::Pictures,
         "stretch",
         "auto|zscale|minmax|percent:P",
         "percent:99",
-        "black and white in pictures [auto]",
+        "which values are black and white [auto]",
     ),
     option(
         Scope::Pictures,
         "curve",
         "linear|asinh",
         "asinh",
-        "shades of pictures [as suits stretch]",
+        "shades in between [asinh for auto, else linear]",
     ),
     option(
         Scope::Pictures,
@@ -251,22 +255,18 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "inferno",
         "colours of pictures [grey]",
     ),
-    flag(
-        Scope::Mounting,
-        "zarr",
-        "also show arrays as a group of Zarr",
-    ),
+    flag(Scope::Mounting, "zarr", "also show arrays as a Zarr group"),
     flag(
         Scope::Reading,
         "force",
-        "mount what can be had of a damaged FILE",
+        "mount the readable parts of a damaged FILE",
     ),
     option(
         Scope::Mounting,
         "idle",
         "TIME",
         "10m",
-        "unmount when unused for so long, as in 10m",
+        "unmount after this time without use, as in 10m",
     ),
     flag(
         Scope::Mounting,
@@ -278,7 +278,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "on-refuse",
         "CMD",
         "wall",
-        "run by the shell when a text is refused",
+        "shell command to run when a text is refused",
     ),
     flag(
         Scope::Mounting,
@@ -302,7 +302,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
     flag(
         Scope::Mounting,
         "sync",
-        "changes nothing, as async and dirsync",
+        "accepted without effect, as are async and dirsync",
     ),
 ];
 
@@ -434,7 +434,7 @@ mod tests {
     fn the_list_fits_a_terminal() {
         let long = help().lines().map(str::len).max();
         assert!(long.is_some_and(|columns| columns <= 80), "{}", help());
-        assert!(help().contains("percent:P black"), "{}", help());
+        assert!(help().contains("percent:P which"), "{}", help());
     }
 
     #[test]

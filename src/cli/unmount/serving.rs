@@ -35,6 +35,7 @@ fn is_of_this_program(process: u32) -> bool {
 
 /// Whether a process is a daemon of this program that sees the mounts that this process sees. Of one in another mount namespace nobody here
 /// can say whether its mount is gone.
+#[cfg(feature = "fuse")]
 pub(in crate::cli) fn is_daemon_here(process: u32) -> bool {
     let mounts = |of: &str| fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
     is_of_this_program(process)

@@ -81,7 +81,7 @@ impl Vfs {
         }
         for older in self.saver.older_texts() {
             text.line(format_args!(
-                "rejected  {}: an earlier mount refused this text; mend it and copy it over tree.yaml, or remove it",
+                "rejected  {}: an earlier mount refused this text; correct it and copy it over tree.yaml, or remove it",
                 older.display()
             ));
         }

@@ -131,9 +131,13 @@ impl Vfs {
         if is_made_by_editor(name) || is_temporary_data(name) || starts.any(is_named_after_one) {
             return Ok(());
         }
-        Err(Error::NotPermitted(
-            "arrays follow the tree: to add one, add it to tree.yaml; beside them only files named after one, as x.new.npy is after \
-             x.npy, hidden and temporary ones (.tmp) can be made, to be renamed over it",
-        ))
+        let why = if directory == Node::Blocks {
+            "a new block must have the next number, as 3.bin after 2.bin; any other new name must be hidden, end in .tmp, or be named \
+             after a block, as 0.bin.new is"
+        } else {
+            "arrays follow the tree: to add one, add it to tree.yaml; any other new name must be hidden, end in .tmp, or be named after \
+             an array, as x.new.npy is after x.npy"
+        };
+        Err(Error::NotPermitted(why))
     }
 }
