@@ -106,7 +106,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use self::decoded::Beneath;
-use crate::error::{Error, Place, Result, unless_damaged};
+use crate::error::{Error, Result, corrupt, unless_damaged, unsupported};
 use crate::source::Source;
 
 #[cfg(feature = "remote")]
@@ -371,12 +371,7 @@ pub fn codec(code: [u8; 4]) -> Result<&'static dyn Codec> {
         .iter()
         .copied()
         .find(|codec| codec.code() == code)
-        .ok_or_else(|| {
-            Error::unsupported(
-                Place::File,
-                format!("unknown compression {}", code_text(code)),
-            )
-        })
+        .ok_or_else(|| unsupported(format!("unknown compression {}", code_text(code))))
 }
 
 /// The decoded bytes of a compressed block, and the name of the framing they are stored in.
@@ -409,11 +404,11 @@ pub fn goes_on(
     let len = decoded.len();
     let longer = len.saturating_add(1);
     let look = || {
-        let stream = match decoded.resized(longer) {
+        let stream = match decoded.stream.resized(longer) {
             Some(stream) => stream,
             None => open(code, stored, longer)?.stream,
         };
-        let longer = Beneath::new(stream, longer, cache);
+        let longer = Beneath(Decoded::new(stream, longer, cache));
         longer.read_exact_at(&mut [0], len)
     };
     Ok(unless_damaged(look())?.is_some())
@@ -430,7 +425,8 @@ pub fn decode_beneath(
     cache: &Arc<Cache>,
 ) -> Result<Arc<dyn Source>> {
     let opened = open(code, stored, data_size)?;
-    Ok(Arc::new(Beneath::new(opened.stream, data_size, cache)))
+    let decoded = Decoded::new(opened.stream, data_size, cache);
+    Ok(Arc::new(Beneath(decoded)))
 }
 
 /// Opens a payload of that code, unless it is too short for so many decoded bytes.
@@ -438,20 +434,17 @@ fn open(code: [u8; 4], stored: Arc<dyn Source>, data_size: u64) -> Result<Framed
     let codec = codec(code)?;
     let stored_len = stored.len();
     if data_size > stored_len.saturating_mul(codec.max_ratio()) {
-        return Err(Error::corrupt(
-            Place::File,
-            format!(
-                "{data_size} decoded bytes can't come from {stored_len} bytes of {}",
-                code_text(code)
-            ),
-        ));
+        return Err(corrupt(format!(
+            "{data_size} decoded bytes can't come from {stored_len} bytes of {}",
+            code_text(code)
+        )));
     }
     codec.open(stored, data_size)
 }
 
 fn misplaced(offset: u64) -> Error {
     let why = format!("the decoder does not get to decoded byte {offset}");
-    Error::corrupt(Place::File, why)
+    corrupt(why)
 }
 
 /// A compression code as people read it: trailing NULs cut, other bytes escaped; `none` for no compression.

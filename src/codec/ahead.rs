@@ -36,8 +36,6 @@ pub(super) struct Jobs {
 struct JobsState {
     queued: VecDeque<Box<dyn FnOnce() + Send>>,
     threads: Vec<JoinHandle<()>>,
-    /// Threads that wait for a job.
-    idle: usize,
     stopped: bool,
 }
 
@@ -48,22 +46,19 @@ impl Jobs {
         if state.stopped || state.queued.len() >= QUEUE_LEN {
             return false;
         }
-        state.queued.push_back(Box::new(job));
-        if state.idle < state.queued.len() && state.threads.len() < THREADS {
+        while state.threads.len() < THREADS {
             let jobs = Arc::clone(self);
-            let thread = thread::Builder::new()
-                .name("asdf-ahead".to_owned())
-                .spawn(move || jobs.serve());
-            match thread {
+            let thread = thread::Builder::new().name("asdf-ahead".to_owned());
+            match thread.spawn(move || jobs.serve()) {
                 Ok(thread) => state.threads.push(thread),
                 Err(cause) if state.threads.is_empty() => {
                     log::warn!("no thread to read ahead with: {cause}");
-                    state.queued.clear();
                     return false;
                 }
-                Err(_) => {}
+                Err(_) => break,
             }
         }
+        state.queued.push_back(Box::new(job));
         drop(state);
         self.called.notify_one();
         true
@@ -101,10 +96,8 @@ impl Jobs {
                 }
                 state = self.lock();
             } else {
-                state.idle = state.idle.saturating_add(1);
                 let woken = self.called.wait(state);
                 state = woken.unwrap_or_else(PoisonError::into_inner);
-                state.idle = state.idle.saturating_sub(1);
             }
         }
     }

@@ -8,13 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use super::entries::Entries;
 use super::headers::Headers;
-use super::input::Pending;
+use super::input::{MAX_IDLE, Pending};
 use super::{Cursor, SEGMENT, Stream, misplaced};
 use crate::error::{Result, corrupt, lock};
 use crate::source::{Source, at_most, checked_end, len_u64};
-
-/// Chunks without data are skipped, but not without end.
-const MAX_IDLE: u32 = 1024;
 
 /// A payload of chunks: no position and no state. A chunk is decoded in units, each for itself.
 pub(super) trait Chunked: Send + Sync + Sized + 'static {

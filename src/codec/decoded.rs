@@ -20,7 +20,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 pub(super) use self::beneath::Beneath;
 use self::decode::{Decoder, Run};
 use super::ahead::Readers;
-use super::cache::SEGMENT;
+use super::cache::{Counted, SEGMENT};
+use super::cores::caught;
 use super::{Cache, CountedBuf, Cursor, Stream, misplaced};
 use crate::error::{Error, Result, lock};
 use crate::source::{Borrower, Loan, Source, at_most, checked_end, len_u64};
@@ -28,9 +29,12 @@ use crate::source::{Borrower, Loan, Source, at_most, checked_end, len_u64};
 /// Damages that are remembered for a block.
 const DAMAGES: usize = 64;
 
+/// Size of the buffer used to skip from an entry to the wanted bytes.
+const SKIP: usize = 64 << 10;
+
 /// A decoded block, shared by its readers and the threads that decode ahead.
 pub struct Decoded {
-    stream: Arc<dyn Stream>,
+    pub(super) stream: Arc<dyn Stream>,
     this: Weak<Self>,
     len: u64,
     cache: Arc<Cache>,
@@ -49,7 +53,8 @@ pub struct Decoded {
 struct DecodedState {
     /// The decoders that run or wait for memory, as other threads see them.
     runs: Vec<Arc<Run>>,
-    damages: Vec<Damage>,
+    /// The places that are damaged, as the runs that have ended there: no decoder gets from the start of its reach to the end of its segment.
+    damages: Vec<Arc<Run>>,
     readers: Readers,
     /// Jobs that decode ahead, queued or running.
     ahead: usize,
@@ -68,71 +73,38 @@ enum Demand {
     Ahead,
 }
 
-/// A damaged place: no decoder gets from `from` to the end of `segment`.
-struct Damage {
-    segment: u64,
-    from: u64,
-    error: Error,
-}
-
-/// How a thread gets a segment that is not in the cache.
-enum Way<'a> {
-    /// Not at all.
-    Damaged(Error),
-    /// By waiting for another thread.
-    Wait(Arc<Run>),
-    /// By decoding it. Other threads see that from now on.
-    Decode(Decoder<'a>),
-}
-
 impl DecodedState {
     /// The decoder that is at a segment.
     fn run_of(&self, segment: u64) -> Option<&Arc<Run>> {
         self.runs.iter().find(|run| run.segment == segment)
     }
 
-    /// The last decoder that gets to the decoded offset `start` no later than a new one from `entry`.
+    /// The last decoder that gets to the decoded offset `start` no later than a new one from `entry`: it stands between the two, or has
+    /// the byte at `start` decoded with its next step.
     fn nearest_run(&self, start: u64, entry: u64) -> Option<Arc<Run>> {
-        let runs = self.runs.iter();
-        let in_time = runs.filter(|run| is_no_later_than_new(&run.reach, start, entry));
+        let is_in_time =
+            |reach: &Range<u64>| (entry..=start).contains(&reach.start) || reach.contains(&start);
+        let in_time = self.runs.iter().filter(|run| is_in_time(&run.reach));
         in_time.max_by_key(|run| run.reach.start).map(Arc::clone)
     }
 
     /// The remembered damage that keeps any decoder of `stream` from a segment.
     fn damage_of(&self, stream: &dyn Stream, segment: u64) -> Option<Error> {
-        let is_met = |damage: &&Damage| {
-            damage.segment == segment
-                || (damage.segment < segment && stream.entry(start_of(segment)) <= damage.from)
+        let is_met = |run: &&Arc<Run>| {
+            run.segment == segment
+                || (run.segment < segment && stream.entry(start_of(segment)) <= run.reach.start)
         };
-        let met = self.damages.iter().find(is_met);
-        met.map(|damage| damage.error.clone())
+        self.damages.iter().find(is_met)?.error()
     }
 
-    /// Remembers damage of the payload; errors of the medium are not, because a later read may succeed.
-    fn remember(&mut self, damage: Damage) {
-        if matches!(
-            damage.error,
-            Error::Corrupt { .. } | Error::Unsupported { .. }
-        ) {
-            self.damages.retain(|other| other.segment != damage.segment);
-            if self.damages.len() >= DAMAGES {
-                self.damages.remove(0);
-            }
-            self.damages.push(damage);
+    /// Remembers where a run has ended with damage.
+    fn remember(&mut self, damage: &Arc<Run>) {
+        self.damages.retain(|other| other.segment != damage.segment);
+        if self.damages.len() >= DAMAGES {
+            self.damages.remove(0);
         }
+        self.damages.push(Arc::clone(damage));
     }
-}
-
-/// Whether a decoder gets to the byte at `start` no later than a new one that begins at `entry`. It stands at the start of `reach`, and
-/// has the bytes up to its end decoded, or will have with its next step.
-fn is_no_later_than_new(reach: &Range<u64>, start: u64, entry: u64) -> bool {
-    let is_between = (entry..=start).contains(&reach.start);
-    is_between || reach.contains(&start)
-}
-
-/// Whether a decoder at rest gets to the byte at `start` no later than a new one that begins at `entry`.
-fn is_worth_taking(cursor: &dyn Cursor, start: u64, entry: u64) -> bool {
-    is_no_later_than_new(&(cursor.position()..cursor.decoded_to()), start, entry)
 }
 
 impl Decoded {
@@ -155,13 +127,7 @@ impl Decoded {
     #[must_use]
     pub fn damage(&self) -> Option<Error> {
         let state = self.lock();
-        let first = state.damages.iter().min_by_key(|damage| damage.segment);
-        first.map(|damage| damage.error.clone())
-    }
-
-    /// The stream for another length, as [`Stream::resized`].
-    pub(super) fn resized(&self, len: u64) -> Option<Arc<dyn Stream>> {
-        self.stream.resized(len)
+        state.damages.iter().min_by_key(|run| run.segment)?.error()
     }
 }
 
@@ -172,24 +138,15 @@ impl Source for Decoded {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let end = checked_end(offset, buf.len(), self.len)?;
-        if buf.is_empty() {
-            return Ok(());
-        }
         let read = segment_of(offset)..=segment_of(end.saturating_sub(1));
-        let mut offset = offset;
-        let mut rest = buf;
+        let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let segment = segment_of(offset);
-            let within = within_segment(offset);
-            let len = rest.len().min(SEGMENT.saturating_sub(within));
-            let (part, behind) = rest.split_at_mut(len);
-            let bytes = self.segment(segment, &read)?;
-            let found = bytes
-                .get(within..within.saturating_add(len))
-                .ok_or_else(|| misplaced(start_of(segment)))?;
+            let (bytes, range) = self.part(offset, rest.len(), &read)?;
+            let found = bytes.get(range).unwrap_or_default();
+            let (part, behind) = rest.split_at_mut(found.len());
             part.copy_from_slice(found);
             rest = behind;
-            offset = offset.saturating_add(len_u64(len));
+            offset = offset.saturating_add(len_u64(found.len()));
         }
         Ok(())
     }
@@ -201,15 +158,30 @@ impl Source for Decoded {
         if len == 0 || segment_of(end.saturating_sub(1)) != segment {
             return Ok(None);
         }
-        let bytes = self.segment(segment, &(segment..=segment))?;
-        let within = within_segment(offset);
-        let range = within..within.saturating_add(len);
-        let is_there = bytes.get(range.clone()).is_some();
-        Ok(is_there.then_some(Loan::Shared(bytes, range)))
+        let (bytes, range) = self.part(offset, len, &(segment..=segment))?;
+        Ok((range.len() == len).then_some(Loan::Shared(bytes, range)))
     }
 }
 
 impl Decoded {
+    /// The segment that holds the byte at `offset`, and where the bytes from there are in it, up to `len`, for a read of the segments
+    /// `read`.
+    fn part(
+        &self,
+        offset: u64,
+        len: usize,
+        read: &RangeInclusive<u64>,
+    ) -> Result<(Arc<CountedBuf>, Range<usize>)> {
+        let segment = segment_of(offset);
+        let bytes = self.segment(segment, read)?;
+        let start = at_most(offset.saturating_sub(start_of(segment)), SEGMENT);
+        let end = start.saturating_add(len).min(bytes.len());
+        if start < end {
+            return Ok((bytes, start..end));
+        }
+        Err(misplaced(offset))
+    }
+
     /// The bytes of a segment, for a read of those of `read`.
     fn segment(&self, segment: u64, read: &RangeInclusive<u64>) -> Result<Arc<CountedBuf>> {
         let found = self.cache.get(self.key, segment);
@@ -232,7 +204,9 @@ impl Decoded {
             return Demand::Random;
         }
         self.run_ahead(&mut state);
-        self.tidy_later(&mut state);
+        if !state.tidying && self.stream.is_untidy() {
+            state.tidying = self.queue(Self::tidy);
+        }
         Demand::Sequential
     }
 
@@ -249,50 +223,49 @@ impl Decoded {
                 // an error, or the cache has no room for the segment
                 return outcome.clone();
             }
+            if let Some(error) = state.damage_of(&*self.stream, segment) {
+                return Err(error);
+            }
             match self.way(&mut state, segment) {
-                Way::Damaged(error) => return Err(error),
-                Way::Wait(run) => {
-                    state = self.wait(state);
-                    waited_for = Some(run);
-                }
-                Way::Decode(decoder) => {
+                Ok(decoder) => {
                     drop(state);
                     return decoder.run(segment, demand);
                 }
+                Err(run) => {
+                    state = self.wait(state);
+                    waited_for = Some(run);
+                }
             }
         }
     }
 
-    /// The way to a segment, of those that begin nearest before it: with a decoder that runs, with one at rest, or with a new one.
+    /// The way to a segment, of those that begin nearest before it: the decoder at rest or the new one that this thread is to run, which
+    /// other threads see from now on; or the run of another thread, to wait for.
     ///
     /// A running decoder goes before one at rest or a new one at the same place, and one at rest before a new one.
-    fn way(&self, state: &mut DecodedState, segment: u64) -> Way<'_> {
-        if let Some(error) = state.damage_of(&*self.stream, segment) {
-            return Way::Damaged(error);
-        }
-        if let Some(run) = state.run_of(segment) {
-            return Way::Wait(Arc::clone(run));
-        }
+    fn way(&self, state: &mut DecodedState, segment: u64) -> Result<Decoder<'_>, Arc<Run>> {
         let start = start_of(segment);
         let entry = self.stream.entry(start);
-        let running = state.nearest_run(start, entry);
-        let resting = self.cache.nearest(self.key, start, |cursor| {
-            is_worth_taking(cursor, start, entry)
-        });
-        let reach = match (resting, running) {
-            (Some(resting), Some(run)) if resting.start <= run.reach.start => {
-                return Way::Wait(run);
-            }
-            (Some(resting), _) => resting,
-            (None, Some(run)) => return Way::Wait(run),
-            (None, None) => entry..entry,
-        };
-        Way::Decode(Decoder::begin(self, state, reach))
+        let same = state.run_of(segment).map(Arc::clone);
+        let running = same.or_else(|| state.nearest_run(start, entry));
+        let resting = self.cache.nearest(self.key, start, entry);
+        match (resting, running) {
+            (Some(resting), Some(run)) if resting.start <= run.reach.start => Err(run),
+            (Some(resting), _) => Ok(Decoder::begin(self, state, resting)),
+            (None, Some(run)) => Err(run),
+            (None, None) => Ok(Decoder::begin(self, state, entry..entry)),
+        }
     }
 
-    /// Length of a segment.
-    fn segment_len(&self, segment: u64) -> usize {
-        at_most(self.len.saturating_sub(start_of(segment)), SEGMENT)
+    /// The decoder at rest that gets soonest to the byte at `start`, with the memory that counts for it; or a new one, for which none counts
+    /// yet, if that gets there no later.
+    fn cursor(&self, start: u64) -> Result<(Box<dyn Cursor>, Counted)> {
+        let entry = self.stream.entry(start);
+        if let Some(resting) = self.cache.take(self.key, start, entry) {
+            return Ok(resting);
+        }
+        let cursor = caught(|| Arc::clone(&self.stream).cursor(start))?;
+        Ok((cursor, self.cache.counted()))
     }
 
     fn lock(&self) -> MutexGuard<'_, DecodedState> {
@@ -323,14 +296,9 @@ fn start_of(segment: u64) -> u64 {
     segment.saturating_mul(len_u64(SEGMENT))
 }
 
-/// How many segments so many decoded bytes have.
-fn segments(len: u64) -> u64 {
-    len.div_ceil(len_u64(SEGMENT))
-}
-
-/// How far the byte at `offset` is from the start of its segment.
-fn within_segment(offset: u64) -> usize {
-    usize::try_from(offset.checked_rem(len_u64(SEGMENT)).unwrap_or(0)).unwrap_or(0)
+/// The first segment that begins at a decoded offset or behind it.
+fn segment_from(offset: u64) -> u64 {
+    offset.div_ceil(len_u64(SEGMENT))
 }
 
 #[cfg(test)]

@@ -1,10 +1,14 @@
 //! What cursors read and keep: stored bytes in pieces, decoded bytes that a read left over, and those that later ones refer to.
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, corrupt};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 
 /// A long stream is read in pieces of this size.
 pub(super) const PIECE: usize = 128 << 10;
+
+/// Chunks, blocks, frames or streams without data, one behind the other, that are passed over. Each costs a read, so more are taken for
+/// hostile.
+pub(super) const MAX_IDLE: u32 = 1024;
 
 /// Input that a decoder may use without giving any output. A stream with more of it is taken for hostile.
 pub(super) const MAX_IDLE_INPUT: usize = 1 << 20;
@@ -187,14 +191,14 @@ pub(super) fn keep_last(history: &mut Vec<u8>, most: usize, bytes: &[u8]) {
 /// Checks that a payload has `len` bytes at `offset`.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if not. It names no place in the file, because the offset is one in the payload.
+/// [`Error::Corrupt`](crate::error::Error::Corrupt) if not. It names no place in the file, because the offset is one in the payload.
 pub(super) fn check_end(source: &dyn Source, offset: u64, len: usize) -> Result<()> {
     if offset.saturating_add(len_u64(len)) > source.len() {
         let why = format!(
             "{len} bytes wanted at {offset} of the payload, which has {}",
             source.len()
         );
-        return Err(Error::corrupt(Place::File, why));
+        return Err(corrupt(why));
     }
     Ok(())
 }

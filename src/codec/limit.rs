@@ -15,7 +15,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::cache::{Cache, Counted, SEGMENT};
-use crate::error::{Error, Place, Result, lock};
+use crate::error::{Result, lock, unsupported};
 use crate::source::len_u64;
 
 /// Bytes that one decoder may take beyond the budget of the cache.
@@ -106,30 +106,6 @@ impl Limit {
         }
     }
 
-    /// Waits for a weight.
-    ///
-    /// # Errors
-    /// Of `wanted`, which is asked again and again; the thread has nothing then.
-    fn wait(&self, weight: u64, wanted: impl Fn() -> Result<()>) -> Result<()> {
-        let mut queue = lock(&self.queue);
-        let ticket = queue.enter();
-        let mut outcome = Ok(());
-        while outcome.is_ok() && !queue.serve(ticket, weight) {
-            let woken = self.moved.wait_timeout(queue, LOOK_EVERY);
-            (queue, _) = woken.unwrap_or_else(PoisonError::into_inner);
-            outcome = wanted();
-        }
-        queue.leave(ticket);
-        self.signal(&queue);
-        outcome
-    }
-
-    fn give_back(&self, held: u64) {
-        let mut queue = lock(&self.queue);
-        queue.give_back(held);
-        self.signal(&queue);
-    }
-
     /// Wakes the threads that wait. There is none as a rule, and waking none costs a system call.
     fn signal(&self, queue: &Queue) {
         if !queue.waiting.is_empty() {
@@ -172,7 +148,7 @@ impl<'a> Permit<'a> {
     /// `false` if it is not to wait.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if nobody wants the bytes any more.
+    /// [`Error::Unsupported`](crate::error::Error::Unsupported) if that is more memory than there will ever be, [`Error::Io`](crate::error::Error::Io) if nobody wants the bytes any more.
     pub(super) fn admit(&mut self, needed: u64, waits: bool) -> Result<bool> {
         self.cache.check_wanted()?;
         if self.grow(needed) {
@@ -183,12 +159,33 @@ impl<'a> Permit<'a> {
             return Ok(false);
         }
         check(needed, self.cache.budget())?;
-        let weight = weight_of(needed);
-        self.cache
-            .limit
-            .wait(weight, || self.cache.check_wanted())?;
-        self.hold(weight, needed);
+        self.wait(needed)?;
         Ok(true)
+    }
+
+    /// Waits for what a decoder of `needed` bytes weighs. It must hold nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io) if nobody wants the bytes any more; it holds nothing then, either.
+    fn wait(&mut self, needed: u64) -> Result<()> {
+        let limit = &self.cache.limit;
+        let weight = weight_of(needed);
+        let mut queue = lock(&limit.queue);
+        let ticket = queue.enter();
+        while !queue.serve(ticket, weight) {
+            let woken = limit.moved.wait_timeout(queue, LOOK_EVERY);
+            (queue, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = self.cache.check_wanted() {
+                queue.leave(ticket);
+                limit.signal(&queue);
+                return Err(error);
+            }
+        }
+        // The next one that waits may have come to the front.
+        limit.signal(&queue);
+        drop(queue);
+        self.hold(weight, needed);
+        Ok(())
     }
 
     /// Takes more, if the decoder needs more now; `false` if that is not free. It does not wait.
@@ -220,8 +217,10 @@ impl<'a> Permit<'a> {
     pub(super) fn give_back(&mut self) {
         self.memory.count(0);
         if self.weight > 0 {
-            let weight = std::mem::take(&mut self.weight);
-            self.cache.limit.give_back(weight);
+            let limit = &self.cache.limit;
+            let mut queue = lock(&limit.queue);
+            queue.give_back(std::mem::take(&mut self.weight));
+            limit.signal(&queue);
         }
     }
 }
@@ -246,7 +245,7 @@ fn check(needed: u64, budget: u64) -> Result<()> {
     let why = format!(
         "decoding takes {needed} bytes of memory; mount the file with -o cache={cache}M or more"
     );
-    Err(Error::unsupported(Place::File, why))
+    Err(unsupported(why))
 }
 
 #[cfg(test)]

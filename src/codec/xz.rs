@@ -25,7 +25,7 @@ use lzma_rust2::{Action, XzOptions, XzStream, XzWriter};
 use super::deflate::crc32;
 use super::entries::Entries;
 use super::headers::{Headers, array_at};
-use super::input::{Input, PIECE};
+use super::input::{Input, MAX_IDLE_INPUT, PIECE};
 use super::{Codec, Cursor, Framed, Stream};
 use crate::error::{Error, Lasting, Result, corrupt, unless_damaged, unsupported};
 use crate::source::{Source, at_most, checked_end, each_piece, len_u64};
@@ -40,8 +40,6 @@ const MAX_PADDING: u64 = 64 << 10;
 const MAX_INDEX: u64 = 64 << 20;
 /// Greatest memory of a decoder in KiB: enough for dictionaries of 64 MiB, as the best preset of xz has them.
 const MEMORY_KIB: u32 = 66 << 10;
-/// Input that may go in without data coming out, beyond what data takes in any case: blocks without data are hostile.
-const MAX_IDLE_INPUT: u64 = 1 << 20;
 
 /// Decoded bytes of the blocks that are written.
 const BLOCK: u64 = 4 << 20;
@@ -282,10 +280,10 @@ impl XzCursor {
         Ok(())
     }
 
-    /// The most input for what was given of the running part. Data is stored as it is where it can't be made smaller, so that input hardly
+    /// The most input for what was given of the running part: what data takes in any case, and some that gives none. Data is stored as it is where it can't be made smaller, so that input hardly
     /// ever exceeds it.
     fn most_input(&self) -> u64 {
-        let more = (self.given >> 3).saturating_add(MAX_IDLE_INPUT);
+        let more = (self.given >> 3).saturating_add(len_u64(MAX_IDLE_INPUT));
         self.given.saturating_add(more)
     }
 }

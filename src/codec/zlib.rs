@@ -21,7 +21,7 @@ use self::wrapper::Wrapper;
 use super::inflate::Inflate;
 use super::input::{Input, MAX_IDLE_INPUT, PIECE, Step, Stop, keep_last};
 use super::{Cache, Codec, Cursor, Edited, Framed, SEGMENT, Stream};
-use crate::error::{Error, Place, Result, lock};
+use crate::error::{Error, Result, corrupt, lock};
 use crate::source::{Source, at_most, len_u64};
 
 /// The code.
@@ -62,16 +62,14 @@ impl Codec for Zlib {
             0 => (Wrapper::Zlib, HEADER_LEN),
             _ => Wrapper::open(stored.as_ref())?,
         };
+        let first = Point::first(start, wrapper.sum_of_nothing());
         Ok(Framed {
             framing: wrapper.framing(),
             stream: Arc::new(Deflated {
                 stored,
                 wrapper,
                 data_size,
-                index: Mutex::new(PointIndex::new(Point::first(
-                    start,
-                    wrapper.sum_of_nothing(),
-                ))),
+                index: Arc::new(Mutex::new(PointIndex::new(first))),
             }),
         })
     }
@@ -114,17 +112,18 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
         }
         if step.is_stuck() {
             let why = format!("the zlib stream does not end; {decoded} bytes were decoded");
-            return Err(Error::corrupt(Place::File, why));
+            return Err(corrupt(why));
         }
     }
 }
 
 /// A DEFLATE stream in its wrapper.
+#[derive(Clone)]
 struct Deflated {
     stored: Arc<dyn Source>,
     wrapper: Wrapper,
     data_size: u64,
-    index: Mutex<PointIndex>,
+    index: Arc<Mutex<PointIndex>>,
 }
 
 impl Deflated {
@@ -175,10 +174,8 @@ impl Stream for Deflated {
 
     fn resized(&self, data_size: u64) -> Option<Arc<dyn Stream>> {
         Some(Arc::new(Self {
-            stored: Arc::clone(&self.stored),
-            wrapper: self.wrapper,
             data_size,
-            index: Mutex::new(lock(&self.index).clone()),
+            ..self.clone()
         }))
     }
 
@@ -261,7 +258,7 @@ impl Inflating {
             let step = self.step(target, searching)?;
             if self.input.is_idle() {
                 let why = format!("more than {MAX_IDLE_INPUT} bytes of zlib blocks without data");
-                return Err(Error::corrupt(Place::File, why));
+                return Err(corrupt(why));
             }
             filled = filled.saturating_add(step.filled);
             match step.stop {
@@ -285,7 +282,7 @@ impl Inflating {
         } = self.stream.as_ref();
         let at = self.input.position();
         if ends && !wrapper.agrees(stored.as_ref(), at, self.sum, decoded)? {
-            return Err(Error::corrupt(Place::File, WRONG_CHECKSUM));
+            return Err(corrupt(WRONG_CHECKSUM));
         }
         Ok(())
     }
@@ -333,14 +330,11 @@ impl Inflating {
 
     /// The error of a stream that ends when so many bytes of the reader's buffer are filled.
     fn short(&self, filled: usize) -> Error {
-        Error::corrupt(
-            Place::File,
-            format!(
-                "the zlib stream ends after {} of {} decoded bytes",
-                self.position.saturating_add(len_u64(filled)),
-                self.stream.data_size
-            ),
-        )
+        corrupt(format!(
+            "the zlib stream ends after {} of {} decoded bytes",
+            self.position.saturating_add(len_u64(filled)),
+            self.stream.data_size
+        ))
     }
 }
 

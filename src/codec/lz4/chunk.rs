@@ -2,7 +2,7 @@
 
 use crate::codec::chunks::{ChunkStart, FoundChunk};
 use crate::codec::headers::Headers;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, corrupt};
 
 /// No LZ4 block gives more than 255 bytes for each of its own.
 pub(super) const MAX_RATIO: u64 = 255;
@@ -99,9 +99,6 @@ impl Lz4Chunk {
 
     /// [`Error::Corrupt`] that names the chunk by the stored byte that it begins at.
     pub(super) fn damaged(&self, why: impl std::fmt::Display) -> Error {
-        Error::corrupt(
-            crate::error::Place::File,
-            format!("LZ4 chunk at stored byte {}: {why}", self.at.mark),
-        )
+        corrupt(format!("LZ4 chunk at stored byte {}: {why}", self.at.mark))
     }
 }

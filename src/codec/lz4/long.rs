@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::chunk::Lz4Chunk;
 use crate::codec::chunks::Pieces;
 use crate::codec::input::{Input, keep_last};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, corrupt};
 use crate::source::{Source, at_most, len_u64};
 
 /// How far back a match may reach.
@@ -136,10 +136,10 @@ impl LongBlock {
     }
 
     fn damaged(&self, why: &str) -> Error {
-        Error::corrupt(
-            Place::File,
-            format!("LZ4 block that ends at stored byte {}: {why}", self.end),
-        )
+        corrupt(format!(
+            "LZ4 block that ends at stored byte {}: {why}",
+            self.end
+        ))
     }
 }
 

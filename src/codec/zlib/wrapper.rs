@@ -19,7 +19,7 @@
 use super::super::deflate::{ADLER_START, adler32, crc32};
 use super::segments::checksum;
 use super::{FRAMING, GZIP_FRAMING, HEADER_LEN, PRESET_DICTIONARY, len_u64};
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, corrupt, unsupported};
 use crate::source::{Fields, Source, at_most};
 
 /// The compression method, in the lower bits of a zlib header's first byte; and that byte for a window of 32 KiB.
@@ -50,7 +50,7 @@ impl Wrapper {
     /// The wrapper of a payload, and the length of its header.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] or [`Error::Unsupported`] if the payload begins with no header of a stream that can be decoded.
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) or [`Error::Unsupported`](crate::error::Error::Unsupported) if the payload begins with no header of a stream that can be decoded.
     pub(super) fn open(stored: &dyn Source) -> Result<(Self, u64)> {
         let mut header = [0; 2];
         stored.read_exact_at(&mut header, 0)?;
@@ -60,14 +60,13 @@ impl Wrapper {
         let whole = u16::from_be_bytes(header);
         let [method, flags] = header;
         if method & 0x0F != DEFLATE || method > LARGEST_WINDOW || whole.checked_rem(31) != Some(0) {
-            return Err(Error::corrupt(
-                Place::File,
-                format!("{whole:04x} is not the start of a zlib stream"),
-            ));
+            return Err(corrupt(format!(
+                "{whole:04x} is not the start of a zlib stream"
+            )));
         }
         if flags & PRESET_DICTIONARY != 0 {
             let why = "a zlib stream that needs a preset dictionary";
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         Ok((Self::Zlib, HEADER_LEN))
     }
@@ -119,7 +118,7 @@ fn gzip_header(stored: &dyn Source) -> Result<u64> {
     let why = "not the header of a gzip stream";
     gzip_header_len(&header)
         .map(len_u64)
-        .ok_or_else(|| Error::corrupt(Place::File, why))
+        .ok_or_else(|| corrupt(why))
 }
 
 /// The same, of a payload that begins with `bytes`; `None` if it has no such header.

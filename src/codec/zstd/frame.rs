@@ -5,6 +5,7 @@
 
 use crate::codec::entries::Entries;
 use crate::codec::headers::{Headers, array_at, read_into};
+use crate::codec::input::MAX_IDLE;
 use crate::error::{Error, Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 
@@ -18,8 +19,6 @@ const SEEKABLE: u32 = 0x8F92_EAB1;
 const MAX_SEEK_TABLE: u64 = 64 << 20;
 /// The seek table is read in pieces of so many entries.
 const SEEK_ENTRIES: usize = 4096;
-/// Frames and blocks that hold no data are skipped, but not without end: each costs a read.
-const MAX_IDLE: u32 = 1024;
 /// Greatest window that is decoded: 2^27 bytes, as the library's own default has it.
 const MAX_WINDOW: u64 = 1 << 27;
 const MIN_WINDOW: u64 = 1 << 10;
