@@ -196,6 +196,7 @@ impl BlockCursor {
     /// was `announced`, decodes none, and gives false.
     fn refill(&mut self, announced: u64) -> Result<bool> {
         let mut idle = 0u32;
+        // Streams one behind the other are one payload, as the program bzip2 takes them.
         while self.mark()? == Mark::End {
             self.next_stream()?;
             idle = idle.saturating_add(1);
@@ -250,6 +251,7 @@ impl BlockCursor {
     /// Compares the checksum behind the mark of an end, if it is there, and gives the stored byte behind it.
     fn check_sum(&self) -> Result<u64> {
         let at = self.next.bit.saturating_add(MARK_BITS);
+        // A stream ends on a byte, and the next one begins there.
         let end = at.saturating_add(32).div_ceil(8);
         if end > self.blocks.stored.len() {
             return Ok(end);

@@ -14,14 +14,14 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use lru::LruCache;
 
 pub(super) use self::counted::Counted;
 pub use self::counted::CountedBuf;
 use super::ahead::Jobs;
-use super::caller;
+use super::caller::{self, Wanted};
 use super::limit::Limit;
 use super::{Cursor, Stream};
 use crate::error::{Error, Result, lock};
@@ -52,8 +52,8 @@ pub struct Cache {
     kept: Mutex<Kept>,
     pub(super) limit: Limit,
     /// Tells whether the mount still needs decoded bytes.
-    wanted: RwLock<Arc<dyn Fn() -> bool + Send + Sync>>,
-    jobs: Arc<Jobs>,
+    wanted: Mutex<Wanted>,
+    pub(super) jobs: Arc<Jobs>,
 }
 
 /// What a cache keeps, and what is known of each block. Nothing here frees a decoder: what is taken out is given to the caller.
@@ -84,10 +84,12 @@ enum Part {
 enum Entry {
     /// The bytes of a segment, which count until the last reply from them is sent; whether they were decoded ahead and not asked for yet.
     Segment(Arc<CountedBuf>, bool),
-    /// A decoder at rest, for the next thread that reads on from its position, and what it holds. That counts until the decoder is freed,
-    /// so it is dropped behind it.
-    Cursor(Box<dyn Cursor>, Counted),
+    Cursor(Resting),
 }
+
+/// A decoder at rest, for the next thread that reads on from its position, and what it holds. That counts until the decoder is freed, so it
+/// is dropped behind it.
+pub(super) type Resting = (Box<dyn Cursor>, Counted);
 
 /// What the list has of a block.
 #[derive(Default)]
@@ -123,7 +125,7 @@ impl Cache {
                 next_cursor: 0,
             }),
             limit: Limit::new(budget),
-            wanted: RwLock::new(Arc::new(|| true)),
+            wanted: Mutex::new(Arc::new(|| true)),
             jobs: Arc::default(),
         })
     }
@@ -148,7 +150,7 @@ impl Cache {
 
     /// Drops all segments and decoders of a block, and counts nothing for its stream.
     pub fn forget(&self, key: u64) {
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         let places = kept.entries.iter().map(|(&place, _)| place);
         let own: Vec<_> = places.filter(|place| place.0 == key).collect();
         let gone: Vec<_> = own.iter().map(|&place| kept.remove(place)).collect();
@@ -161,7 +163,7 @@ impl Cache {
     /// Decodes only while `wanted`: each decode ends at its next step once that returns false. It is asked often and must be
     /// quick. The last call counts.
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
-        *self.wanted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(wanted);
+        *lock(&self.wanted) = Arc::new(wanted);
     }
 
     /// Checks that the mount, and who this thread works for, still need decoded bytes.
@@ -169,7 +171,7 @@ impl Cache {
     /// # Errors
     /// [`Error::Io`] if not.
     pub(crate) fn check_wanted(&self) -> Result<()> {
-        let wanted = Arc::clone(&self.wanted.read().unwrap_or_else(PoisonError::into_inner));
+        let wanted = Arc::clone(&lock(&self.wanted));
         if wanted() && caller::is_wanted() {
             return Ok(());
         }
@@ -177,18 +179,14 @@ impl Cache {
         Err(Error::io("decoding after the mount has ended", ended))
     }
 
-    /// The queue of jobs that decode ahead.
-    pub(super) fn jobs(&self) -> &Arc<Jobs> {
-        &self.jobs
-    }
-
     /// A segment, if it is here. It counts as used now, and as asked for by its reader.
     pub(crate) fn get(&self, key: u64, index: u64) -> Option<Arc<CountedBuf>> {
-        let kept = &mut *self.lock();
+        let kept = &mut *lock(&self.kept);
         let Entry::Segment(bytes, unread) = kept.entries.get_mut(&(key, Part::Segment(index)))?
         else {
             return None;
         };
+        // A reader has come for it: it takes no share of what is decoded ahead any more.
         if std::mem::take(unread) {
             kept.unread = kept.unread.saturating_sub(bytes.cost());
         }
@@ -198,12 +196,12 @@ impl Cache {
     /// Whether a segment is here; does not count as a use.
     #[cfg(any(feature = "remote", test))]
     pub(crate) fn contains(&self, key: u64, index: u64) -> bool {
-        self.lock().has(key, index)
+        lock(&self.kept).has(key, index)
     }
 
     /// The segments of these that are not here, if one more may be decoded ahead of its reader.
     pub(super) fn missing(&self, key: u64, wanted: impl Iterator<Item = u64>) -> Vec<u64> {
-        let kept = self.lock();
+        let kept = lock(&self.kept);
         if self.left_ahead(&kept) < cost(SEGMENT) {
             return Vec::new();
         }
@@ -213,7 +211,7 @@ impl Cache {
     /// Bytes that may be fetched ahead of readers beside those that are here and not read yet.
     #[cfg(feature = "remote")]
     pub(crate) fn room_ahead(&self) -> u64 {
-        self.left_ahead(&self.lock())
+        self.left_ahead(&lock(&self.kept))
     }
 
     fn left_ahead(&self, kept: &Kept) -> u64 {
@@ -246,11 +244,14 @@ impl Cache {
     /// A buffer for the next bytes of a block that keeps no more than `most`. If no more may be decoded ahead, what other blocks have
     /// decoded ahead gives way.
     fn next_buffer(&self, key: u64, len: usize, most: u64) -> CountedBuf {
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         if self.left_ahead(&kept) < cost(len) {
             kept.give_up_ahead(key);
         }
-        let own = kept.take_own_oldest(key, most);
+        let has_most = (kept.blocks.get(&key)).is_some_and(|share| share.segments > most);
+        let is_read =
+            |owner, entry: &Entry| owner == key && matches!(entry, Entry::Segment(_, false));
+        let own = has_most.then(|| kept.take_oldest(is_read));
         drop(kept);
         // The pool has its memory when the new buffer asks for some.
         drop(own);
@@ -267,7 +268,7 @@ impl Cache {
     ) -> Arc<CountedBuf> {
         let bytes = Arc::new(buffer);
         let place = (key, Part::Segment(index));
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         let before = kept.remove(place);
         let segment = Entry::Segment(Arc::clone(&bytes), unread);
         kept.unread = kept.unread.saturating_add(segment.unread());
@@ -280,17 +281,18 @@ impl Cache {
     }
 
     /// Keeps a decoder at its position, with `memory` for what it holds.
-    pub(super) fn rest(&self, cursor: Box<dyn Cursor>, mut memory: Counted, key: u64) {
+    pub(super) fn rest(&self, key: u64, (cursor, mut memory): Resting) {
         memory.count(cursor.held());
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         let number = kept.next_cursor;
         kept.next_cursor = number.wrapping_add(1);
         let cursors = &mut kept.blocks.entry(key).or_default().cursors;
         cursors.push(number);
+        // One of its own goes, or a block that is read at random would push out what others keep.
         let too_many = cursors.len() > RESTING_PER_BLOCK;
         let oldest = cursors.first().copied().filter(|_| too_many);
         let place = (key, Part::Cursor(number));
-        kept.entries.put(place, Entry::Cursor(cursor, memory));
+        kept.entries.put(place, Entry::Cursor((cursor, memory)));
         let gone = oldest.and_then(|oldest| kept.remove((key, Part::Cursor(oldest))));
         drop(kept);
         drop(gone);
@@ -300,22 +302,17 @@ impl Cache {
     /// The position of the decoder at rest that gets soonest to the byte at `start`, and where its next segment takes it; `None` if a new
     /// one that begins at `entry` gets there no later.
     pub(super) fn nearest(&self, key: u64, start: u64, entry: u64) -> Option<Range<u64>> {
-        let kept = self.lock();
+        let kept = lock(&self.kept);
         let (_, cursor) = kept.nearest(key, start, entry)?;
         Some(cursor.position()..cursor.will_decode_to())
     }
 
-    /// Takes that decoder, with its memory.
-    pub(super) fn take(
-        &self,
-        key: u64,
-        start: u64,
-        entry: u64,
-    ) -> Option<(Box<dyn Cursor>, Counted)> {
-        let kept = &mut *self.lock();
+    /// Takes that decoder.
+    pub(super) fn take(&self, key: u64, start: u64, entry: u64) -> Option<Resting> {
+        let kept = &mut *lock(&self.kept);
         let (place, _) = kept.nearest(key, start, entry)?;
         match kept.remove(place)? {
-            Entry::Cursor(cursor, memory) => Some((cursor, memory)),
+            Entry::Cursor(resting) => Some(resting),
             Entry::Segment(..) => None,
         }
     }
@@ -341,15 +338,16 @@ impl Cache {
         }
         let mut gone = Vec::new();
         let mut freed = 0_u64;
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         while self.used().saturating_sub(freed) > self.budget
-            && let Some(oldest) = kept.take_oldest()
+            && let Some(oldest) = kept.take_oldest(|_, _| true)
         {
             freed = freed.saturating_add(oldest.cost());
             gone.push(oldest);
         }
         drop(kept);
         drop(gone);
+        // Memory in use passes the budget by itself: the pool gives its idle buffers to the system.
         if self.used() > self.budget {
             free_idle();
         }
@@ -359,7 +357,7 @@ impl Cache {
     /// give up entries.
     pub(super) fn recount(&self, key: u64, stream: &Arc<dyn Stream>) {
         let held = stream.held();
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         let holder = kept.holders.entry(key).or_insert_with(|| Holder {
             memory: self.counted(),
             stream: Arc::downgrade(stream),
@@ -373,7 +371,7 @@ impl Cache {
             stream.thin_out();
             let held = stream.held();
             drop(stream);
-            kept = self.lock();
+            kept = lock(&self.kept);
             if let Some(holder) = kept.holders.get_mut(&key) {
                 holder.fixed = held >= holder.memory.bytes();
                 holder.memory.count(held);
@@ -388,10 +386,6 @@ impl Cache {
     fn share(&self) -> u64 {
         self.budget / 4
     }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        lock(&self.kept)
-    }
 }
 
 /// What a segment of `len` bytes counts.
@@ -404,7 +398,7 @@ impl Entry {
     fn cost(&self) -> u64 {
         match self {
             Self::Segment(bytes, _) => bytes.cost(),
-            Self::Cursor(_, memory) => memory.bytes(),
+            Self::Cursor((_, memory)) => memory.bytes(),
         }
     }
 
@@ -420,7 +414,7 @@ impl Entry {
     fn makes_room(&self) -> bool {
         match self {
             Self::Segment(bytes, _) => Arc::strong_count(bytes) == 1,
-            Self::Cursor(..) => true,
+            Self::Cursor(_) => true,
         }
     }
 }
@@ -437,7 +431,7 @@ impl Kept {
         let cursors = cursors.filter_map(|&number| {
             let place = (key, Part::Cursor(number));
             match self.entries.peek(&place)? {
-                Entry::Cursor(cursor, _) => Some((place, &**cursor)),
+                Entry::Cursor((cursor, _)) => Some((place, &**cursor)),
                 Entry::Segment(..) => None,
             }
         });
@@ -466,22 +460,12 @@ impl Kept {
         Some(entry)
     }
 
-    /// Takes out the entry that was used longest ago, of those that make room.
-    fn take_oldest(&mut self) -> Option<Entry> {
+    /// Takes out the entry that was used longest ago, of those that make room and are `wanted`, by the key of their block.
+    fn take_oldest(&mut self, wanted: impl Fn(u64, &Entry) -> bool) -> Option<Entry> {
         let mut oldest_first = self.entries.iter().rev();
-        let (&oldest, _) = oldest_first.find(|(_, entry)| entry.makes_room())?;
-        self.remove(oldest)
-    }
-
-    /// Takes out the oldest segment of a block that was read already, if the block has more than `most` bytes.
-    fn take_own_oldest(&mut self, key: u64, most: u64) -> Option<Entry> {
-        self.blocks
-            .get(&key)
-            .filter(|share| share.segments > most)?;
-        let mut oldest_first = self.entries.iter().rev();
-        let (&oldest, _) = oldest_first.find(|(place, entry)| {
-            place.0 == key && matches!(entry, Entry::Segment(_, false)) && entry.makes_room()
-        })?;
+        let is_it =
+            |(place, entry): &(&Place, &Entry)| entry.makes_room() && wanted(place.0, entry);
+        let (&oldest, _) = oldest_first.find(is_it)?;
         self.remove(oldest)
     }
 

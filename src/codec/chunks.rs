@@ -125,6 +125,7 @@ impl<C: Chunked> Chunks<C> {
     fn locate(&self, offset: u64) -> Result<FoundChunk> {
         let mut headers = Headers::new(self.stored.as_ref());
         let mut read = |place| Ok(self.chunk_at(&mut headers, place)?.1);
+        // A table in the payload knows the place: no walk, and no lock.
         match self.codec.place(offset) {
             Some(place) => read(place),
             None => lock(&self.walk).locate(offset, read),
@@ -207,6 +208,7 @@ impl<C: Chunked> ChunkCursor<C> {
         let here = self.chunk_here()?;
         let (chunk, found) = &*self.current.insert(here);
         self.memory = self.memory.max(found.memory);
+        // Not yet: the caller counts that memory first.
         if self.memory > announced {
             return Ok(0);
         }
@@ -353,6 +355,7 @@ impl ChunkWalk {
     /// The chunk that holds `offset` if it is kept, else one that ends before it.
     fn near(&self, offset: u64) -> FoundChunk {
         let (_, near) = self.found.at(offset);
+        // The table keeps chunks apart: behind the one that it has others were met, and the walk has got further.
         if near.next.start <= offset && self.frontier.start <= offset && self.frontier > near.next {
             return FoundChunk {
                 at: self.frontier,

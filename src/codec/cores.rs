@@ -32,6 +32,7 @@ pub(super) fn on_all_cores<T: Sync, R: Send>(
                 (item, thread)
             })
             .collect();
+        // Behind the others, which run meanwhile; one item alone costs no thread.
         let mut results = vec![work(first)];
         results.extend(others.into_iter().map(|(item, thread)| match thread {
             Ok(thread) => thread.join().unwrap_or_else(|_| panicked(item)),

@@ -10,21 +10,19 @@
 //! or not at all.
 
 mod ahead;
-mod beneath;
 mod decode;
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-pub(super) use self::beneath::Beneath;
 use self::decode::{Decoder, Run};
 use super::ahead::Readers;
-use super::cache::{Counted, SEGMENT};
+use super::cache::{Resting, SEGMENT};
 use super::cores::caught;
-use super::{Cache, CountedBuf, Cursor, Stream, misplaced};
+use super::{Cache, CountedBuf, Stream, misplaced};
 use crate::error::{Error, Result, lock};
-use crate::source::{Borrower, Loan, Source, at_most, checked_end, len_u64};
+use crate::source::{Borrower, Loan, PooledBuf, Source, at_most, checked_end, len_u64};
 
 /// Damages that are remembered for a block.
 const DAMAGES: usize = 64;
@@ -56,6 +54,8 @@ struct DecodedState {
     /// The places that are damaged, as the runs that have ended there: no decoder gets from the start of its reach to the end of its segment.
     damages: Vec<Arc<Run>>,
     readers: Readers,
+    /// Threads that wait for a run.
+    waiting: usize,
     /// Jobs that decode ahead, queued or running.
     ahead: usize,
     /// Whether a job that tidies the stream is queued or running.
@@ -96,15 +96,6 @@ impl DecodedState {
         };
         self.damages.iter().find(is_met)?.error()
     }
-
-    /// Remembers where a run has ended with damage.
-    fn remember(&mut self, damage: &Arc<Run>) {
-        self.damages.retain(|other| other.segment != damage.segment);
-        if self.damages.len() >= DAMAGES {
-            self.damages.remove(0);
-        }
-        self.damages.push(Arc::clone(damage));
-    }
 }
 
 impl Decoded {
@@ -117,6 +108,7 @@ impl Decoded {
             len,
             cache: Arc::clone(cache),
             key: cache.new_key(),
+            // No segment has this number.
             last: AtomicU64::new(u64::MAX),
             state: Mutex::default(),
             moved: Condvar::new(),
@@ -126,7 +118,7 @@ impl Decoded {
     /// The remembered damage with the lowest offset.
     #[must_use]
     pub fn damage(&self) -> Option<Error> {
-        let state = self.lock();
+        let state = lock(&self.state);
         state.damages.iter().min_by_key(|run| run.segment)?.error()
     }
 }
@@ -182,24 +174,24 @@ impl Decoded {
         Err(misplaced(offset))
     }
 
-    /// The bytes of a segment, for a read of those of `read`.
+    /// The bytes of a segment, for a read of the segments `read`.
     fn segment(&self, segment: u64, read: &RangeInclusive<u64>) -> Result<Arc<CountedBuf>> {
         let found = self.cache.get(self.key, segment);
         let is_last =
             *read == (segment..=segment) && self.last.swap(segment, Ordering::Relaxed) == segment;
-        match found {
-            Some(found) if is_last => Ok(found),
-            Some(found) => {
-                self.note(read);
-                Ok(found)
+        // A reader that comes again is known already: a hit takes the lock of the cache alone then.
+        match (found, is_last) {
+            (Some(found), true) => Ok(found),
+            (found, _) => {
+                let demand = self.note(read);
+                found.map_or_else(|| self.missing(segment, demand), Ok)
             }
-            None => self.missing(segment, self.note(read)),
         }
     }
 
     /// Records a read, and starts decoding ahead if it is sequential.
     fn note(&self, read: &RangeInclusive<u64>) -> Demand {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if !state.readers.note(*read.start(), *read.end()) {
             return Demand::Random;
         }
@@ -213,8 +205,9 @@ impl Decoded {
     /// The bytes of a segment that was not in the cache: from the thread that decodes it, or decoded now.
     fn missing(&self, segment: u64, demand: Demand) -> Result<Arc<CountedBuf>> {
         let mut waited_for: Option<Arc<Run>> = None;
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
+            // A run puts its segment into the cache before it is shown no more, so none is missed between the two.
             if let Some(found) = self.cache.get(self.key, segment) {
                 return Ok(found);
             }
@@ -244,10 +237,12 @@ impl Decoded {
     ///
     /// A running decoder goes before one at rest or a new one at the same place, and one at rest before a new one.
     fn way(&self, state: &mut DecodedState, segment: u64) -> Result<Decoder<'_>, Arc<Run>> {
+        if let Some(run) = state.run_of(segment) {
+            return Err(Arc::clone(run));
+        }
         let start = start_of(segment);
         let entry = self.stream.entry(start);
-        let same = state.run_of(segment).map(Arc::clone);
-        let running = same.or_else(|| state.nearest_run(start, entry));
+        let running = state.nearest_run(start, entry);
         let resting = self.cache.nearest(self.key, start, entry);
         match (resting, running) {
             (Some(resting), Some(run)) if resting.start <= run.reach.start => Err(run),
@@ -259,7 +254,7 @@ impl Decoded {
 
     /// The decoder at rest that gets soonest to the byte at `start`, with the memory that counts for it; or a new one, for which none counts
     /// yet, if that gets there no later.
-    fn cursor(&self, start: u64) -> Result<(Box<dyn Cursor>, Counted)> {
+    fn cursor(&self, start: u64) -> Result<Resting> {
         let entry = self.stream.entry(start);
         if let Some(resting) = self.cache.take(self.key, start, entry) {
             return Ok(resting);
@@ -268,21 +263,56 @@ impl Decoded {
         Ok((cursor, self.cache.counted()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, DecodedState> {
-        lock(&self.state)
-    }
-
     /// Waits until a decode of this block ends or moves on; `state` is unlocked meanwhile.
-    fn wait<'a>(&self, state: MutexGuard<'a, DecodedState>) -> MutexGuard<'a, DecodedState> {
-        self.moved
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
+    fn wait<'a>(&self, mut state: MutexGuard<'a, DecodedState>) -> MutexGuard<'a, DecodedState> {
+        state.waiting = state.waiting.saturating_add(1);
+        let woken = self.moved.wait(state);
+        state = woken.unwrap_or_else(PoisonError::into_inner);
+        state.waiting = state.waiting.saturating_sub(1);
+        state
     }
 }
 
 impl Drop for Decoded {
     fn drop(&mut self) {
         self.cache.forget(self.key);
+    }
+}
+
+/// The decoded bytes of a stream, as the source of another decoder.
+///
+/// A thread that has a permit must not wait for another one (see [`limit`](super::limit)). So of decoders that read from each other only
+/// the last, which readers see, is read as a [`Decoded`]. This reads one without waiting for another thread: it takes the decoder at rest
+/// nearest before the offset, or a new one, and leaves it to the cache behind what it has read. No bytes are kept, because the decoder above
+/// reads them in order, once.
+pub(super) struct Beneath(pub(super) Arc<Decoded>);
+
+impl Source for Beneath {
+    fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let block = &*self.0;
+        let end = checked_end(offset, buf.len(), block.len)?;
+        // Its memory is not taken of the limit: the thread would wait.
+        let (mut cursor, mut memory) = block.cursor(offset)?;
+        memory.count(cursor.held());
+        block.cache.make_room();
+        while cursor.position() < offset {
+            block.cache.check_wanted()?;
+            let left = offset.saturating_sub(cursor.position());
+            cursor.fill(&mut PooledBuf::of(at_most(left, SKIP)))?;
+        }
+        if cursor.position() != offset {
+            return Err(misplaced(offset));
+        }
+        cursor.fill(buf)?;
+        if end < block.len {
+            block.cache.rest(block.key, (cursor, memory));
+        }
+        block.cache.recount(block.key, &block.stream);
+        Ok(())
     }
 }
 

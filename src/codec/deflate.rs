@@ -42,6 +42,7 @@ pub(super) fn deflate(plain: &[u8], level: i32, last: bool) -> Result<Vec<u8>> {
             .map_err(|cause| corrupt(format!("zlib: {cause:?}")))?;
         let totals = [deflate.total_in(), deflate.total_out()];
         [used, filled] = totals.map(|total| at_most(total, usize::MAX));
+        // Output that is full may not be all that a flush has to give.
         if status == Status::StreamEnd || (!last && filled < out.len()) {
             out.truncate(filled);
             return Ok(out);

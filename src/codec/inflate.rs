@@ -32,7 +32,7 @@ const AT_BOUNDARY: c_int = 128;
 pub(super) struct Inflate(Box<z::z_stream>);
 
 // SAFETY: the stream owns what it points to (its state, allocated by itself), and nothing in it is tied to a thread.
-// `next_in` and `next_out` dangle between calls, but are set anew before each use.
+// `next_in` and `next_out` dangle between calls, but are set before each use.
 unsafe impl Send for Inflate {}
 
 impl Inflate {

@@ -101,6 +101,7 @@ impl Input {
     /// Moves on by what a decoder has used, and counts it if there was no output.
     pub(super) fn moved(&mut self, step: &Step) {
         self.take(step.used);
+        // Blocks without data use input and give nothing: only their sum tells a hostile stream.
         self.idle = match step.filled {
             0 => self.idle.saturating_add(step.used),
             _ => 0,
@@ -142,6 +143,7 @@ impl Pending {
         len: usize,
         decode: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<usize> {
+        // Straight into the buffer of the read where it fits: one copy less of each byte.
         if let Some(out) = buf.get_mut(..len) {
             decode(out)?;
             return Ok(len);

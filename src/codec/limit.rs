@@ -53,6 +53,7 @@ impl Queue {
     /// Makes the weight of a thread that has `held` the greater one, `weight`; `false` if that is not free, or another thread waits.
     fn grow(&mut self, held: u64, weight: u64) -> bool {
         let more = self.share(weight).saturating_sub(self.share(held));
+        // Not past a thread that waits: many small decoders would keep out a large one for ever.
         more == 0 || (self.waiting.is_empty() && self.take(more))
     }
 
@@ -73,7 +74,7 @@ impl Queue {
         served
     }
 
-    /// Has a thread wait no more.
+    /// Takes a thread off the queue.
     fn leave(&mut self, ticket: u64) {
         self.waiting.retain(|&other| other != ticket);
     }
@@ -148,26 +149,19 @@ impl<'a> Permit<'a> {
     /// `false` if it is not to wait.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::error::Error::Unsupported) if that is more memory than there will ever be, [`Error::Io`](crate::error::Error::Io) if nobody wants the bytes any more.
+    /// [`Unsupported`](crate::error::Error::Unsupported) if that is more memory than there will ever be,
+    /// [`Io`](crate::error::Error::Io) if nobody wants the bytes any more.
     pub(super) fn admit(&mut self, needed: u64, waits: bool) -> Result<bool> {
         self.cache.check_wanted()?;
         if self.grow(needed) {
             return Ok(true);
         }
+        // A thread that waits holds nothing: two would wait for what the other has.
         self.give_back();
         if !waits {
             return Ok(false);
         }
         check(needed, self.cache.budget())?;
-        self.wait(needed)?;
-        Ok(true)
-    }
-
-    /// Waits for what a decoder of `needed` bytes weighs. It must hold nothing.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::error::Error::Io) if nobody wants the bytes any more; it holds nothing then, either.
-    fn wait(&mut self, needed: u64) -> Result<()> {
         let limit = &self.cache.limit;
         let weight = weight_of(needed);
         let mut queue = lock(&limit.queue);
@@ -185,7 +179,7 @@ impl<'a> Permit<'a> {
         limit.signal(&queue);
         drop(queue);
         self.hold(weight, needed);
-        Ok(())
+        Ok(true)
     }
 
     /// Takes more, if the decoder needs more now; `false` if that is not free. It does not wait.
@@ -194,6 +188,7 @@ impl<'a> Permit<'a> {
             return true;
         }
         let weight = weight_of(needed);
+        // What can never fit is refused by `admit`, which says why.
         let is_possible = check(needed, self.cache.budget()).is_ok();
         let free = is_possible && lock(&self.cache.limit.queue).grow(self.weight, weight);
         if free {

@@ -170,6 +170,7 @@ impl Frames {
     /// The last entry at or before `offset`, after a scan if that may find more than the first.
     fn spot(&self, offset: u64) -> (u64, Spot) {
         let mut table = lock(&self.table);
+        // Near the start a scan finds no entry that saves much.
         if offset >= len_u64(DICTIONARY) {
             self.scan_once(&mut table);
         }
@@ -222,6 +223,7 @@ impl Frames {
             let before = walker.clone();
             match walker.next(&mut headers)? {
                 FramePart::Block(block) => {
+                    // Another one follows, so it is not the last of its frame.
                     if let Some(full) = last.replace(block) {
                         if full.frame.linked {
                             return Err(unsupported("linked blocks"));
@@ -391,6 +393,7 @@ impl FrameCursor {
             FramePart::End => return Err(corrupt("LZ4 frames end before the data does")),
         };
         if block.frame.block_max > self.block_max {
+            // The walk goes back, so that the next read meets the block again, with memory for it.
             (self.block_max, self.walker) = (block.frame.block_max, at);
             return Ok(0);
         }

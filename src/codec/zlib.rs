@@ -59,6 +59,7 @@ impl Codec for Zlib {
 
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
         let (wrapper, start) = match data_size {
+            // A block without data may have no stored bytes, either.
             0 => (Wrapper::Zlib, HEADER_LEN),
             _ => Wrapper::open(stored.as_ref())?,
         };
@@ -135,6 +136,7 @@ impl Deflated {
                 .read_exact_at(&mut head, point.stored.saturating_sub(1))?;
         }
         let [head] = head;
+        // RFC 1951 §3.1.1: bits are taken from the lowest up, so the upper ones belong to the block.
         let used_bits = 8_u32.saturating_sub(point.bits.into());
         let head = head.checked_shr(used_bits).unwrap_or(0);
         Inflate::resume(point.bits, head, window)
@@ -188,6 +190,7 @@ impl Stream for Deflated {
         let untidy = lock(&self.index).take_untidy();
         if let Some(point) = untidy {
             let plain = point.window.expand();
+            // Data that got no smaller take hardly more input than they give.
             let mut input = vec![0; WINDOW.saturating_mul(2)];
             let left = self.stored.len().saturating_sub(point.stored);
             input.truncate(at_most(left, input.len()));
@@ -252,6 +255,7 @@ impl Inflating {
         let mut boundary = None;
         let mut filled = 0;
         while filled < buf.len() {
+            // zlib is slower when it stops at block ends: it does so only where a point is looked for.
             let searching = filled >= search_from;
             let until = if searching { buf.len() } else { search_from };
             let target = buf.get_mut(filled..until).unwrap_or_default();
@@ -276,6 +280,7 @@ impl Inflating {
         self.fill(buf, buf.len())?;
         self.sum = self.stream.wrapper.sum(self.sum, buf);
         let decoded = self.position.saturating_add(len_u64(buf.len()));
+        // RFC 1951 §3.2.3: the last block says so in its header, and may come behind others without data.
         let (_, ends) = self.peek(buf.len())?;
         let Deflated {
             stored, wrapper, ..
@@ -313,6 +318,7 @@ impl Inflating {
 
     /// Notes a block end in the index, with the window and the checksum of what comes before it.
     fn note(&self, boundary: Boundary, sum: u32, buf: &[u8]) {
+        // A window may begin before the buffer: there it is the end of what the last reads gave.
         let from_tail = WINDOW.saturating_sub(boundary.filled);
         let skipped = self.tail.len().saturating_sub(from_tail);
         let tail = self.tail.get(skipped..).unwrap_or_default();
@@ -362,6 +368,7 @@ impl Cursor for Inflating {
             // An error here belongs to the next read.
             let peeked = self.peek(buf.len()).ok();
             boundary = peeked.and_then(|(here, _)| here).or(boundary);
+            // No block ends in the last part of a whole segment: blocks are long, and the next segment is searched whole.
             if buf.len() >= SEGMENT {
                 self.search_all = boundary.is_none();
             }

@@ -141,6 +141,7 @@ impl Cursor for ZstdCursor {
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             if !self.within {
                 self.enter()?;
+                // Not a byte of the frame yet: the caller counts the larger window first.
                 if self.window > announced {
                     break;
                 }

@@ -110,7 +110,7 @@ impl Ready {
         len
     }
 
-    /// Fills with what is still to be repeated of the last byte of the span; gives how many. 0 means that the span is at its end.
+    /// Fills with the repeats of the span's last byte that are still to come; gives how many. 0 means that the span is at its end.
     fn repeat_last(&mut self, rest: &mut [u8]) -> usize {
         let last = self.literal.end.checked_sub(1);
         let byte = last.and_then(|last| self.bytes.get(last)).copied();

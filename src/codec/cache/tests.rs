@@ -125,7 +125,7 @@ fn what_readers_have_abandoned_does_not_keep_others_from_reading_ahead() {
     for key in [1, 2] {
         (0..4).for_each(|index| drop(cache.get(key, index)));
     }
-    assert_eq!(cache.lock().unread, 0);
+    assert_eq!(lock(&cache.kept).unread, 0);
 }
 
 /// A stream that only holds memory, which it gives up by halves down to a least amount.
@@ -235,7 +235,7 @@ fn rest(cache: &Cache, key: u64, position: u64, held: u64) -> Arc<AtomicU64> {
         freed_at: Arc::clone(&freed_at),
         used: Arc::clone(&cache.used),
     };
-    cache.rest(Box::new(cursor), cache.counted(), key);
+    cache.rest(key, (Box::new(cursor), cache.counted()));
     freed_at
 }
 

@@ -3,9 +3,10 @@
 //!
 //! Bytes are decoded before a reader asks for them in two ways: by the jobs here, which put them into the cache, and inside a decoder that
 //! decodes several pieces at once ([`Cursor::will_decode_to`](crate::codec::Cursor::will_decode_to)). The cache bounds the former for
-//! all blocks together (`Cache::missing`), and `readers::MAX_AHEAD` for one reader; the latter is the decoder's memory, which the codec bounds.
+//! all blocks together (`Cache::missing`), and `ahead::MAX_AHEAD` for one reader; the latter is the decoder's memory, which the codec bounds.
 
 use super::{Decoded, DecodedState, Demand, segment_from, start_of};
+use crate::error::lock;
 
 /// Threads that may decode ahead in one block, if its stream can use several.
 const JOBS: usize = 2;
@@ -33,7 +34,7 @@ impl Decoded {
     /// Queues a job. It holds no reference to the block, which may be dropped before its turn.
     pub(super) fn queue(&self, job: impl FnOnce(&Self) + Send + 'static) -> bool {
         let block = self.this.clone();
-        self.cache.jobs().later(move || {
+        self.cache.jobs.later(move || {
             if let Some(block) = block.upgrade() {
                 job(&block);
             }
@@ -42,16 +43,27 @@ impl Decoded {
 
     /// Decodes what sequential readers want next until there is nothing more, or another job waits for the thread.
     fn decode_ahead(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         while let Some(next) = self.next_ahead(&state, state.ahead.saturating_sub(1)) {
-            drop(state);
-            let outcome = self.missing(next, Demand::Ahead);
-            state = self.lock();
-            if outcome.is_err() {
+            if state.damage_of(&*self.stream, next).is_some() {
                 // The reader gets the error when it reads the segment.
                 state.readers.discourage();
+                break;
             }
-            if self.cache.jobs().is_asked_for() && self.queue(Self::decode_ahead) {
+            match self.way(&mut state, next) {
+                // When that goes on, the reader may have passed by: another segment is the next one then.
+                Err(_) => state = self.wait(state),
+                Ok(decoder) => {
+                    drop(state);
+                    let outcome = decoder.run(next, Demand::Ahead);
+                    state = lock(&self.state);
+                    if outcome.is_err() {
+                        state.readers.discourage();
+                    }
+                }
+            }
+            // To the end of the queue, so that blocks read at the same time have the threads by turns. `ahead` counts it still.
+            if self.cache.jobs.is_asked_for() && self.queue(Self::decode_ahead) {
                 return;
             }
         }
@@ -64,12 +76,14 @@ impl Decoded {
         let wanted = state.readers.wanted(segment_from(self.len));
         let idle = wanted.filter(|&index| state.run_of(index).is_none());
         let missing = self.cache.missing(self.key, idle);
+        // A second decoder is of use only where the first will not come by.
         let is_free = |index: &&u64| {
             let start = start_of(**index);
             let run = state.nearest_run(start, self.stream.entry(start));
             self.most_jobs() > 1 && run.is_none()
         };
         let free = missing.iter().find(is_free);
+        // One job waits for a decoder that comes by: two would wake for one segment.
         let first = missing.first().filter(|_| others == 0);
         free.or(first).copied()
     }
@@ -80,6 +94,6 @@ impl Decoded {
             self.stream.tidy();
         }
         self.cache.recount(self.key, &self.stream);
-        self.lock().tidying = false;
+        lock(&self.state).tidying = false;
     }
 }

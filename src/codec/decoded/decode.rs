@@ -4,12 +4,12 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::{Decoded, DecodedState, Demand, SKIP, segment_from, start_of};
+use super::{DAMAGES, Decoded, DecodedState, Demand, SKIP, segment_from, start_of};
 use crate::codec::caller;
 use crate::codec::cores::caught;
 use crate::codec::limit::Permit;
 use crate::codec::{CountedBuf, Cursor, SEGMENT, misplaced};
-use crate::error::{Error, Result, unsupported};
+use crate::error::{Error, Result, lock, unsupported};
 use crate::source::{PooledBuf, at_most, len_u64};
 
 /// A running decoder at one segment, as other threads see it.
@@ -106,7 +106,7 @@ impl<'a> Decoder<'a> {
             if segment > wanted {
                 return Err(misplaced(start_of(wanted)));
             }
-            self.show(cursor);
+            self.show(Some(Run::new(cursor.position()..cursor.will_decode_to())));
             if cache.check_wanted().is_err() {
                 return Ok(None);
             }
@@ -117,6 +117,7 @@ impl<'a> Decoder<'a> {
             };
             let bytes = cache.insert(*key, segment, buffer, demand == Demand::Ahead);
             cache.recount(*key, &self.block.stream);
+            // Set before the run is shown no more: the threads that wake then find it, even if the cache had no room.
             let _ = self.shown.outcome.set(Ok(Arc::clone(&bytes)));
             if segment == wanted {
                 return Ok(Some(bytes));
@@ -129,20 +130,26 @@ impl<'a> Decoder<'a> {
     fn leave(&mut self, cursor: Box<dyn Cursor>) {
         let has_begun = cursor.position() > start_of(self.shown.segment);
         if !has_begun || self.shown.outcome.get().is_some() {
-            let memory = self.permit.memory();
-            self.block.cache.rest(cursor, memory, self.block.key);
+            let resting = (cursor, self.permit.memory());
+            self.block.cache.rest(self.block.key, resting);
         }
     }
 
-    /// Shows where the decoder is, and wakes the threads that wait for the segment before.
-    fn show(&mut self, cursor: &dyn Cursor) {
-        let next = Run::new(cursor.position()..cursor.will_decode_to());
-        if next.segment != self.shown.segment {
-            let mut state = self.block.lock();
-            state.runs.retain(|other| !Arc::ptr_eq(other, &self.shown));
+    /// Shows `next`, if that is another segment, in place of the run before, and wakes the threads that wait.
+    fn show(&mut self, next: Option<Arc<Run>>) {
+        if next.as_ref().map(|next| next.segment) == Some(self.shown.segment) {
+            return;
+        }
+        let mut state = lock(&self.block.state);
+        state.runs.retain(|other| !Arc::ptr_eq(other, &self.shown));
+        // As a rule no thread waits, and waking none costs a system call.
+        let is_waited_for = state.waiting > 0;
+        if let Some(next) = next {
             state.runs.push(Arc::clone(&next));
-            drop(state);
             self.shown = next;
+        }
+        drop(state);
+        if is_waited_for {
             self.block.moved.notify_all();
         }
     }
@@ -194,7 +201,12 @@ impl<'a> Decoder<'a> {
             let _ = self.shown.outcome.set(Err(error.clone()));
         }
         if is_damage {
-            self.block.lock().remember(&self.shown);
+            let damages = &mut lock(&self.block.state).damages;
+            damages.retain(|other| other.segment != self.shown.segment);
+            if damages.len() >= DAMAGES {
+                damages.remove(0);
+            }
+            damages.push(Arc::clone(&self.shown));
         }
         error
     }
@@ -204,9 +216,6 @@ impl Drop for Decoder<'_> {
     fn drop(&mut self) {
         // Before others look for a way, so that they find the memory free.
         self.permit.give_back();
-        let mut state = self.block.lock();
-        state.runs.retain(|other| !Arc::ptr_eq(other, &self.shown));
-        drop(state);
-        self.block.moved.notify_all();
+        self.show(None);
     }
 }

@@ -252,7 +252,7 @@ fn what_a_reader_waited_for_is_no_longer_ahead_of_him() {
         });
         for index in 0..3 {
             reached.wait();
-            let came = || decoded.lock().readers.wanted(9).next() == Some(3);
+            let came = || lock(&decoded.state).readers.wanted(9).next() == Some(3);
             while index == 2 && !came() {
                 thread::yield_now();
             }

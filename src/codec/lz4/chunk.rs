@@ -31,6 +31,7 @@ impl Lz4Chunk {
     /// The chunk that begins at `start`, by its lengths.
     pub(super) fn read(headers: &mut Headers, at: ChunkStart) -> Result<Self> {
         let [n0, n1, n2, n3, s0, s1, s2, s3] = headers.array(at.mark)?;
+        // It counts the four bytes of the decoded size, too.
         let stored_len = u32::from_be_bytes([n0, n1, n2, n3]);
         let chunk = Self {
             at,

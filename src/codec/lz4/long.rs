@@ -57,6 +57,7 @@ impl LongBlock {
 
     /// Reads on to where literals or a match begin.
     fn next_sequence(&mut self) -> Result<()> {
+        // LZ4 Block Format, "Sequences": a token is two lengths, of literals and of the match; then the literals, then the distance.
         let Some(token) = self.token.take() else {
             let token = self.byte()?;
             self.literals = self.length(token.checked_shr(4).unwrap_or(0))?;

@@ -75,6 +75,7 @@ impl Walker {
         let Some(frame) = self.frame else {
             return self.enter(headers);
         };
+        // "Data Blocks": 0 is the end mark, and the top bit says that the bytes are stored as they are.
         let size = u32::from_le_bytes(headers.array(self.at)?);
         self.skip(4);
         if size == 0 {
@@ -135,6 +136,7 @@ impl Walker {
         if flg & FLG_DICTIONARY != 0 {
             return Err(unsupported("LZ4 frame with an external dictionary"));
         }
+        // "Frame Descriptor": the header checksum covers FLG to the content size.
         let (long, short);
         let descriptor: &[u8] = if flg & FLG_CONTENT_SIZE != 0 {
             long = headers.array::<10>(self.at)?;
