@@ -1,15 +1,14 @@
 //! Block compression: from a block's four-byte code and its stored bytes to its decoded bytes.
 //!
-//! A code is a label, not a format: several have more than one framing in the wild, told apart by looking at the payload.
-//! A framing gives a [`Stream`]: the decoded bytes of one block as something that can be entered at certain
-//! offsets and then runs forward. Chunked framings can be entered at every chunk, one long stream only at its start or where
-//! a checkpoint was left. Everything else (segments, the memory budget, one decode for many readers) is the work of [`Decoded`], the
-//! same for all codecs:
+//! A code is a label, not a format: several have more than one framing in the wild, told apart by a look at the payload. A framing has one of
+//! two shapes. A row of chunks is a `Chunked`: it says where a chunk is and what a chunk decodes to, and keeps no position. Anything else is
+//! a [`Stream`], which can be entered at certain offsets, with a [`Cursor`] that runs forward from there; `Chunks` makes these two of a
+//! `Chunked`. Everything else (segments, the memory budget, one decode for many readers) is the work of [`Decoded`], the same for all codecs:
 //!
 //! | module | answers |
 //! |---|---|
-//! | `decoded` | From where does a read get a segment: the cache, a thread that decodes it already, or a decoder of its own? |
-//! | `decoded::decode` | How does a thread take a decoder through the segments, and what do the others see of it? |
+//! | `decoded` | From where does a read get a segment: the cache, a thread that decodes it, or a decoder of its own? |
+//! | `decoded::decode` | How does a thread take a decoder through the segments, and what do others see of it? |
 //! | `ahead`, `decoded::ahead` | What is decoded before a reader asks for it, and by which threads? |
 //! | `cache` | Which segments and which decoders at rest are kept, and what do they count? |
 //! | `limit` | When may a thread decode, and with how much memory? |
@@ -20,8 +19,8 @@
 //!
 //! - The readers: threads that read a [`Decoded`]. In a mount they are those that answer the kernel's requests, and those that
 //!   save.
-//! - Up to two threads `asdf-ahead` for each [`Cache`]. The first job starts them, and dropping the cache joins them. They
-//!   decode ahead of sequential readers, and make the checkpoints of streams smaller.
+//! - Two threads `asdf-ahead` for each [`Cache`]. The first job starts them, and dropping the cache joins them. They decode ahead of
+//!   sequential readers, and make the checkpoints of streams smaller.
 //! - Threads that one call starts and joins before it returns: for the blocks of a bzip2 batch, and for the pieces of zlib that a save
 //!   encodes or compares. Of the locks below they take only that of the buffer pool.
 //!
@@ -36,9 +35,9 @@
 //! | `Jobs::state` | queued jobs, the threads that run them | may start a thread |
 //! | `POOL` (in `source::pooled_buf`) | idle buffers | none |
 //!
-//! What counts in the cache is one atomic number. A stream has one lock, but for
-//! Blosc, which takes `BloscStream::walk` before `Cframe::piece`. A stream finds entries under its lock, which takes reads of stored headers, for LZ4 frames the
-//! decoding of one LZ4 block per frame, and for the offsets of a Blosc2 frame that of one Blosc block.
+//! What counts in the cache is one atomic number. A stream has one lock, but for Blosc, which takes `Chunks::walk` before `Cframe::piece`.
+//! A stream finds entries under its lock. That takes reads of stored headers, for LZ4 frames the decoding of one LZ4 block for each frame,
+//! and for the offsets of a Blosc2 frame the decoding of one Blosc block.
 //!
 //! A thread waits for another in these places:
 //!
@@ -63,16 +62,18 @@
 //!
 //! # A new codec
 //!
-//! It is a module with a [`Codec`], a [`Stream`] and a [`Cursor`], and a line in `CODECS`. Where each chunk tells its length, `walk` and
-//! `entries` find them. It also goes into
-//! - `Cargo.toml`, unless it is one of the standard: a feature, with the crate that it needs, among the default ones. Shared modules that
-//!   no other codec needs are gated by it; a build with `--no-default-features` tells;
-//! - `tests/integration/architecture.rs`, which confines its crate to its module;
-//! - `codec/tests.rs`: payloads that another program has written;
-//! - `tests/integration/edit.rs`, if it encodes: each code is written there and read back; and `interop.rs` there, if Python reads it;
-//! - `tests/fuzz`: a target, in `Cargo.toml` too, its code in `src/seed.rs`, and the checksums of its payloads, if they have any, in
-//!   `src/sums.rs`;
-//! - the manual, the README and `CHANGELOG.md`, which list the codes.
+//! Payloads of chunks take a [`Codec`] and a `Chunked`, which reads `Headers` and gives each `FoundChunk`. One long stream takes a [`Codec`], a
+//! [`Stream`] and a [`Cursor`], with `Input` for the stored bytes and `Entries` for the offsets that it can be entered at. Nothing else here
+//! knows of the codec. It has six places:
+//!
+//! 1. its module here, with tests on payloads that another program has written;
+//! 2. this file: `mod`, and a line in `CODECS`;
+//! 3. `Cargo.toml`, unless it is one of the standard: a feature with the crate that it needs, among the default ones. Shared modules that
+//!    no other codec needs are gated by it; a build with `--no-default-features` tells;
+//! 4. `tests/integration`: `architecture.rs`, which confines its crate to its module; `edit.rs`, if it encodes; `interop.rs`, if Python
+//!    reads it;
+//! 5. `tests/fuzz`: a target, its code in `src/seed.rs`, and the checksums of its payloads, if they have any, in `src/sums.rs`;
+//! 6. the manual, the README and `CHANGELOG.md`, which list the codes.
 
 mod ahead;
 #[cfg(feature = "blosc")]
@@ -106,7 +107,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use self::decoded::Beneath;
-use crate::error::{Error, Place, Result, unless_damaged};
+use crate::error::{Error, Result, corrupt, unless_damaged, unsupported};
 use crate::source::Source;
 
 #[cfg(feature = "remote")]
@@ -371,12 +372,7 @@ pub fn codec(code: [u8; 4]) -> Result<&'static dyn Codec> {
         .iter()
         .copied()
         .find(|codec| codec.code() == code)
-        .ok_or_else(|| {
-            Error::unsupported(
-                Place::File,
-                format!("unknown compression {}", code_text(code)),
-            )
-        })
+        .ok_or_else(|| unsupported(format!("unknown compression {}", code_text(code))))
 }
 
 /// The decoded bytes of a compressed block, and the name of the framing they are stored in.
@@ -409,11 +405,12 @@ pub fn goes_on(
     let len = decoded.len();
     let longer = len.saturating_add(1);
     let look = || {
-        let stream = match decoded.resized(longer) {
+        let stream = match decoded.stream.resized(longer) {
             Some(stream) => stream,
             None => open(code, stored, longer)?.stream,
         };
-        let longer = Beneath::new(stream, longer, cache);
+        // Its bytes must not take room in the cache: nobody reads them again.
+        let longer = Beneath(Decoded::new(stream, longer, cache));
         longer.read_exact_at(&mut [0], len)
     };
     Ok(unless_damaged(look())?.is_some())
@@ -430,28 +427,27 @@ pub fn decode_beneath(
     cache: &Arc<Cache>,
 ) -> Result<Arc<dyn Source>> {
     let opened = open(code, stored, data_size)?;
-    Ok(Arc::new(Beneath::new(opened.stream, data_size, cache)))
+    let decoded = Decoded::new(opened.stream, data_size, cache);
+    Ok(Arc::new(Beneath(decoded)))
 }
 
 /// Opens a payload of that code, unless it is too short for so many decoded bytes.
 fn open(code: [u8; 4], stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
+    // Before the codec looks at the payload: a size that cannot be true costs no read and no memory.
     let codec = codec(code)?;
     let stored_len = stored.len();
     if data_size > stored_len.saturating_mul(codec.max_ratio()) {
-        return Err(Error::corrupt(
-            Place::File,
-            format!(
-                "{data_size} decoded bytes can't come from {stored_len} bytes of {}",
-                code_text(code)
-            ),
-        ));
+        return Err(corrupt(format!(
+            "{data_size} decoded bytes can't come from {stored_len} bytes of {}",
+            code_text(code)
+        )));
     }
     codec.open(stored, data_size)
 }
 
 fn misplaced(offset: u64) -> Error {
     let why = format!("the decoder does not get to decoded byte {offset}");
-    Error::corrupt(Place::File, why)
+    corrupt(why)
 }
 
 /// A compression code as people read it: trailing NULs cut, other bytes escaped; `none` for no compression.

@@ -8,7 +8,6 @@
 mod batch;
 mod bits;
 mod block;
-mod entry;
 mod runs;
 
 use std::collections::VecDeque;
@@ -18,13 +17,13 @@ use std::sync::{Arc, Mutex};
 use bzip2::Compression;
 use bzip2::write::BzEncoder;
 
-use self::batch::{MOST_AT_ONCE, Ready, decode_batch};
+use self::batch::{EntryPoint, MOST_AT_ONCE, Ready, decode_batch};
 use self::bits::{BitFault, Bits, MARK_BITS, Mark};
 use self::block::LEVEL_LEN;
-use self::entry::EntryPoint;
 use super::entries::Entries;
+use super::input::MAX_IDLE;
 use super::{Codec, Cursor, Edited, Framed, SEGMENT, Stream};
-use crate::error::{Error, Place, Result, lock};
+use crate::error::{Error, Result, corrupt, lock, unsupported};
 use crate::source::{Source, at_most, each_piece, len_u64};
 
 /// The code.
@@ -38,9 +37,6 @@ const MAGIC: [u8; 3] = *b"BZh";
 
 /// Length of a stream's header.
 const HEADER_LEN: u64 = 4;
-
-/// Streams without data, one behind the other, that are passed over: more are hostile.
-const MAX_IDLE: u32 = 1024;
 
 /// A block of 900,000 bytes can stand for 46.6 million, and takes at least 25 bytes.
 const MAX_RATIO: u64 = 2_000_000;
@@ -103,13 +99,10 @@ fn stream_level(stored: &dyn Source, at: u64) -> Result<u8> {
     if magic == MAGIC && (b'1'..=b'9').contains(&level) {
         return Ok(level.saturating_sub(b'0'));
     }
-    Err(Error::corrupt(
-        Place::File,
-        format!(
-            "{} at stored byte {at} is not the start of a bzip2 stream",
-            header.escape_ascii()
-        ),
-    ))
+    Err(corrupt(format!(
+        "{} at stored byte {at} is not the start of a bzip2 stream",
+        header.escape_ascii()
+    )))
 }
 
 /// Bytes of a block of a level, before the run-length stage.
@@ -118,10 +111,11 @@ fn block_len(level: u8) -> usize {
 }
 
 /// A block's stored bytes as bzip2 blocks.
+#[derive(Clone)]
 struct Blocks {
     stored: Arc<dyn Source>,
     data_size: u64,
-    entries: Mutex<Entries<EntryPoint>>,
+    entries: Arc<Mutex<Entries<EntryPoint>>>,
 }
 
 impl Blocks {
@@ -139,7 +133,7 @@ impl Blocks {
         Ok(Self {
             stored,
             data_size,
-            entries: Mutex::new(Entries::new(data_size, first)),
+            entries: Arc::new(Mutex::new(Entries::new(data_size, first))),
         })
     }
 }
@@ -176,9 +170,8 @@ impl Stream for Blocks {
 
     fn resized(&self, data_size: u64) -> Option<Arc<dyn Stream>> {
         Some(Arc::new(Self {
-            stored: Arc::clone(&self.stored),
             data_size,
-            entries: Mutex::new(lock(&self.entries).clone()),
+            ..self.clone()
         }))
     }
 }
@@ -203,12 +196,13 @@ impl BlockCursor {
     /// was `announced`, decodes none, and gives false.
     fn refill(&mut self, announced: u64) -> Result<bool> {
         let mut idle = 0u32;
+        // Streams one behind the other are one payload, as the program bzip2 takes them.
         while self.mark()? == Mark::End {
             self.next_stream()?;
             idle = idle.saturating_add(1);
             if idle > MAX_IDLE {
                 let why = format!("more than {MAX_IDLE} bzip2 streams without data");
-                return Err(Error::corrupt(Place::File, why));
+                return Err(corrupt(why));
             }
         }
         if self.needed() > announced {
@@ -257,6 +251,7 @@ impl BlockCursor {
     /// Compares the checksum behind the mark of an end, if it is there, and gives the stored byte behind it.
     fn check_sum(&self) -> Result<u64> {
         let at = self.next.bit.saturating_add(MARK_BITS);
+        // A stream ends on a byte, and the next one begins there.
         let end = at.saturating_add(32).div_ceil(8);
         if end > self.blocks.stored.len() {
             return Ok(end);
@@ -269,13 +264,10 @@ impl BlockCursor {
             .read_exact_at(bytes.get_mut(..len).unwrap_or_default(), byte)?;
         let found = Bits::new(&bytes, at & 7).take(32);
         if found != self.next.combined {
-            return Err(Error::corrupt(
-                Place::File,
-                format!(
-                    "bzip2 checksum {found:08x}, but the blocks give {:08x}",
-                    self.next.combined
-                ),
-            ));
+            return Err(corrupt(format!(
+                "bzip2 checksum {found:08x}, but the blocks give {:08x}",
+                self.next.combined
+            )));
         }
         Ok(end)
     }
@@ -297,13 +289,10 @@ impl BlockCursor {
 
     /// The error of stored bytes that end before all data were decoded.
     fn short(&self) -> Error {
-        Error::corrupt(
-            Place::File,
-            format!(
-                "the bzip2 stream ends after {} of {} decoded bytes",
-                self.next.decoded, self.blocks.data_size
-            ),
-        )
+        corrupt(format!(
+            "the bzip2 stream ends after {} of {} decoded bytes",
+            self.next.decoded, self.blocks.data_size
+        ))
     }
 
     /// Compares the checksum behind the last byte. If the checksum or the mark before it is cut off, that is no error: all data are
@@ -385,8 +374,8 @@ fn damaged(bit: u64, fault: BitFault) -> Error {
         bit.checked_shr(3).unwrap_or(0)
     );
     match fault {
-        BitFault::Unsupported(_) => Error::unsupported(Place::File, text),
-        BitFault::Short | BitFault::Bad(_) => Error::corrupt(Place::File, text),
+        BitFault::Unsupported(_) => unsupported(text),
+        BitFault::Short | BitFault::Bad(_) => corrupt(text),
     }
 }
 

@@ -9,18 +9,19 @@
 //! The cache knows blocks only by their key, and nothing of how segments are decoded; that is [`Decoded`](super::Decoded)'s.
 
 mod counted;
-mod kept;
 
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, Weak};
+
+use lru::LruCache;
 
 pub(super) use self::counted::Counted;
 pub use self::counted::CountedBuf;
-use self::kept::{Kept, Resting, cost};
 use super::ahead::Jobs;
-use super::caller;
+use super::caller::{self, Wanted};
 use super::limit::Limit;
 use super::{Cursor, Stream};
 use crate::error::{Error, Result, lock};
@@ -31,18 +32,15 @@ use crate::source::{free_idle, len_u64};
 /// The largest read that the kernel sends, so that a reply is one segment without a copy.
 pub const SEGMENT: usize = 1 << 20;
 
-/// What all streams hold together may take this part of the budget.
-const HELD_SHARE: u64 = 4;
+/// What one cached segment costs beside its bytes: map entry, reference counts, allocator.
+const SEGMENT_OVERHEAD: u64 = 256;
 
-/// A block that is read sequentially keeps this part of the budget at most, and gives up its own oldest segments then.
-const SEQUENTIAL_SHARE: u64 = 4;
+/// At most so many decoders of one block are at rest.
+const RESTING_PER_BLOCK: usize = 4;
 
-/// The most bytes that it keeps even if there is room for more: the kernel keeps what it has
+/// The most bytes that a block which is read sequentially keeps, even if there is room for more: the kernel keeps what it has
 /// read, and memory that is used again costs no page faults and stays in the processor's cache.
 const SEQUENTIAL_WINDOW: u64 = 8 << 20;
-
-/// What was decoded ahead of readers and not read yet may take this part of the budget.
-const AHEAD_SHARE: u64 = 4;
 
 /// Segments and decoders at rest of all blocks, and the limit of the decodes that run.
 pub struct Cache {
@@ -54,8 +52,61 @@ pub struct Cache {
     kept: Mutex<Kept>,
     pub(super) limit: Limit,
     /// Tells whether the mount still needs decoded bytes.
-    wanted: RwLock<Arc<dyn Fn() -> bool + Send + Sync>>,
-    jobs: Arc<Jobs>,
+    wanted: Mutex<Wanted>,
+    pub(super) jobs: Arc<Jobs>,
+}
+
+/// What a cache keeps, and what is known of each block. Nothing here frees a decoder: what is taken out is given to the caller.
+struct Kept {
+    entries: LruCache<Place, Entry>,
+    /// By key, as long as there are entries of the block.
+    blocks: HashMap<u64, BlockShare>,
+    /// What streams hold, by the key of their block.
+    holders: HashMap<u64, Holder>,
+    /// Bytes of segments decoded ahead that no reader has asked for yet.
+    unread: u64,
+    next_cursor: u64,
+}
+
+/// Where an entry is: the key of its block, and which part of that.
+type Place = (u64, Part);
+
+/// A part of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Part {
+    /// The segment of this index.
+    Segment(u64),
+    /// A decoder, by a number of its own.
+    Cursor(u64),
+}
+
+/// An entry of the list.
+enum Entry {
+    /// The bytes of a segment, which count until the last reply from them is sent; whether they were decoded ahead and not asked for yet.
+    Segment(Arc<CountedBuf>, bool),
+    Cursor(Resting),
+}
+
+/// A decoder at rest, for the next thread that reads on from its position, and what it holds. That counts until the decoder is freed, so it
+/// is dropped behind it.
+pub(super) type Resting = (Box<dyn Cursor>, Counted);
+
+/// What the list has of a block.
+#[derive(Default)]
+struct BlockShare {
+    /// Bytes of its segments.
+    segments: u64,
+    /// The numbers of its decoders at rest, the one that came to rest longest ago first.
+    cursors: Vec<u64>,
+}
+
+/// What the stream of a block holds.
+struct Holder {
+    memory: Counted,
+    /// The stream, which is asked to drop entries. The cache does not keep it alive.
+    stream: Weak<dyn Stream>,
+    /// Whether the stream had no more entries to drop when it was asked last.
+    fixed: bool,
 }
 
 impl Cache {
@@ -66,9 +117,15 @@ impl Cache {
             budget,
             next_key: AtomicU64::new(0),
             used: Arc::default(),
-            kept: Mutex::default(),
+            kept: Mutex::new(Kept {
+                entries: LruCache::unbounded(),
+                blocks: HashMap::new(),
+                holders: HashMap::new(),
+                unread: 0,
+                next_cursor: 0,
+            }),
             limit: Limit::new(budget),
-            wanted: RwLock::new(Arc::new(|| true)),
+            wanted: Mutex::new(Arc::new(|| true)),
             jobs: Arc::default(),
         })
     }
@@ -93,14 +150,20 @@ impl Cache {
 
     /// Drops all segments and decoders of a block, and counts nothing for its stream.
     pub fn forget(&self, key: u64) {
-        let gone = self.lock().forget(key);
+        let mut kept = lock(&self.kept);
+        let places = kept.entries.iter().map(|(&place, _)| place);
+        let own: Vec<_> = places.filter(|place| place.0 == key).collect();
+        let gone: Vec<_> = own.iter().map(|&place| kept.remove(place)).collect();
+        kept.holders.remove(&key);
+        // To free a decoder may take long: no thread waits for the lock meanwhile. So it is in all functions here.
+        drop(kept);
         drop(gone);
     }
 
     /// Decodes only while `wanted`: each decode ends at its next step once that returns false. It is asked often and must be
     /// quick. The last call counts.
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
-        *self.wanted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(wanted);
+        *lock(&self.wanted) = Arc::new(wanted);
     }
 
     /// Checks that the mount, and who this thread works for, still need decoded bytes.
@@ -108,7 +171,7 @@ impl Cache {
     /// # Errors
     /// [`Error::Io`] if not.
     pub(crate) fn check_wanted(&self) -> Result<()> {
-        let wanted = Arc::clone(&self.wanted.read().unwrap_or_else(PoisonError::into_inner));
+        let wanted = Arc::clone(&lock(&self.wanted));
         if wanted() && caller::is_wanted() {
             return Ok(());
         }
@@ -116,40 +179,43 @@ impl Cache {
         Err(Error::io("decoding after the mount has ended", ended))
     }
 
-    /// The queue of jobs that decode ahead.
-    pub(super) fn jobs(&self) -> &Arc<Jobs> {
-        &self.jobs
-    }
-
     /// A segment, if it is here. It counts as used now, and as asked for by its reader.
     pub(crate) fn get(&self, key: u64, index: u64) -> Option<Arc<CountedBuf>> {
-        self.lock().get(key, index)
+        let kept = &mut *lock(&self.kept);
+        let Entry::Segment(bytes, unread) = kept.entries.get_mut(&(key, Part::Segment(index)))?
+        else {
+            return None;
+        };
+        // A reader has come for it: it takes no share of what is decoded ahead any more.
+        if std::mem::take(unread) {
+            kept.unread = kept.unread.saturating_sub(bytes.cost());
+        }
+        Some(Arc::clone(bytes))
     }
 
     /// Whether a segment is here; does not count as a use.
     #[cfg(any(feature = "remote", test))]
     pub(crate) fn contains(&self, key: u64, index: u64) -> bool {
-        self.lock().has(key, index)
+        lock(&self.kept).has(key, index)
     }
 
     /// The segments of these that are not here, if one more may be decoded ahead of its reader.
     pub(super) fn missing(&self, key: u64, wanted: impl Iterator<Item = u64>) -> Vec<u64> {
-        let kept = self.lock();
-        if kept.room_ahead(self.ahead_share()) < cost(SEGMENT) {
+        let kept = lock(&self.kept);
+        if self.left_ahead(&kept) < cost(SEGMENT) {
             return Vec::new();
         }
         wanted.filter(|&index| !kept.has(key, index)).collect()
     }
 
-    /// Whether a segment is not here, and may be decoded ahead of its reader.
-    pub(super) fn is_missing(&self, key: u64, index: u64) -> bool {
-        !self.missing(key, std::iter::once(index)).is_empty()
-    }
-
     /// Bytes that may be fetched ahead of readers beside those that are here and not read yet.
     #[cfg(feature = "remote")]
     pub(crate) fn room_ahead(&self) -> u64 {
-        self.lock().room_ahead(self.ahead_share())
+        self.left_ahead(&lock(&self.kept))
+    }
+
+    fn left_ahead(&self, kept: &Kept) -> u64 {
+        self.share().saturating_sub(kept.unread)
     }
 
     /// A buffer for `len` bytes of an object that lies far away. If room is needed, and the object has its share, its own oldest
@@ -157,11 +223,7 @@ impl Cache {
     #[cfg(feature = "remote")]
     pub(crate) fn fetched(&self, key: u64, len: usize) -> CountedBuf {
         let is_full = self.used().saturating_add(cost(len)) > self.budget;
-        let most = if is_full {
-            self.sequential_share()
-        } else {
-            u64::MAX
-        };
+        let most = if is_full { self.share() } else { u64::MAX };
         self.next_buffer(key, len, most)
     }
 
@@ -176,26 +238,24 @@ impl Cache {
         if !sequential {
             return CountedBuf::new(len, self.count(cost(len)));
         }
-        let most = self.sequential_share().min(SEQUENTIAL_WINDOW);
-        self.next_buffer(key, len, most)
+        self.next_buffer(key, len, self.share().min(SEQUENTIAL_WINDOW))
     }
 
     /// A buffer for the next bytes of a block that keeps no more than `most`. If no more may be decoded ahead, what other blocks have
     /// decoded ahead gives way.
     fn next_buffer(&self, key: u64, len: usize, most: u64) -> CountedBuf {
-        let own = {
-            let kept = &mut *self.lock();
-            if kept.room_ahead(self.ahead_share()) < cost(len) {
-                kept.give_up_ahead(key);
-            }
-            kept.take_own_oldest(key, most)
-        };
+        let mut kept = lock(&self.kept);
+        if self.left_ahead(&kept) < cost(len) {
+            kept.give_up_ahead(key);
+        }
+        let has_most = (kept.blocks.get(&key)).is_some_and(|share| share.segments > most);
+        let is_read =
+            |owner, entry: &Entry| owner == key && matches!(entry, Entry::Segment(_, false));
+        let own = has_most.then(|| kept.take_oldest(is_read));
+        drop(kept);
+        // The pool has its memory when the new buffer asks for some.
         drop(own);
         CountedBuf::new(len, self.count(cost(len)))
-    }
-
-    fn sequential_share(&self) -> u64 {
-        self.budget.checked_div(SEQUENTIAL_SHARE).unwrap_or(0)
     }
 
     /// Keeps a filled buffer as the most recently used segment; `unread` if it was decoded ahead of its reader.
@@ -207,44 +267,54 @@ impl Cache {
         unread: bool,
     ) -> Arc<CountedBuf> {
         let bytes = Arc::new(buffer);
-        let before = self.lock().insert(key, index, Arc::clone(&bytes), unread);
+        let place = (key, Part::Segment(index));
+        let mut kept = lock(&self.kept);
+        let before = kept.remove(place);
+        let segment = Entry::Segment(Arc::clone(&bytes), unread);
+        kept.unread = kept.unread.saturating_add(segment.unread());
+        let share = kept.blocks.entry(key).or_default();
+        share.segments = share.segments.saturating_add(bytes.cost());
+        kept.entries.put(place, segment);
+        drop(kept);
         drop(before);
         bytes
     }
 
     /// Keeps a decoder at its position, with `memory` for what it holds.
-    pub(super) fn rest(&self, cursor: Box<dyn Cursor>, mut memory: Counted, key: u64) {
+    pub(super) fn rest(&self, key: u64, (cursor, mut memory): Resting) {
         memory.count(cursor.held());
-        let resting = Resting { cursor, memory };
-        let gone = self.lock().rest(key, resting);
+        let mut kept = lock(&self.kept);
+        let number = kept.next_cursor;
+        kept.next_cursor = number.wrapping_add(1);
+        let cursors = &mut kept.blocks.entry(key).or_default().cursors;
+        cursors.push(number);
+        // One of its own goes, or a block that is read at random would push out what others keep.
+        let too_many = cursors.len() > RESTING_PER_BLOCK;
+        let oldest = cursors.first().copied().filter(|_| too_many);
+        let place = (key, Part::Cursor(number));
+        kept.entries.put(place, Entry::Cursor((cursor, memory)));
+        let gone = oldest.and_then(|oldest| kept.remove((key, Part::Cursor(oldest))));
+        drop(kept);
         drop(gone);
         self.make_room();
     }
 
-    /// The position of the decoder at rest of block `key` nearest before `start`, of those that `fits` accepts, and where its next
-    /// segment takes it. `fits` is called with the cache locked, and must take no lock.
-    pub(super) fn nearest(
-        &self,
-        key: u64,
-        start: u64,
-        fits: impl Fn(&dyn Cursor) -> bool,
-    ) -> Option<Range<u64>> {
-        let kept = self.lock();
-        let (_, cursor) = kept.nearest(key, start, fits)?;
+    /// The position of the decoder at rest that gets soonest to the byte at `start`, and where its next segment takes it; `None` if a new
+    /// one that begins at `entry` gets there no later.
+    pub(super) fn nearest(&self, key: u64, start: u64, entry: u64) -> Option<Range<u64>> {
+        let kept = lock(&self.kept);
+        let (_, cursor) = kept.nearest(key, start, entry)?;
         Some(cursor.position()..cursor.will_decode_to())
     }
 
-    /// Takes that decoder, with its memory.
-    pub(super) fn take(
-        &self,
-        key: u64,
-        start: u64,
-        fits: impl Fn(&dyn Cursor) -> bool,
-    ) -> Option<(Box<dyn Cursor>, Counted)> {
-        let kept = &mut *self.lock();
-        let (place, _) = kept.nearest(key, start, fits)?;
-        let Resting { cursor, memory } = kept.take(place)?;
-        Some((cursor, memory))
+    /// Takes that decoder.
+    pub(super) fn take(&self, key: u64, start: u64, entry: u64) -> Option<Resting> {
+        let kept = &mut *lock(&self.kept);
+        let (place, _) = kept.nearest(key, start, entry)?;
+        match kept.remove(place)? {
+            Entry::Cursor(resting) => Some(resting),
+            Entry::Segment(..) => None,
+        }
     }
 
     /// No memory yet, that counts here.
@@ -253,7 +323,7 @@ impl Cache {
     }
 
     /// Memory of so many bytes, for which room is made.
-    pub(super) fn count(&self, bytes: u64) -> Counted {
+    fn count(&self, bytes: u64) -> Counted {
         let mut counted = self.counted();
         counted.count(bytes);
         self.make_room();
@@ -261,24 +331,23 @@ impl Cache {
     }
 
     /// Drops what was used longest ago until the budget is kept or nothing is left, after more memory was counted. What is dropped counts
-    /// until it is freed, without the lock: that may take long.
+    /// until it is freed.
     pub(super) fn make_room(&self) {
         if self.used() <= self.budget {
             return;
         }
         let mut gone = Vec::new();
         let mut freed = 0_u64;
+        let mut kept = lock(&self.kept);
+        while self.used().saturating_sub(freed) > self.budget
+            && let Some(oldest) = kept.take_oldest(|_, _| true)
         {
-            let kept = &mut *self.lock();
-            while self.used().saturating_sub(freed) > self.budget {
-                let Some(oldest) = kept.take_oldest() else {
-                    break;
-                };
-                freed = freed.saturating_add(oldest.cost());
-                gone.push(oldest);
-            }
+            freed = freed.saturating_add(oldest.cost());
+            gone.push(oldest);
         }
+        drop(kept);
         drop(gone);
+        // Memory in use passes the budget by itself: the pool gives its idle buffers to the system.
         if self.used() > self.budget {
             free_idle();
         }
@@ -287,29 +356,150 @@ impl Cache {
     /// Counts what a block's stream holds now. If that is too much for all streams together, those that hold most
     /// give up entries.
     pub(super) fn recount(&self, key: u64, stream: &Arc<dyn Stream>) {
-        let share = self.budget.checked_div(HELD_SHARE).unwrap_or(0);
-        let bytes = stream.held();
-        let mut largest = {
-            let kept = &mut *self.lock();
-            kept.count_held(key, stream, bytes, self.counted());
-            kept.largest_holder(share)
-        };
-        while let Some((key, stream)) = largest {
+        let held = stream.held();
+        let mut kept = lock(&self.kept);
+        let holder = kept.holders.entry(key).or_insert_with(|| Holder {
+            memory: self.counted(),
+            stream: Arc::downgrade(stream),
+            fixed: false,
+        });
+        holder.fixed &= holder.memory.bytes() >= held;
+        holder.memory.count(held);
+        while let Some((key, stream)) = kept.largest_holder(self.share()) {
+            // A stream takes its own lock, and threads that have that one ask for this one.
+            drop(kept);
             stream.thin_out();
             let held = stream.held();
-            let kept = &mut *self.lock();
-            kept.count_thinned(key, held);
-            largest = kept.largest_holder(share);
+            drop(stream);
+            kept = lock(&self.kept);
+            if let Some(holder) = kept.holders.get_mut(&key) {
+                holder.fixed = held >= holder.memory.bytes();
+                holder.memory.count(held);
+            }
         }
+        drop(kept);
         self.make_room();
     }
 
-    fn ahead_share(&self) -> u64 {
-        self.budget.checked_div(AHEAD_SHARE).unwrap_or(0)
+    /// The most bytes of the budget for what all streams hold together, for the segments of a block that is read sequentially, and for what
+    /// was decoded ahead of readers and not read yet: a quarter for each.
+    fn share(&self) -> u64 {
+        self.budget / 4
+    }
+}
+
+/// What a segment of `len` bytes counts.
+fn cost(len: usize) -> u64 {
+    len_u64(len).saturating_add(SEGMENT_OVERHEAD)
+}
+
+impl Entry {
+    /// Bytes that it counts.
+    fn cost(&self) -> u64 {
+        match self {
+            Self::Segment(bytes, _) => bytes.cost(),
+            Self::Cursor((_, memory)) => memory.bytes(),
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        lock(&self.kept)
+    /// Bytes of it that were decoded ahead and not asked for.
+    fn unread(&self) -> u64 {
+        match self {
+            Self::Segment(bytes, true) => bytes.cost(),
+            _ => 0,
+        }
+    }
+
+    /// Whether dropping it makes room: not if a reply is being sent from it.
+    fn makes_room(&self) -> bool {
+        match self {
+            Self::Segment(bytes, _) => Arc::strong_count(bytes) == 1,
+            Self::Cursor(_) => true,
+        }
+    }
+}
+
+impl Kept {
+    /// Whether a segment is here.
+    fn has(&self, key: u64, index: u64) -> bool {
+        self.entries.contains(&(key, Part::Segment(index)))
+    }
+
+    /// The decoder of a block nearest before `start`, of those that are at `entry` or behind it, or have the byte at `start` decoded.
+    fn nearest(&self, key: u64, start: u64, entry: u64) -> Option<(Place, &dyn Cursor)> {
+        let cursors = self.blocks.get(&key)?.cursors.iter();
+        let cursors = cursors.filter_map(|&number| {
+            let place = (key, Part::Cursor(number));
+            match self.entries.peek(&place)? {
+                Entry::Cursor((cursor, _)) => Some((place, &**cursor)),
+                Entry::Segment(..) => None,
+            }
+        });
+        let is_in_time = |cursor: &dyn Cursor| {
+            let position = cursor.position();
+            position <= start && (position >= entry || start < cursor.decoded_to())
+        };
+        cursors
+            .filter(|(_, cursor)| is_in_time(*cursor))
+            .max_by_key(|(_, cursor)| cursor.position())
+    }
+
+    /// Takes an entry out, if it is here.
+    fn remove(&mut self, place: Place) -> Option<Entry> {
+        let entry = self.entries.pop(&place)?;
+        let (key, part) = place;
+        self.unread = self.unread.saturating_sub(entry.unread());
+        let share = self.blocks.entry(key).or_default();
+        match part {
+            Part::Segment(_) => share.segments = share.segments.saturating_sub(entry.cost()),
+            Part::Cursor(number) => share.cursors.retain(|&other| other != number),
+        }
+        if share.segments == 0 && share.cursors.is_empty() {
+            self.blocks.remove(&key);
+        }
+        Some(entry)
+    }
+
+    /// Takes out the entry that was used longest ago, of those that make room and are `wanted`, by the key of their block.
+    fn take_oldest(&mut self, wanted: impl Fn(u64, &Entry) -> bool) -> Option<Entry> {
+        let mut oldest_first = self.entries.iter().rev();
+        let is_it =
+            |(place, entry): &(&Place, &Entry)| entry.makes_room() && wanted(place.0, entry);
+        let (&oldest, _) = oldest_first.find(is_it)?;
+        self.remove(oldest)
+    }
+
+    /// Stops counting the oldest unread segment as unread, if it is of another block than `key` and older than all segments of `key`: its
+    /// reader may be gone.
+    fn give_up_ahead(&mut self, key: u64) {
+        let mut oldest_first = self.entries.iter_mut().rev();
+        let found = oldest_first.find_map(|(place, entry)| match entry {
+            Entry::Segment(bytes, unread) if place.0 == key || *unread => {
+                Some((place.0, bytes.cost(), unread))
+            }
+            _ => None,
+        });
+        if let Some((owner, cost, unread)) = found
+            && owner != key
+        {
+            *unread = false;
+            self.unread = self.unread.saturating_sub(cost);
+        }
+    }
+
+    /// The stream that holds most of those that can give up something, if all hold more than `share` together.
+    fn largest_holder(&self, share: u64) -> Option<(u64, Arc<dyn Stream>)> {
+        let all = self.holders.values().map(|holder| holder.memory.bytes());
+        if all.sum::<u64>() <= share {
+            return None;
+        }
+        let (_, key, stream) = (self.holders.iter())
+            .filter(|(_, holder)| !holder.fixed)
+            .filter_map(|(&key, holder)| {
+                Some((holder.memory.bytes(), key, holder.stream.upgrade()?))
+            })
+            .max_by_key(|&(bytes, key, _)| (bytes, key))?;
+        Some((key, stream))
     }
 }
 

@@ -8,13 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use super::entries::Entries;
 use super::headers::Headers;
-use super::input::Pending;
+use super::input::{MAX_IDLE, Pending};
 use super::{Cursor, SEGMENT, Stream, misplaced};
 use crate::error::{Result, corrupt, lock};
 use crate::source::{Source, at_most, checked_end, len_u64};
-
-/// Chunks without data are skipped, but not without end.
-const MAX_IDLE: u32 = 1024;
 
 /// A payload of chunks: no position and no state. A chunk is decoded in units, each for itself.
 pub(super) trait Chunked: Send + Sync + Sized + 'static {
@@ -128,6 +125,7 @@ impl<C: Chunked> Chunks<C> {
     fn locate(&self, offset: u64) -> Result<FoundChunk> {
         let mut headers = Headers::new(self.stored.as_ref());
         let mut read = |place| Ok(self.chunk_at(&mut headers, place)?.1);
+        // A table in the payload knows the place: no walk, and no lock.
         match self.codec.place(offset) {
             Some(place) => read(place),
             None => lock(&self.walk).locate(offset, read),
@@ -210,6 +208,7 @@ impl<C: Chunked> ChunkCursor<C> {
         let here = self.chunk_here()?;
         let (chunk, found) = &*self.current.insert(here);
         self.memory = self.memory.max(found.memory);
+        // Not yet: the caller counts that memory first.
         if self.memory > announced {
             return Ok(0);
         }
@@ -356,6 +355,7 @@ impl ChunkWalk {
     /// The chunk that holds `offset` if it is kept, else one that ends before it.
     fn near(&self, offset: u64) -> FoundChunk {
         let (_, near) = self.found.at(offset);
+        // The table keeps chunks apart: behind the one that it has others were met, and the walk has got further.
         if near.next.start <= offset && self.frontier.start <= offset && self.frontier > near.next {
             return FoundChunk {
                 at: self.frontier,

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, corrupt};
 
 /// Threads that can run at the same moment; one, if the system does not say.
 pub(crate) fn cores() -> usize {
@@ -32,6 +32,7 @@ pub(super) fn on_all_cores<T: Sync, R: Send>(
                 (item, thread)
             })
             .collect();
+        // Behind the others, which run meanwhile; one item alone costs no thread.
         let mut results = vec![work(first)];
         results.extend(others.into_iter().map(|(item, thread)| match thread {
             Ok(thread) => thread.join().unwrap_or_else(|_| panicked(item)),
@@ -48,7 +49,7 @@ pub(super) fn caught<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// The result of an item whose thread has panicked, for work that ends in this library's errors.
 pub(super) fn codec_panicked<T, R>(_: &T) -> Result<R> {
-    Err(Error::corrupt(Place::File, "a codec panicked"))
+    Err(corrupt("a codec panicked"))
 }
 
 #[cfg(test)]

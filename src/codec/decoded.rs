@@ -10,27 +10,29 @@
 //! or not at all.
 
 mod ahead;
-mod beneath;
 mod decode;
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-pub(super) use self::beneath::Beneath;
 use self::decode::{Decoder, Run};
 use super::ahead::Readers;
-use super::cache::SEGMENT;
-use super::{Cache, CountedBuf, Cursor, Stream, misplaced};
+use super::cache::{Resting, SEGMENT};
+use super::cores::caught;
+use super::{Cache, CountedBuf, Stream, misplaced};
 use crate::error::{Error, Result, lock};
-use crate::source::{Borrower, Loan, Source, at_most, checked_end, len_u64};
+use crate::source::{Borrower, Loan, PooledBuf, Source, at_most, checked_end, len_u64};
 
 /// Damages that are remembered for a block.
 const DAMAGES: usize = 64;
 
+/// Size of the buffer used to skip from an entry to the wanted bytes.
+const SKIP: usize = 64 << 10;
+
 /// A decoded block, shared by its readers and the threads that decode ahead.
 pub struct Decoded {
-    stream: Arc<dyn Stream>,
+    pub(super) stream: Arc<dyn Stream>,
     this: Weak<Self>,
     len: u64,
     cache: Arc<Cache>,
@@ -49,8 +51,11 @@ pub struct Decoded {
 struct DecodedState {
     /// The decoders that run or wait for memory, as other threads see them.
     runs: Vec<Arc<Run>>,
-    damages: Vec<Damage>,
+    /// The places that are damaged, as the runs that have ended there: no decoder gets from the start of its reach to the end of its segment.
+    damages: Vec<Arc<Run>>,
     readers: Readers,
+    /// Threads that wait for a run.
+    waiting: usize,
     /// Jobs that decode ahead, queued or running.
     ahead: usize,
     /// Whether a job that tidies the stream is queued or running.
@@ -68,71 +73,29 @@ enum Demand {
     Ahead,
 }
 
-/// A damaged place: no decoder gets from `from` to the end of `segment`.
-struct Damage {
-    segment: u64,
-    from: u64,
-    error: Error,
-}
-
-/// How a thread gets a segment that is not in the cache.
-enum Way<'a> {
-    /// Not at all.
-    Damaged(Error),
-    /// By waiting for another thread.
-    Wait(Arc<Run>),
-    /// By decoding it. Other threads see that from now on.
-    Decode(Decoder<'a>),
-}
-
 impl DecodedState {
     /// The decoder that is at a segment.
     fn run_of(&self, segment: u64) -> Option<&Arc<Run>> {
         self.runs.iter().find(|run| run.segment == segment)
     }
 
-    /// The last decoder that gets to the decoded offset `start` no later than a new one from `entry`.
+    /// The last decoder that gets to the decoded offset `start` no later than a new one from `entry`: it stands between the two, or has
+    /// the byte at `start` decoded with its next step.
     fn nearest_run(&self, start: u64, entry: u64) -> Option<Arc<Run>> {
-        let runs = self.runs.iter();
-        let in_time = runs.filter(|run| is_no_later_than_new(&run.reach, start, entry));
+        let is_in_time =
+            |reach: &Range<u64>| (entry..=start).contains(&reach.start) || reach.contains(&start);
+        let in_time = self.runs.iter().filter(|run| is_in_time(&run.reach));
         in_time.max_by_key(|run| run.reach.start).map(Arc::clone)
     }
 
     /// The remembered damage that keeps any decoder of `stream` from a segment.
     fn damage_of(&self, stream: &dyn Stream, segment: u64) -> Option<Error> {
-        let is_met = |damage: &&Damage| {
-            damage.segment == segment
-                || (damage.segment < segment && stream.entry(start_of(segment)) <= damage.from)
+        let is_met = |run: &&Arc<Run>| {
+            run.segment == segment
+                || (run.segment < segment && stream.entry(start_of(segment)) <= run.reach.start)
         };
-        let met = self.damages.iter().find(is_met);
-        met.map(|damage| damage.error.clone())
+        self.damages.iter().find(is_met)?.error()
     }
-
-    /// Remembers damage of the payload; errors of the medium are not, because a later read may succeed.
-    fn remember(&mut self, damage: Damage) {
-        if matches!(
-            damage.error,
-            Error::Corrupt { .. } | Error::Unsupported { .. }
-        ) {
-            self.damages.retain(|other| other.segment != damage.segment);
-            if self.damages.len() >= DAMAGES {
-                self.damages.remove(0);
-            }
-            self.damages.push(damage);
-        }
-    }
-}
-
-/// Whether a decoder gets to the byte at `start` no later than a new one that begins at `entry`. It stands at the start of `reach`, and
-/// has the bytes up to its end decoded, or will have with its next step.
-fn is_no_later_than_new(reach: &Range<u64>, start: u64, entry: u64) -> bool {
-    let is_between = (entry..=start).contains(&reach.start);
-    is_between || reach.contains(&start)
-}
-
-/// Whether a decoder at rest gets to the byte at `start` no later than a new one that begins at `entry`.
-fn is_worth_taking(cursor: &dyn Cursor, start: u64, entry: u64) -> bool {
-    is_no_later_than_new(&(cursor.position()..cursor.decoded_to()), start, entry)
 }
 
 impl Decoded {
@@ -145,6 +108,7 @@ impl Decoded {
             len,
             cache: Arc::clone(cache),
             key: cache.new_key(),
+            // No segment has this number.
             last: AtomicU64::new(u64::MAX),
             state: Mutex::default(),
             moved: Condvar::new(),
@@ -154,14 +118,8 @@ impl Decoded {
     /// The remembered damage with the lowest offset.
     #[must_use]
     pub fn damage(&self) -> Option<Error> {
-        let state = self.lock();
-        let first = state.damages.iter().min_by_key(|damage| damage.segment);
-        first.map(|damage| damage.error.clone())
-    }
-
-    /// The stream for another length, as [`Stream::resized`].
-    pub(super) fn resized(&self, len: u64) -> Option<Arc<dyn Stream>> {
-        self.stream.resized(len)
+        let state = lock(&self.state);
+        state.damages.iter().min_by_key(|run| run.segment)?.error()
     }
 }
 
@@ -172,24 +130,15 @@ impl Source for Decoded {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let end = checked_end(offset, buf.len(), self.len)?;
-        if buf.is_empty() {
-            return Ok(());
-        }
         let read = segment_of(offset)..=segment_of(end.saturating_sub(1));
-        let mut offset = offset;
-        let mut rest = buf;
+        let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let segment = segment_of(offset);
-            let within = within_segment(offset);
-            let len = rest.len().min(SEGMENT.saturating_sub(within));
-            let (part, behind) = rest.split_at_mut(len);
-            let bytes = self.segment(segment, &read)?;
-            let found = bytes
-                .get(within..within.saturating_add(len))
-                .ok_or_else(|| misplaced(start_of(segment)))?;
+            let (bytes, range) = self.part(offset, rest.len(), &read)?;
+            let found = bytes.get(range).unwrap_or_default();
+            let (part, behind) = rest.split_at_mut(found.len());
             part.copy_from_slice(found);
             rest = behind;
-            offset = offset.saturating_add(len_u64(len));
+            offset = offset.saturating_add(len_u64(found.len()));
         }
         Ok(())
     }
@@ -201,46 +150,64 @@ impl Source for Decoded {
         if len == 0 || segment_of(end.saturating_sub(1)) != segment {
             return Ok(None);
         }
-        let bytes = self.segment(segment, &(segment..=segment))?;
-        let within = within_segment(offset);
-        let range = within..within.saturating_add(len);
-        let is_there = bytes.get(range.clone()).is_some();
-        Ok(is_there.then_some(Loan::Shared(bytes, range)))
+        let (bytes, range) = self.part(offset, len, &(segment..=segment))?;
+        Ok((range.len() == len).then_some(Loan::Shared(bytes, range)))
     }
 }
 
 impl Decoded {
-    /// The bytes of a segment, for a read of those of `read`.
+    /// The segment that holds the byte at `offset`, and where the bytes from there are in it, up to `len`, for a read of the segments
+    /// `read`.
+    fn part(
+        &self,
+        offset: u64,
+        len: usize,
+        read: &RangeInclusive<u64>,
+    ) -> Result<(Arc<CountedBuf>, Range<usize>)> {
+        let segment = segment_of(offset);
+        let bytes = self.segment(segment, read)?;
+        let start = at_most(offset.saturating_sub(start_of(segment)), SEGMENT);
+        let end = start.saturating_add(len).min(bytes.len());
+        if start < end {
+            return Ok((bytes, start..end));
+        }
+        Err(misplaced(offset))
+    }
+
+    /// The bytes of a segment, for a read of the segments `read`.
     fn segment(&self, segment: u64, read: &RangeInclusive<u64>) -> Result<Arc<CountedBuf>> {
         let found = self.cache.get(self.key, segment);
         let is_last =
             *read == (segment..=segment) && self.last.swap(segment, Ordering::Relaxed) == segment;
-        match found {
-            Some(found) if is_last => Ok(found),
-            Some(found) => {
-                self.note(read);
-                Ok(found)
+        // A reader that comes again is known already: a hit takes the lock of the cache alone then.
+        match (found, is_last) {
+            (Some(found), true) => Ok(found),
+            (found, _) => {
+                let demand = self.note(read);
+                found.map_or_else(|| self.missing(segment, demand), Ok)
             }
-            None => self.missing(segment, self.note(read)),
         }
     }
 
     /// Records a read, and starts decoding ahead if it is sequential.
     fn note(&self, read: &RangeInclusive<u64>) -> Demand {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if !state.readers.note(*read.start(), *read.end()) {
             return Demand::Random;
         }
         self.run_ahead(&mut state);
-        self.tidy_later(&mut state);
+        if !state.tidying && self.stream.is_untidy() {
+            state.tidying = self.queue(Self::tidy);
+        }
         Demand::Sequential
     }
 
     /// The bytes of a segment that was not in the cache: from the thread that decodes it, or decoded now.
     fn missing(&self, segment: u64, demand: Demand) -> Result<Arc<CountedBuf>> {
         let mut waited_for: Option<Arc<Run>> = None;
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
+            // A run puts its segment into the cache before it is shown no more, so none is missed between the two.
             if let Some(found) = self.cache.get(self.key, segment) {
                 return Ok(found);
             }
@@ -249,67 +216,103 @@ impl Decoded {
                 // an error, or the cache has no room for the segment
                 return outcome.clone();
             }
+            if let Some(error) = state.damage_of(&*self.stream, segment) {
+                return Err(error);
+            }
             match self.way(&mut state, segment) {
-                Way::Damaged(error) => return Err(error),
-                Way::Wait(run) => {
-                    state = self.wait(state);
-                    waited_for = Some(run);
-                }
-                Way::Decode(decoder) => {
+                Ok(decoder) => {
                     drop(state);
                     return decoder.run(segment, demand);
+                }
+                Err(run) => {
+                    state = self.wait(state);
+                    waited_for = Some(run);
                 }
             }
         }
     }
 
-    /// The way to a segment, of those that begin nearest before it: with a decoder that runs, with one at rest, or with a new one.
+    /// The way to a segment, of those that begin nearest before it: the decoder at rest or the new one that this thread is to run, which
+    /// other threads see from now on; or the run of another thread, to wait for.
     ///
     /// A running decoder goes before one at rest or a new one at the same place, and one at rest before a new one.
-    fn way(&self, state: &mut DecodedState, segment: u64) -> Way<'_> {
-        if let Some(error) = state.damage_of(&*self.stream, segment) {
-            return Way::Damaged(error);
-        }
+    fn way(&self, state: &mut DecodedState, segment: u64) -> Result<Decoder<'_>, Arc<Run>> {
         if let Some(run) = state.run_of(segment) {
-            return Way::Wait(Arc::clone(run));
+            return Err(Arc::clone(run));
         }
         let start = start_of(segment);
         let entry = self.stream.entry(start);
         let running = state.nearest_run(start, entry);
-        let resting = self.cache.nearest(self.key, start, |cursor| {
-            is_worth_taking(cursor, start, entry)
-        });
-        let reach = match (resting, running) {
-            (Some(resting), Some(run)) if resting.start <= run.reach.start => {
-                return Way::Wait(run);
-            }
-            (Some(resting), _) => resting,
-            (None, Some(run)) => return Way::Wait(run),
-            (None, None) => entry..entry,
-        };
-        Way::Decode(Decoder::begin(self, state, reach))
+        let resting = self.cache.nearest(self.key, start, entry);
+        match (resting, running) {
+            (Some(resting), Some(run)) if resting.start <= run.reach.start => Err(run),
+            (Some(resting), _) => Ok(Decoder::begin(self, state, resting)),
+            (None, Some(run)) => Err(run),
+            (None, None) => Ok(Decoder::begin(self, state, entry..entry)),
+        }
     }
 
-    /// Length of a segment.
-    fn segment_len(&self, segment: u64) -> usize {
-        at_most(self.len.saturating_sub(start_of(segment)), SEGMENT)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, DecodedState> {
-        lock(&self.state)
+    /// The decoder at rest that gets soonest to the byte at `start`, with the memory that counts for it; or a new one, for which none counts
+    /// yet, if that gets there no later.
+    fn cursor(&self, start: u64) -> Result<Resting> {
+        let entry = self.stream.entry(start);
+        if let Some(resting) = self.cache.take(self.key, start, entry) {
+            return Ok(resting);
+        }
+        let cursor = caught(|| Arc::clone(&self.stream).cursor(start))?;
+        Ok((cursor, self.cache.counted()))
     }
 
     /// Waits until a decode of this block ends or moves on; `state` is unlocked meanwhile.
-    fn wait<'a>(&self, state: MutexGuard<'a, DecodedState>) -> MutexGuard<'a, DecodedState> {
-        self.moved
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
+    fn wait<'a>(&self, mut state: MutexGuard<'a, DecodedState>) -> MutexGuard<'a, DecodedState> {
+        state.waiting = state.waiting.saturating_add(1);
+        let woken = self.moved.wait(state);
+        state = woken.unwrap_or_else(PoisonError::into_inner);
+        state.waiting = state.waiting.saturating_sub(1);
+        state
     }
 }
 
 impl Drop for Decoded {
     fn drop(&mut self) {
         self.cache.forget(self.key);
+    }
+}
+
+/// The decoded bytes of a stream, as the source of another decoder.
+///
+/// A thread that has a permit must not wait for another one (see [`limit`](super::limit)). So of decoders that read from each other only
+/// the last, which readers see, is read as a [`Decoded`]. This reads one without waiting for another thread: it takes the decoder at rest
+/// nearest before the offset, or a new one, and leaves it to the cache behind what it has read. No bytes are kept, because the decoder above
+/// reads them in order, once.
+pub(super) struct Beneath(pub(super) Arc<Decoded>);
+
+impl Source for Beneath {
+    fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let block = &*self.0;
+        let end = checked_end(offset, buf.len(), block.len)?;
+        // Its memory is not taken of the limit: the thread would wait.
+        let (mut cursor, mut memory) = block.cursor(offset)?;
+        memory.count(cursor.held());
+        block.cache.make_room();
+        while cursor.position() < offset {
+            block.cache.check_wanted()?;
+            let left = offset.saturating_sub(cursor.position());
+            cursor.fill(&mut PooledBuf::of(at_most(left, SKIP)))?;
+        }
+        if cursor.position() != offset {
+            return Err(misplaced(offset));
+        }
+        cursor.fill(buf)?;
+        if end < block.len {
+            block.cache.rest(block.key, (cursor, memory));
+        }
+        block.cache.recount(block.key, &block.stream);
+        Ok(())
     }
 }
 
@@ -323,14 +326,9 @@ fn start_of(segment: u64) -> u64 {
     segment.saturating_mul(len_u64(SEGMENT))
 }
 
-/// How many segments so many decoded bytes have.
-fn segments(len: u64) -> u64 {
-    len.div_ceil(len_u64(SEGMENT))
-}
-
-/// How far the byte at `offset` is from the start of its segment.
-fn within_segment(offset: u64) -> usize {
-    usize::try_from(offset.checked_rem(len_u64(SEGMENT)).unwrap_or(0)).unwrap_or(0)
+/// The first segment that begins at a decoded offset or behind it.
+fn segment_from(offset: u64) -> u64 {
+    offset.div_ceil(len_u64(SEGMENT))
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ pub(super) use zlib_rs::adler32::adler32_combine;
 pub(crate) use zlib_rs::crc32::crc32;
 use zlib_rs::{Deflate, DeflateFlush, Status, compress_bound};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, corrupt};
+use crate::source::at_most;
 
 /// The initial value of an Adler-32 checksum.
 pub(crate) const ADLER_START: u32 = 1;
@@ -21,7 +22,7 @@ const MARK_ROOM: usize = 64;
 /// The `last` piece ends the stream. Any other ends on a byte boundary, where the next piece can be appended.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the encoder refuses `level`.
+/// [`Error::Corrupt`](crate::error::Error::Corrupt) if the encoder refuses `level`.
 pub(super) fn deflate(plain: &[u8], level: i32, last: bool) -> Result<Vec<u8>> {
     let mut deflate = Deflate::new(level, false, WINDOW);
     let flush = if last {
@@ -38,8 +39,10 @@ pub(super) fn deflate(plain: &[u8], level: i32, last: bool) -> Result<Vec<u8>> {
         let free = out.get_mut(filled..).unwrap_or_default();
         let status = deflate
             .compress(left, free, flush)
-            .map_err(|cause| Error::corrupt(Place::File, format!("zlib: {cause:?}")))?;
-        (used, filled) = (length(deflate.total_in()), length(deflate.total_out()));
+            .map_err(|cause| corrupt(format!("zlib: {cause:?}")))?;
+        let totals = [deflate.total_in(), deflate.total_out()];
+        [used, filled] = totals.map(|total| at_most(total, usize::MAX));
+        // Output that is full may not be all that a flush has to give.
         if status == Status::StreamEnd || (!last && filled < out.len()) {
             out.truncate(filled);
             return Ok(out);
@@ -47,11 +50,6 @@ pub(super) fn deflate(plain: &[u8], level: i32, last: bool) -> Result<Vec<u8>> {
     }
 }
 
-fn length(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-/// A zlib stream as other programs write it, for tests.
 /// The 64-bit FNV-1a hash, which will not change between versions of this program.
 pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &byte| {
@@ -59,6 +57,7 @@ pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     })
 }
 
+/// A zlib stream as other programs write it, for tests.
 #[cfg(test)]
 pub(super) fn ordinary_stream(plain: &[u8], level: i32) -> Vec<u8> {
     let mut out = vec![0; compress_bound(plain.len())];

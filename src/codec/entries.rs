@@ -61,6 +61,7 @@ impl<T: Clone> Entries<T> {
     pub(super) fn thin_out(&mut self) {
         let before = self.rest.len();
         for _ in 0..u64::BITS {
+            // Doubled until something goes: the entries may be far apart already.
             self.spacing = self.spacing.saturating_mul(2);
             let spacing = self.spacing;
             let mut last = 0;

@@ -73,10 +73,8 @@ pub(super) fn read_into<'a>(
     Ok(buf)
 }
 
-#[cfg(all(
-    test,
-    any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd")
-))]
+#[cfg(test)]
+#[cfg(any(feature = "blosc", feature = "lz4f", feature = "xz", feature = "zstd"))]
 pub(super) mod tests {
     use super::*;
     use crate::codec::{Codec, Stream};

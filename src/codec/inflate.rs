@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_int};
 use libz_rs_sys as z;
 
 use super::input::{Step, Stop};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, corrupt, unsupported};
 
 /// What may be given to zlib at once: its lengths are 32-bit.
 const AT_ONCE: usize = 1 << 30;
@@ -32,7 +32,7 @@ const AT_BOUNDARY: c_int = 128;
 pub(super) struct Inflate(Box<z::z_stream>);
 
 // SAFETY: the stream owns what it points to (its state, allocated by itself), and nothing in it is tied to a thread.
-// `next_in` and `next_out` dangle between calls, but are set anew before each use.
+// `next_in` and `next_out` dangle between calls, but are set before each use.
 unsafe impl Send for Inflate {}
 
 impl Inflate {
@@ -52,8 +52,7 @@ impl Inflate {
         if window.is_empty() {
             return Ok(inflate);
         }
-        let len = z::uInt::try_from(window.len())
-            .map_err(|_| Error::corrupt(Place::File, "a window beyond 4 GiB"))?;
+        let len = z::uInt::try_from(window.len()).map_err(|_| corrupt("a window beyond 4 GiB"))?;
         // SAFETY: the stream is initialised, and `window` is readable for `len` bytes, which are copied.
         let code = unsafe { z::inflateSetDictionary(&raw mut *inflate.0, window.as_ptr(), len) };
         inflate.check(code)?;
@@ -122,19 +121,14 @@ impl Inflate {
     fn check(&self, code: c_int) -> Result<()> {
         match code {
             z::Z_OK => Ok(()),
-            z::Z_NEED_DICT => Err(Error::unsupported(
-                Place::File,
-                "a zlib stream that needs a preset dictionary",
-            )),
+            z::Z_NEED_DICT => Err(unsupported("a zlib stream that needs a preset dictionary")),
             z::Z_MEM_ERROR => Err(no_memory()),
-            _ if self.0.msg.is_null() => {
-                Err(Error::corrupt(Place::File, format!("zlib: error {code}")))
-            }
+            _ if self.0.msg.is_null() => Err(corrupt(format!("zlib: error {code}"))),
             _ => {
                 // SAFETY: zlib's messages are constant strings with a NUL at the end.
                 let text = unsafe { CStr::from_ptr(self.0.msg) };
                 let text = text.to_string_lossy();
-                Err(Error::corrupt(Place::File, format!("zlib: {text}")))
+                Err(corrupt(format!("zlib: {text}")))
             }
         }
     }

@@ -1,10 +1,14 @@
 //! What cursors read and keep: stored bytes in pieces, decoded bytes that a read left over, and those that later ones refer to.
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, corrupt};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 
 /// A long stream is read in pieces of this size.
 pub(super) const PIECE: usize = 128 << 10;
+
+/// Chunks, blocks, frames or streams without data, one behind the other, that are passed over. Each costs a read, so more are taken for
+/// hostile.
+pub(super) const MAX_IDLE: u32 = 1024;
 
 /// Input that a decoder may use without giving any output. A stream with more of it is taken for hostile.
 pub(super) const MAX_IDLE_INPUT: usize = 1 << 20;
@@ -97,6 +101,7 @@ impl Input {
     /// Moves on by what a decoder has used, and counts it if there was no output.
     pub(super) fn moved(&mut self, step: &Step) {
         self.take(step.used);
+        // Blocks without data use input and give nothing: only their sum tells a hostile stream.
         self.idle = match step.filled {
             0 => self.idle.saturating_add(step.used),
             _ => 0,
@@ -138,6 +143,7 @@ impl Pending {
         len: usize,
         decode: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<usize> {
+        // Straight into the buffer of the read where it fits: one copy less of each byte.
         if let Some(out) = buf.get_mut(..len) {
             decode(out)?;
             return Ok(len);
@@ -187,14 +193,14 @@ pub(super) fn keep_last(history: &mut Vec<u8>, most: usize, bytes: &[u8]) {
 /// Checks that a payload has `len` bytes at `offset`.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if not. It names no place in the file, because the offset is one in the payload.
+/// [`Error::Corrupt`](crate::error::Error::Corrupt) if not. It names no place in the file, because the offset is one in the payload.
 pub(super) fn check_end(source: &dyn Source, offset: u64, len: usize) -> Result<()> {
     if offset.saturating_add(len_u64(len)) > source.len() {
         let why = format!(
             "{len} bytes wanted at {offset} of the payload, which has {}",
             source.len()
         );
-        return Err(Error::corrupt(Place::File, why));
+        return Err(corrupt(why));
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::cache::{Cache, Counted, SEGMENT};
-use crate::error::{Error, Place, Result, lock};
+use crate::error::{Result, lock, unsupported};
 use crate::source::len_u64;
 
 /// Bytes that one decoder may take beyond the budget of the cache.
@@ -53,6 +53,7 @@ impl Queue {
     /// Makes the weight of a thread that has `held` the greater one, `weight`; `false` if that is not free, or another thread waits.
     fn grow(&mut self, held: u64, weight: u64) -> bool {
         let more = self.share(weight).saturating_sub(self.share(held));
+        // Not past a thread that waits: many small decoders would keep out a large one for ever.
         more == 0 || (self.waiting.is_empty() && self.take(more))
     }
 
@@ -73,7 +74,7 @@ impl Queue {
         served
     }
 
-    /// Has a thread wait no more.
+    /// Takes a thread off the queue.
     fn leave(&mut self, ticket: u64) {
         self.waiting.retain(|&other| other != ticket);
     }
@@ -104,30 +105,6 @@ impl Limit {
             queue: Mutex::new(queue),
             moved: Condvar::new(),
         }
-    }
-
-    /// Waits for a weight.
-    ///
-    /// # Errors
-    /// Of `wanted`, which is asked again and again; the thread has nothing then.
-    fn wait(&self, weight: u64, wanted: impl Fn() -> Result<()>) -> Result<()> {
-        let mut queue = lock(&self.queue);
-        let ticket = queue.enter();
-        let mut outcome = Ok(());
-        while outcome.is_ok() && !queue.serve(ticket, weight) {
-            let woken = self.moved.wait_timeout(queue, LOOK_EVERY);
-            (queue, _) = woken.unwrap_or_else(PoisonError::into_inner);
-            outcome = wanted();
-        }
-        queue.leave(ticket);
-        self.signal(&queue);
-        outcome
-    }
-
-    fn give_back(&self, held: u64) {
-        let mut queue = lock(&self.queue);
-        queue.give_back(held);
-        self.signal(&queue);
     }
 
     /// Wakes the threads that wait. There is none as a rule, and waking none costs a system call.
@@ -172,21 +149,35 @@ impl<'a> Permit<'a> {
     /// `false` if it is not to wait.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if that is more memory than there will ever be, [`Error::Io`] if nobody wants the bytes any more.
+    /// [`Unsupported`](crate::error::Error::Unsupported) if that is more memory than there will ever be,
+    /// [`Io`](crate::error::Error::Io) if nobody wants the bytes any more.
     pub(super) fn admit(&mut self, needed: u64, waits: bool) -> Result<bool> {
         self.cache.check_wanted()?;
         if self.grow(needed) {
             return Ok(true);
         }
+        // A thread that waits holds nothing: two would wait for what the other has.
         self.give_back();
         if !waits {
             return Ok(false);
         }
         check(needed, self.cache.budget())?;
+        let limit = &self.cache.limit;
         let weight = weight_of(needed);
-        self.cache
-            .limit
-            .wait(weight, || self.cache.check_wanted())?;
+        let mut queue = lock(&limit.queue);
+        let ticket = queue.enter();
+        while !queue.serve(ticket, weight) {
+            let woken = limit.moved.wait_timeout(queue, LOOK_EVERY);
+            (queue, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = self.cache.check_wanted() {
+                queue.leave(ticket);
+                limit.signal(&queue);
+                return Err(error);
+            }
+        }
+        // The next one that waits may have come to the front.
+        limit.signal(&queue);
+        drop(queue);
         self.hold(weight, needed);
         Ok(true)
     }
@@ -197,6 +188,7 @@ impl<'a> Permit<'a> {
             return true;
         }
         let weight = weight_of(needed);
+        // What can never fit is refused by `admit`, which says why.
         let is_possible = check(needed, self.cache.budget()).is_ok();
         let free = is_possible && lock(&self.cache.limit.queue).grow(self.weight, weight);
         if free {
@@ -220,8 +212,10 @@ impl<'a> Permit<'a> {
     pub(super) fn give_back(&mut self) {
         self.memory.count(0);
         if self.weight > 0 {
-            let weight = std::mem::take(&mut self.weight);
-            self.cache.limit.give_back(weight);
+            let limit = &self.cache.limit;
+            let mut queue = lock(&limit.queue);
+            queue.give_back(std::mem::take(&mut self.weight));
+            limit.signal(&queue);
         }
     }
 }
@@ -246,7 +240,7 @@ fn check(needed: u64, budget: u64) -> Result<()> {
     let why = format!(
         "decoding takes {needed} bytes of memory; mount the file with -o cache={cache}M or more"
     );
-    Err(Error::unsupported(Place::File, why))
+    Err(unsupported(why))
 }
 
 #[cfg(test)]

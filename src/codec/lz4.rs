@@ -56,6 +56,7 @@ impl Codec for Lz4 {
             stored.read_exact_at(&mut start, 0)?;
         }
         let [magic @ .., flags] = start;
+        // As the length of a chunk the magic is 69 MB, which no writer makes.
         if magic == FRAME_MAGIC && flags.checked_shr(6) == Some(FRAME_VERSION) {
             return super::codec(FRAME_CODE)?.open(stored, data_size);
         }

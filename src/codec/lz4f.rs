@@ -30,11 +30,12 @@ use std::sync::{Arc, Mutex};
 use lz4_flex::block;
 
 use super::entries::Entries;
-use super::headers::{Headers, read_into};
+use super::headers::Headers;
 use super::input::{Pending, keep_last};
+use super::splice::write;
 use super::{Codec, Cursor, Framed, Stream};
 use crate::error::{Error, Result, corrupt, lock, unsupported};
-use crate::source::{PooledBuf, Source, checked_end, len_u64};
+use crate::source::{PooledBuf, Source, checked_end, each_piece, len_u64};
 use content::FrameContent;
 use frame::{
     FLG_CONTENT_SIZE, FLG_INDEPENDENT, FLG_VERSION, FrameBlock, FramePart, MAGIC, STORED, Walker,
@@ -62,16 +63,17 @@ impl Codec for Lz4f {
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
         let first = first_frame(stored.as_ref())?;
         let linked = first.is_some_and(|frame| frame.linked);
+        let table = BlockTable {
+            scanned: linked,
+            full: false,
+            entries: checkpoints(data_size),
+        };
         let frames = Frames {
             stored,
             data_size,
             linked,
             block_max: first.map_or(0, |frame| frame.block_max),
-            table: Mutex::new(BlockTable {
-                scanned: linked,
-                full: false,
-                entries: checkpoints(data_size),
-            }),
+            table: Arc::new(Mutex::new(table)),
         };
         if data_size > 0 && frames.stored.is_empty() {
             return Err(corrupt("no LZ4 frame"));
@@ -88,27 +90,18 @@ impl Codec for Lz4f {
         decoded: &dyn Source,
         out: &mut dyn Write,
     ) -> Result<()> {
-        let written = |cause| Error::io("writing an LZ4 frame", cause);
-        out.write_all(&written_header(decoded.len()))
-            .map_err(written)?;
-        let mut input = PooledBuf::default();
+        write(out, &written_header(decoded.len()))?;
         let mut packed = PooledBuf::of(block::get_maximum_output_size(WRITTEN_BLOCK));
-        let mut at = 0;
-        while at < decoded.len() {
-            let len = usize::try_from(decoded.len().saturating_sub(at))
-                .unwrap_or(WRITTEN_BLOCK)
-                .min(WRITTEN_BLOCK);
-            let bytes = read_into(decoded, at, len, &mut input)?;
-            at = at.saturating_add(len_u64(len));
+        each_piece(decoded, 0..decoded.len(), WRITTEN_BLOCK, |bytes| {
             let smaller = encode_block(bytes, &mut packed)
                 .and_then(|n| packed.get(..n))
                 .filter(|packed| packed.len() < bytes.len());
             let (body, flag) = smaller.map_or((bytes, STORED), |packed| (packed, 0));
             let size = u32::try_from(body.len()).unwrap_or_default() | flag;
-            out.write_all(&size.to_le_bytes()).map_err(written)?;
-            out.write_all(body).map_err(written)?;
-        }
-        out.write_all(&0u32.to_le_bytes()).map_err(written)
+            write(out, &size.to_le_bytes())?;
+            write(out, body)
+        })?;
+        write(out, &0u32.to_le_bytes())
     }
 }
 
@@ -163,19 +156,21 @@ struct BlockTable {
 }
 
 /// The decoded bytes of a payload of LZ4 frames.
+#[derive(Clone)]
 struct Frames {
     stored: Arc<dyn Source>,
     data_size: u64,
     /// Whether the blocks of the first frame are linked, and the greatest decoded size of one.
     linked: bool,
     block_max: usize,
-    table: Mutex<BlockTable>,
+    table: Arc<Mutex<BlockTable>>,
 }
 
 impl Frames {
     /// The last entry at or before `offset`, after a scan if that may find more than the first.
     fn spot(&self, offset: u64) -> (u64, Spot) {
         let mut table = lock(&self.table);
+        // Near the start a scan finds no entry that saves much.
         if offset >= len_u64(DICTIONARY) {
             self.scan_once(&mut table);
         }
@@ -228,6 +223,7 @@ impl Frames {
             let before = walker.clone();
             match walker.next(&mut headers)? {
                 FramePart::Block(block) => {
+                    // Another one follows, so it is not the last of its frame.
                     if let Some(full) = last.replace(block) {
                         if full.frame.linked {
                             return Err(unsupported("linked blocks"));
@@ -305,20 +301,12 @@ impl Stream for Frames {
     }
 
     fn resized(&self, data_size: u64) -> Option<Arc<dyn Stream>> {
-        let table = BlockTable {
-            scanned: true,
-            full: false,
-            entries: lock(&self.table).entries.clone(),
-        };
-        self.linked.then(|| -> Arc<dyn Stream> {
-            Arc::new(Self {
-                stored: Arc::clone(&self.stored),
-                data_size,
-                linked: true,
-                block_max: self.block_max,
-                table: Mutex::new(table),
-            })
-        })
+        // What a scan finds of independent blocks holds for one length alone; checkpoints hold for each.
+        let resized = self.linked.then(|| self.clone())?;
+        Some(Arc::new(Self {
+            data_size,
+            ..resized
+        }))
     }
 
     fn held(&self) -> u64 {
@@ -405,6 +393,7 @@ impl FrameCursor {
             FramePart::End => return Err(corrupt("LZ4 frames end before the data does")),
         };
         if block.frame.block_max > self.block_max {
+            // The walk goes back, so that the next read meets the block again, with memory for it.
             (self.block_max, self.walker) = (block.frame.block_max, at);
             return Ok(0);
         }

@@ -39,6 +39,7 @@ impl Edited<'_> {
         if decoded.end > self.stored_len.min(self.decoded.len()) {
             return true;
         }
+        // The ranges are in order: of those that end behind the start the first begins first.
         let next = self
             .touched
             .partition_point(|touched| touched.end <= decoded.start);
@@ -90,7 +91,7 @@ pub(super) fn encode<F: Framing>(
     encode_range(framing, &shape, decoded, 0..decoded.len(), F::CHUNK, out)
 }
 
-/// Writes an edited block: touched chunks anew in their own size and shape, the others as they are stored.
+/// Writes an edited block: encodes touched chunks again, in their own size and shape, and copies the others.
 ///
 /// Bytes that were added, and all bytes behind a chunk whose header can't be read, go into chunks of the size of the first. A last
 /// chunk that is shorter than the first is filled up to that size. A chunk that is alone is filled up to [`Framing::CHUNK`]: it does
@@ -111,6 +112,7 @@ pub(super) fn reencode<F: Framing>(
     let mut at = ChunkStart::default();
     let mut sizes = Sizes::default();
     while at.start < known {
+        // Without a header nothing tells where the next chunk begins: all from here on is encoded again.
         let Ok((next, shape)) = framing.read(edited, at) else {
             break;
         };

@@ -25,7 +25,7 @@ use lzma_rust2::{Action, XzOptions, XzStream, XzWriter};
 use super::deflate::crc32;
 use super::entries::Entries;
 use super::headers::{Headers, array_at};
-use super::input::{Input, PIECE};
+use super::input::{Input, MAX_IDLE_INPUT, PIECE};
 use super::{Codec, Cursor, Framed, Stream};
 use crate::error::{Error, Lasting, Result, corrupt, unless_damaged, unsupported};
 use crate::source::{Source, at_most, checked_end, each_piece, len_u64};
@@ -40,8 +40,6 @@ const MAX_PADDING: u64 = 64 << 10;
 const MAX_INDEX: u64 = 64 << 20;
 /// Greatest memory of a decoder in KiB: enough for dictionaries of 64 MiB, as the best preset of xz has them.
 const MEMORY_KIB: u32 = 66 << 10;
-/// Input that may go in without data coming out, beyond what data takes in any case: blocks without data are hostile.
-const MAX_IDLE_INPUT: u64 = 1 << 20;
 
 /// Decoded bytes of the blocks that are written.
 const BLOCK: u64 = 4 << 20;
@@ -230,6 +228,7 @@ impl XzCursor {
         let (decoded, stored) = self.stream.part(offset)?;
         let header = array_at::<12>(self.stream.stored.as_ref(), 0);
         self.decoder = decoder(self.memory);
+        // The stream header tells the decoder the kind of check, whichever block comes behind it.
         if self.stream.data_size > 0 {
             process(&mut self.decoder, &header?, &mut [])?;
         }
@@ -246,6 +245,7 @@ impl XzCursor {
         let (taken, given) = match process(&mut self.decoder, input, out) {
             Ok(step) => step,
             Err(error) => {
+                // At a dictionary that is too large for it the decoder stops, and goes on when it may take more.
                 let (used, allowed) = (self.used(), self.memory);
                 if used <= allowed || used > MEMORY_KIB {
                     return Err(error);
@@ -282,10 +282,10 @@ impl XzCursor {
         Ok(())
     }
 
-    /// The most input for what was given of the running part. Data is stored as it is where it can't be made smaller, so that input hardly
-    /// ever exceeds it.
+    /// The most input for what was given of the running part: as much as data takes in any case, and some that gives none. Data is stored
+    /// as it is where it can't be made smaller, so that input hardly ever exceeds it.
     fn most_input(&self) -> u64 {
-        let more = (self.given >> 3).saturating_add(MAX_IDLE_INPUT);
+        let more = (self.given >> 3).saturating_add(len_u64(MAX_IDLE_INPUT));
         self.given.saturating_add(more)
     }
 }
@@ -316,6 +316,7 @@ fn read_index(stored: &dyn Source, data_size: u64) -> Result<XzIndex> {
     if [y, z] != FOOTER_MAGIC || [f0, f1] != [h0, h1] || crc32(0, &body) != sum {
         return Err(corrupt("xz footer"));
     }
+    // §2.1.2.2: the size of the index in units of four bytes, less one.
     let size = u64::from(u32::from_le_bytes([s0, s1, s2, s3]))
         .saturating_add(1)
         .saturating_mul(4);
@@ -334,6 +335,7 @@ fn read_index(stored: &dyn Source, data_size: u64) -> Result<XzIndex> {
     let (mut block, mut decoded) = (HEADER, 0u64);
     for _ in 0..count {
         blocks.add(decoded, block);
+        // §4.3: a block is padded to a multiple of four bytes, which this size does not count.
         let unpadded = records.number()?;
         block = block.saturating_add(unpadded.saturating_add(3) & !3);
         decoded = decoded.saturating_add(records.number()?);
@@ -341,6 +343,7 @@ fn read_index(stored: &dyn Source, data_size: u64) -> Result<XzIndex> {
             return Err(corrupt("xz index of more than there is"));
         }
     }
+    // §4.4, index padding.
     while !records.at.saturating_sub(at).is_multiple_of(4) {
         records.byte()?;
     }
@@ -387,6 +390,7 @@ impl Records<'_> {
     /// A variable-length integer: seven bits a byte, the lowest first.
     fn number(&mut self) -> Result<u64> {
         let mut number = 0u64;
+        // §1.2: at most nine bytes.
         for shift in (0..63).step_by(7) {
             let byte = self.byte()?;
             number |= u64::from(byte & 0x7F) << shift;

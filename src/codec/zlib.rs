@@ -21,7 +21,7 @@ use self::wrapper::Wrapper;
 use super::inflate::Inflate;
 use super::input::{Input, MAX_IDLE_INPUT, PIECE, Step, Stop, keep_last};
 use super::{Cache, Codec, Cursor, Edited, Framed, SEGMENT, Stream};
-use crate::error::{Error, Place, Result, lock};
+use crate::error::{Error, Result, corrupt, lock};
 use crate::source::{Source, at_most, len_u64};
 
 /// The code.
@@ -59,19 +59,18 @@ impl Codec for Zlib {
 
     fn open(&self, stored: Arc<dyn Source>, data_size: u64) -> Result<Framed> {
         let (wrapper, start) = match data_size {
+            // A block without data may have no stored bytes, either.
             0 => (Wrapper::Zlib, HEADER_LEN),
             _ => Wrapper::open(stored.as_ref())?,
         };
+        let first = Point::first(start, wrapper.sum_of_nothing());
         Ok(Framed {
             framing: wrapper.framing(),
             stream: Arc::new(Deflated {
                 stored,
                 wrapper,
                 data_size,
-                index: Mutex::new(PointIndex::new(Point::first(
-                    start,
-                    wrapper.sum_of_nothing(),
-                ))),
+                index: Arc::new(Mutex::new(PointIndex::new(first))),
             }),
         })
     }
@@ -114,17 +113,18 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
         }
         if step.is_stuck() {
             let why = format!("the zlib stream does not end; {decoded} bytes were decoded");
-            return Err(Error::corrupt(Place::File, why));
+            return Err(corrupt(why));
         }
     }
 }
 
 /// A DEFLATE stream in its wrapper.
+#[derive(Clone)]
 struct Deflated {
     stored: Arc<dyn Source>,
     wrapper: Wrapper,
     data_size: u64,
-    index: Mutex<PointIndex>,
+    index: Arc<Mutex<PointIndex>>,
 }
 
 impl Deflated {
@@ -136,6 +136,7 @@ impl Deflated {
                 .read_exact_at(&mut head, point.stored.saturating_sub(1))?;
         }
         let [head] = head;
+        // RFC 1951 §3.1.1: bits are taken from the lowest up, so the upper ones belong to the block.
         let used_bits = 8_u32.saturating_sub(point.bits.into());
         let head = head.checked_shr(used_bits).unwrap_or(0);
         Inflate::resume(point.bits, head, window)
@@ -175,10 +176,8 @@ impl Stream for Deflated {
 
     fn resized(&self, data_size: u64) -> Option<Arc<dyn Stream>> {
         Some(Arc::new(Self {
-            stored: Arc::clone(&self.stored),
-            wrapper: self.wrapper,
             data_size,
-            index: Mutex::new(lock(&self.index).clone()),
+            ..self.clone()
         }))
     }
 
@@ -191,6 +190,7 @@ impl Stream for Deflated {
         let untidy = lock(&self.index).take_untidy();
         if let Some(point) = untidy {
             let plain = point.window.expand();
+            // Data that got no smaller take hardly more input than they give.
             let mut input = vec![0; WINDOW.saturating_mul(2)];
             let left = self.stored.len().saturating_sub(point.stored);
             input.truncate(at_most(left, input.len()));
@@ -255,13 +255,14 @@ impl Inflating {
         let mut boundary = None;
         let mut filled = 0;
         while filled < buf.len() {
+            // zlib is slower when it stops at block ends: it does so only where a point is looked for.
             let searching = filled >= search_from;
             let until = if searching { buf.len() } else { search_from };
             let target = buf.get_mut(filled..until).unwrap_or_default();
             let step = self.step(target, searching)?;
             if self.input.is_idle() {
                 let why = format!("more than {MAX_IDLE_INPUT} bytes of zlib blocks without data");
-                return Err(Error::corrupt(Place::File, why));
+                return Err(corrupt(why));
             }
             filled = filled.saturating_add(step.filled);
             match step.stop {
@@ -279,13 +280,14 @@ impl Inflating {
         self.fill(buf, buf.len())?;
         self.sum = self.stream.wrapper.sum(self.sum, buf);
         let decoded = self.position.saturating_add(len_u64(buf.len()));
+        // RFC 1951 §3.2.3: the last block says so in its header, and may come behind others without data.
         let (_, ends) = self.peek(buf.len())?;
         let Deflated {
             stored, wrapper, ..
         } = self.stream.as_ref();
         let at = self.input.position();
         if ends && !wrapper.agrees(stored.as_ref(), at, self.sum, decoded)? {
-            return Err(Error::corrupt(Place::File, WRONG_CHECKSUM));
+            return Err(corrupt(WRONG_CHECKSUM));
         }
         Ok(())
     }
@@ -316,6 +318,7 @@ impl Inflating {
 
     /// Notes a block end in the index, with the window and the checksum of what comes before it.
     fn note(&self, boundary: Boundary, sum: u32, buf: &[u8]) {
+        // A window may begin before the buffer: there it is the end of what the last reads gave.
         let from_tail = WINDOW.saturating_sub(boundary.filled);
         let skipped = self.tail.len().saturating_sub(from_tail);
         let tail = self.tail.get(skipped..).unwrap_or_default();
@@ -333,14 +336,11 @@ impl Inflating {
 
     /// The error of a stream that ends when so many bytes of the reader's buffer are filled.
     fn short(&self, filled: usize) -> Error {
-        Error::corrupt(
-            Place::File,
-            format!(
-                "the zlib stream ends after {} of {} decoded bytes",
-                self.position.saturating_add(len_u64(filled)),
-                self.stream.data_size
-            ),
-        )
+        corrupt(format!(
+            "the zlib stream ends after {} of {} decoded bytes",
+            self.position.saturating_add(len_u64(filled)),
+            self.stream.data_size
+        ))
     }
 }
 
@@ -368,6 +368,7 @@ impl Cursor for Inflating {
             // An error here belongs to the next read.
             let peeked = self.peek(buf.len()).ok();
             boundary = peeked.and_then(|(here, _)| here).or(boundary);
+            // No block ends in the last part of a whole segment: blocks are long, and the next segment is searched whole.
             if buf.len() >= SEGMENT {
                 self.search_all = boundary.is_none();
             }

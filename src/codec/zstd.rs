@@ -11,8 +11,9 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use super::input::{Input, PIECE, Step, Stop};
+use super::splice::write;
 use super::{Codec, Cursor, Framed, Stream};
-use crate::error::{Error, Result, corrupt, lock};
+use crate::error::{Result, corrupt, lock};
 use crate::source::{PooledBuf, Source, checked_end, each_piece, len_u64};
 use frame::{Frames, next_frame};
 pub(super) use native::{Decoder, ZstdEncoder};
@@ -41,23 +42,20 @@ impl Codec for Zstd {
         decoded: &dyn Source,
         out: &mut dyn Write,
     ) -> Result<()> {
-        let written = |cause| Error::io("writing a zstd frame", cause);
         let mut encoder = ZstdEncoder::new(LEVEL)?;
         encoder.begin(decoded.len())?;
         let mut packed = PooledBuf::<u8>::of(PIECE);
         each_piece(decoded, 0..decoded.len(), PIECE, |mut bytes| {
             while !bytes.is_empty() {
                 let (taken, given) = encoder.push(bytes, &mut packed)?;
-                out.write_all(packed.get(..given).unwrap_or_default())
-                    .map_err(written)?;
+                write(out, packed.get(..given).unwrap_or_default())?;
                 bytes = bytes.get(taken..).unwrap_or_default();
             }
             Ok(())
         })?;
         loop {
             let (given, ended) = encoder.finish(&mut packed)?;
-            out.write_all(packed.get(..given).unwrap_or_default())
-                .map_err(written)?;
+            write(out, packed.get(..given).unwrap_or_default())?;
             if ended {
                 return Ok(());
             }
@@ -143,6 +141,7 @@ impl Cursor for ZstdCursor {
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             if !self.within {
                 self.enter()?;
+                // Not a byte of the frame yet: the caller counts the larger window first.
                 if self.window > announced {
                     break;
                 }

@@ -42,7 +42,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("log", &[""]),
     (
         "lru",
-        &["asdf/buffers.rs", "codec/cache/kept.rs", "remote/kept.rs"],
+        &["asdf/buffers.rs", "codec/cache.rs", "remote/kept.rs"],
     ),
     ("lz4_flex", &["codec/lz4.rs", "codec/lz4/", "codec/lz4f.rs"]),
     ("lzma_rust2", &["codec/xz.rs"]),

@@ -66,7 +66,7 @@ pub(super) enum FrameChunk {
     Stored(Range<u64>),
     /// An offset alone, which names a special value.
     Special([u8; OFFSET]),
-    /// Written anew.
+    /// A chunk that is encoded now.
     New(Vec<u8>),
 }
 

@@ -146,24 +146,8 @@ pub(super) fn header(shape: BlockShape, flags: u8, decoded: u64, len: u64) -> Ve
     }
     // both shuffles say that the header is the long one
     let kind = [FLAGS | SHUFFLED | BIT_SHUFFLED | flags, shape.typesize];
-    let pipeline = [
-        0,
-        0,
-        0,
-        0,
-        0,
-        shape.filter,
-        ZSTD_2,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-    ];
+    // One filter, the last of six; the codec; and nothing more.
+    let pipeline = [&[0; 5][..], &[shape.filter, ZSTD_2], &[0; 9]].concat();
     [&VERSION_2[..], &kind, sizes.as_flattened(), &pipeline].concat()
 }
 

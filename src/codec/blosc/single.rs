@@ -50,6 +50,7 @@ pub(super) fn encode(
     let mut at = shape.header_len().saturating_add(starts_len);
     let mut starts = starts.into_iter();
     each_piece(decoded, 0..len, shape.block, |block| {
+        // The table of starts is written: blocks packed again must take as much room as before.
         if starts.next() != Some(at) {
             return Err(corrupt("bytes that change while they are encoded"));
         }

@@ -4,11 +4,10 @@ use std::ops::Range;
 
 use super::bits::{BitFault, Mark, find_mark};
 use super::block::{Pointers, follow};
-use super::entry::EntryPoint;
 use super::runs::{measure, split_span};
 use super::{block_len, damaged};
 use crate::codec::cores::{cores, on_all_cores};
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, corrupt};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 
 /// Blocks that one batch decodes at once, at most; each takes 3.6 MB of memory meanwhile.
@@ -26,6 +25,31 @@ const USUAL_STORED: usize = 500_000;
 
 /// What a block is stored in as a rule, at most, in percent of its bytes.
 const STORED_PERCENT: usize = 110;
+
+/// A place to begin at: the mark of a block, or of the end of a stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct EntryPoint {
+    /// Decoded bytes before it.
+    pub(super) decoded: u64,
+    /// Stored bits before it.
+    pub(super) bit: u64,
+    /// The level of its stream.
+    pub(super) level: u8,
+    /// Checksum of the blocks of its stream before it.
+    pub(super) combined: u32,
+}
+
+impl EntryPoint {
+    /// The place behind a block that begins here.
+    pub(super) fn behind(self, block: &Ready) -> Self {
+        Self {
+            decoded: self.decoded.saturating_add(block.len()),
+            bit: block.end,
+            level: self.level,
+            combined: self.combined.rotate_left(1) ^ block.crc,
+        }
+    }
+}
 
 /// A block decoded but for its run-length stage.
 pub(super) struct Ready {
@@ -86,7 +110,7 @@ impl Ready {
         len
     }
 
-    /// Fills with what is still to be repeated of the last byte of the span; gives how many. 0 means that the span is at its end.
+    /// Fills with the repeats of the span's last byte that are still to come; gives how many. 0 means that the span is at its end.
     fn repeat_last(&mut self, rest: &mut [u8]) -> usize {
         let last = self.literal.end.checked_sub(1);
         let byte = last.and_then(|last| self.bytes.get(last)).copied();
@@ -210,7 +234,7 @@ pub(super) fn decode_batch(
     }
     let blocks = found.map_err(|fault| damaged(entry.bit, fault))?;
     if blocks.is_empty() {
-        return Err(Error::corrupt(Place::File, "no bzip2 block decoded"));
+        return Err(corrupt("no bzip2 block decoded"));
     }
     Ok(blocks)
 }

@@ -33,6 +33,7 @@ impl Counted {
     /// Counts so many bytes in place of those before.
     pub(in crate::codec) fn count(&mut self, bytes: u64) {
         let before = replace(&mut self.bytes, bytes);
+        // Added first: what counts is never less than what is held.
         self.used.fetch_add(bytes, Ordering::Relaxed);
         self.used.fetch_sub(before, Ordering::Relaxed);
     }

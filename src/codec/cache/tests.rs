@@ -14,7 +14,7 @@ fn fill(cache: &Cache, (key, sequential): (u64, bool), index: u64) {
 }
 
 fn has_room_ahead(cache: &Cache) -> bool {
-    cache.is_missing(u64::MAX, 0)
+    !cache.missing(u64::MAX, std::iter::once(0)).is_empty()
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn what_readers_have_abandoned_does_not_keep_others_from_reading_ahead() {
     for key in [1, 2] {
         (0..4).for_each(|index| drop(cache.get(key, index)));
     }
-    assert_eq!(cache.lock().unread(), 0);
+    assert_eq!(lock(&cache.kept).unread, 0);
 }
 
 /// A stream that only holds memory, which it gives up by halves down to a least amount.
@@ -235,7 +235,7 @@ fn rest(cache: &Cache, key: u64, position: u64, held: u64) -> Arc<AtomicU64> {
         freed_at: Arc::clone(&freed_at),
         used: Arc::clone(&cache.used),
     };
-    cache.rest(Box::new(cursor), cache.counted(), key);
+    cache.rest(key, (Box::new(cursor), cache.counted()));
     freed_at
 }
 
@@ -276,8 +276,7 @@ fn the_nearest_decoder_is_taken_and_a_block_has_few_of_them() {
     rest(&cache, 2, 35, 100);
     assert_eq!(cache.used(), 500);
     let taken = |start, least| {
-        let fits = |cursor: &dyn Cursor| cursor.position() >= least;
-        let (cursor, memory) = cache.take(1, start, fits)?;
+        let (cursor, memory) = cache.take(1, start, least)?;
         assert_eq!(memory.bytes(), 100);
         Some(cursor.position())
     };

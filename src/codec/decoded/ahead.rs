@@ -1,13 +1,12 @@
 //! Decoding ahead of sequential readers, and tidying the stream behind them, on the threads of the
 //! [`Jobs`](crate::codec::ahead::Jobs).
 //!
-//! Bytes are decoded before a reader asks for them in three ways: by the jobs here; when a reader's own decoder has segments decoded
-//! that only need to be copied (`Decoder::copy_ready`); and inside a decoder that decodes several pieces at once
-//! ([`Cursor::will_decode_to`](crate::codec::Cursor::will_decode_to)). The first two go to the cache, which bounds them for all blocks
-//! together (`Cache::missing`); the jobs of one reader have a bound of their own (`readers::MAX_AHEAD`). The third is the
-//! decoder's memory, which the codec bounds.
+//! Bytes are decoded before a reader asks for them in two ways: by the jobs here, which put them into the cache, and inside a decoder that
+//! decodes several pieces at once ([`Cursor::will_decode_to`](crate::codec::Cursor::will_decode_to)). The cache bounds the former for
+//! all blocks together (`Cache::missing`), and `ahead::MAX_AHEAD` for one reader; the latter is the decoder's memory, which the codec bounds.
 
-use super::{Decoded, DecodedState, Demand, Way, segments, start_of};
+use super::{Decoded, DecodedState, Demand, segment_from, start_of};
+use crate::error::lock;
 
 /// Threads that may decode ahead in one block, if its stream can use several.
 const JOBS: usize = 2;
@@ -33,9 +32,9 @@ impl Decoded {
     }
 
     /// Queues a job. It holds no reference to the block, which may be dropped before its turn.
-    fn queue(&self, job: impl FnOnce(&Self) + Send + 'static) -> bool {
+    pub(super) fn queue(&self, job: impl FnOnce(&Self) + Send + 'static) -> bool {
         let block = self.this.clone();
-        self.cache.jobs().later(move || {
+        self.cache.jobs.later(move || {
             if let Some(block) = block.upgrade() {
                 job(&block);
             }
@@ -44,22 +43,27 @@ impl Decoded {
 
     /// Decodes what sequential readers want next until there is nothing more, or another job waits for the thread.
     fn decode_ahead(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         while let Some(next) = self.next_ahead(&state, state.ahead.saturating_sub(1)) {
-            match self.way(&mut state, next) {
+            if state.damage_of(&*self.stream, next).is_some() {
                 // The reader gets the error when it reads the segment.
-                Way::Damaged(_) => state.readers.discourage(),
-                Way::Wait(_) => state = self.wait(state),
-                Way::Decode(decoder) => {
+                state.readers.discourage();
+                break;
+            }
+            match self.way(&mut state, next) {
+                // When that goes on, the reader may have passed by: another segment is the next one then.
+                Err(_) => state = self.wait(state),
+                Ok(decoder) => {
                     drop(state);
                     let outcome = decoder.run(next, Demand::Ahead);
-                    state = self.lock();
+                    state = lock(&self.state);
                     if outcome.is_err() {
                         state.readers.discourage();
                     }
                 }
             }
-            if self.cache.jobs().is_asked_for() && self.queue(Self::decode_ahead) {
+            // To the end of the queue, so that blocks read at the same time have the threads by turns. `ahead` counts it still.
+            if self.cache.jobs.is_asked_for() && self.queue(Self::decode_ahead) {
                 return;
             }
         }
@@ -69,32 +73,27 @@ impl Decoded {
     /// The next segment that a job decodes ahead, beside so many `others`: one that no running decoder will pass, if several jobs may
     /// run. Else one job waits for that decoder, to go on from where it stops.
     fn next_ahead(&self, state: &DecodedState, others: usize) -> Option<u64> {
-        let wanted = state.readers.wanted(segments(self.len));
+        let wanted = state.readers.wanted(segment_from(self.len));
         let idle = wanted.filter(|&index| state.run_of(index).is_none());
         let missing = self.cache.missing(self.key, idle);
+        // A second decoder is of use only where the first will not come by.
         let is_free = |index: &&u64| {
             let start = start_of(**index);
             let run = state.nearest_run(start, self.stream.entry(start));
             self.most_jobs() > 1 && run.is_none()
         };
         let free = missing.iter().find(is_free);
+        // One job waits for a decoder that comes by: two would wake for one segment.
         let first = missing.first().filter(|_| others == 0);
         free.or(first).copied()
     }
 
-    /// Queues a job that tidies the stream, if there is something to do.
-    pub(super) fn tidy_later(&self, state: &mut DecodedState) {
-        if !state.tidying && self.stream.is_untidy() {
-            state.tidying = self.queue(Self::tidy);
-        }
-    }
-
     /// Does the work that the stream has put off.
-    fn tidy(&self) {
+    pub(super) fn tidy(&self) {
         while self.stream.is_untidy() && self.cache.check_wanted().is_ok() {
             self.stream.tidy();
         }
         self.cache.recount(self.key, &self.stream);
-        self.lock().tidying = false;
+        lock(&self.state).tidying = false;
     }
 }

@@ -4,16 +4,13 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::{Damage, Decoded, DecodedState, Demand, is_worth_taking, start_of};
+use super::{DAMAGES, Decoded, DecodedState, Demand, SKIP, segment_from, start_of};
 use crate::codec::caller;
 use crate::codec::cores::caught;
 use crate::codec::limit::Permit;
 use crate::codec::{CountedBuf, Cursor, SEGMENT, misplaced};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, lock, unsupported};
 use crate::source::{PooledBuf, at_most, len_u64};
-
-/// Size of the buffer used to skip from an entry to the wanted segment.
-const SKIP: usize = 64 << 10;
 
 /// A running decoder at one segment, as other threads see it.
 pub(super) struct Run {
@@ -29,10 +26,15 @@ pub(super) struct Run {
 impl Run {
     fn new(reach: Range<u64>) -> Arc<Self> {
         Arc::new(Self {
-            segment: reach.start.div_ceil(len_u64(SEGMENT)),
+            segment: segment_from(reach.start),
             reach,
             outcome: OnceLock::new(),
         })
+    }
+
+    /// The error that it has ended with.
+    pub(super) fn error(&self) -> Option<Error> {
+        self.outcome.get()?.as_ref().err().cloned()
     }
 }
 
@@ -41,6 +43,7 @@ pub(super) struct Decoder<'a> {
     block: &'a Decoded,
     /// Another one takes its place at each segment, so that threads which wait for this keep its outcome.
     shown: Arc<Run>,
+    permit: Permit<'a>,
 }
 
 impl<'a> Decoder<'a> {
@@ -48,35 +51,40 @@ impl<'a> Decoder<'a> {
     pub(super) fn begin(block: &'a Decoded, state: &mut DecodedState, reach: Range<u64>) -> Self {
         let shown = Run::new(reach);
         state.runs.push(Arc::clone(&shown));
-        Self { block, shown }
+        let permit = Permit::none(&block.cache);
+        Self {
+            block,
+            shown,
+            permit,
+        }
     }
 
-    /// Decodes all segments up to `wanted`, copies those behind it that are ready if the read is sequential, and leaves the decoder to the
-    /// cache. Where memory runs short it leaves the decoder to the cache as well, and goes on with it when there is enough.
+    /// Decodes all segments up to `wanted`, and leaves the decoder to the cache. So it does where memory runs short, and goes on with it when
+    /// there is enough.
     ///
     /// # Errors
     /// Of decoding; if no reader waits for the segment, also if memory runs short.
     pub(super) fn run(mut self, wanted: u64, demand: Demand) -> Result<Arc<CountedBuf>> {
-        let mut permit = Permit::none(&self.block.cache);
         let mut needed = 0;
         loop {
-            match permit.admit(needed, demand != Demand::Ahead) {
-                Ok(true) => {}
-                Ok(false) => return Err(no_memory()),
-                Err(error) => return Err(self.fail(error)),
+            let admitted = self.permit.admit(needed, demand != Demand::Ahead);
+            if !admitted.map_err(|error| self.fail(error))? {
+                // Not the outcome of the run: the readers that wait for it decode the segment themselves.
+                return Err(unsupported("no memory to decode ahead"));
             }
-            let opened = self.cursor(wanted);
-            let mut cursor = opened.map_err(|error| self.fail(error))?;
-            match self.decode_to(wanted, &mut *cursor, demand, &mut permit) {
-                Ok(Some(bytes)) => {
-                    self.copy_ready(cursor, demand, permit);
-                    return Ok(bytes);
-                }
-                Ok(None) => {
+            let found = self.block.cursor(start_of(wanted));
+            // The permit counts its memory from here on.
+            let (mut cursor, _) = found.map_err(|error| self.fail(error))?;
+            match self.decode_to(wanted, &mut *cursor, demand) {
+                Ok(decoded) => {
                     needed = cursor.needed();
-                    self.leave(cursor, &mut permit);
+                    self.leave(cursor);
+                    if let Some(bytes) = decoded {
+                        return Ok(bytes);
+                    }
                 }
                 Err(error) => {
+                    // Freed before other threads hear of the error and decode, perhaps with as much memory.
                     drop(cursor);
                     return Err(self.fail(error));
                 }
@@ -84,127 +92,85 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The decoder at rest nearest before a segment, or a new one.
-    fn cursor(&self, wanted: u64) -> Result<Box<dyn Cursor>> {
-        let start = start_of(wanted);
-        let entry = self.block.stream.entry(start);
-        let resting = self.block.cache.take(self.block.key, start, |cursor| {
-            is_worth_taking(cursor, start, entry)
-        });
-        match resting {
-            // the permit counts its memory from here on
-            Some((cursor, _)) => Ok(cursor),
-            None => caught(|| Arc::clone(&self.block.stream).cursor(start)),
-        }
-    }
-
-    /// Decodes the segments from the one that `cursor` stands before to the wanted one; `None` if it pauses on the way.
+    /// Decodes the segments from the one that `cursor` stands before to the wanted one, and puts them into the cache; `None` if it stops on
+    /// the way, because more memory is needed than is free, or nobody wants the bytes any more.
     fn decode_to(
         &mut self,
         wanted: u64,
         cursor: &mut dyn Cursor,
         demand: Demand,
-        permit: &mut Permit<'_>,
     ) -> Result<Option<Arc<CountedBuf>>> {
+        let Decoded { cache, key, .. } = self.block;
         loop {
-            let segment = next_segment(cursor);
+            let segment = segment_from(cursor.position());
             if segment > wanted {
                 return Err(misplaced(start_of(wanted)));
             }
-            // what lies on the way is not what others read
-            let demand = match demand {
-                Demand::Random if segment < wanted => Demand::Sequential,
-                other => other,
+            self.show(Some(Run::new(cursor.position()..cursor.will_decode_to())));
+            if cache.check_wanted().is_err() {
+                return Ok(None);
+            }
+            // What lies on the way is not what others read: its memory is used again, as that of sequential reads.
+            let sequential = demand != Demand::Random || segment < wanted;
+            let Some(buffer) = self.fill(cursor, segment, sequential)? else {
+                return Ok(None);
             };
-            let decoded = self.decode(cursor, demand, demand == Demand::Ahead, permit)?;
-            if segment == wanted || decoded.is_none() {
-                return Ok(decoded);
+            let bytes = cache.insert(*key, segment, buffer, demand == Demand::Ahead);
+            cache.recount(*key, &self.block.stream);
+            // Set before the run is shown no more: the threads that wake then find it, even if the cache had no room.
+            let _ = self.shown.outcome.set(Ok(Arc::clone(&bytes)));
+            if segment == wanted {
+                return Ok(Some(bytes));
             }
         }
-    }
-
-    /// Copies to the cache, for a sequential read, the segments behind the wanted one that the decoder has decoded already, and leaves it
-    /// there. The reader does not get an error of those segments: a thread that reads one of them does.
-    fn copy_ready(&mut self, mut cursor: Box<dyn Cursor>, demand: Demand, mut permit: Permit<'_>) {
-        while demand != Demand::Random && self.is_ready(&*cursor) {
-            match self.decode(&mut *cursor, demand, true, &mut permit) {
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                Err(error) => {
-                    drop(cursor);
-                    self.fail(error);
-                    return;
-                }
-            }
-        }
-        self.leave(cursor, &mut permit);
     }
 
     /// Leaves the decoder to the cache with its memory. One that has begun the segment is dropped instead: it can't give the bytes of the
     /// segment again.
-    fn leave(&self, cursor: Box<dyn Cursor>, permit: &mut Permit<'_>) {
+    fn leave(&mut self, cursor: Box<dyn Cursor>) {
         let has_begun = cursor.position() > start_of(self.shown.segment);
         if !has_begun || self.shown.outcome.get().is_some() {
-            let block = self.block;
-            block.cache.rest(cursor, permit.memory(), block.key);
+            let resting = (cursor, self.permit.memory());
+            self.block.cache.rest(self.block.key, resting);
         }
     }
 
-    /// Decodes the segment that `cursor` stands before, and puts it into the cache; `None` if more memory is needed first than is free, or
-    /// nobody wants the bytes any more.
-    fn decode(
-        &mut self,
-        cursor: &mut dyn Cursor,
-        demand: Demand,
-        unread: bool,
-        permit: &mut Permit<'_>,
-    ) -> Result<Option<Arc<CountedBuf>>> {
-        self.show(cursor);
-        let block = self.block;
-        if block.cache.check_wanted().is_err() {
-            return Ok(None);
+    /// Shows `next`, if that is another segment, in place of the run before, and wakes the threads that wait.
+    fn show(&mut self, next: Option<Arc<Run>>) {
+        if next.as_ref().map(|next| next.segment) == Some(self.shown.segment) {
+            return;
         }
-        let segment = self.shown.segment;
-        let Some(buffer) = self.fill(cursor, segment, demand, permit)? else {
-            return Ok(None);
-        };
-        let bytes = block.cache.insert(block.key, segment, buffer, unread);
-        block.cache.recount(block.key, &block.stream);
-        let _ = self.shown.outcome.set(Ok(Arc::clone(&bytes)));
-        Ok(Some(bytes))
-    }
-
-    /// Shows where the decoder is, and wakes the threads that wait for the segment before.
-    fn show(&mut self, cursor: &dyn Cursor) {
-        let next = Run::new(cursor.position()..cursor.will_decode_to());
-        if next.segment != self.shown.segment {
-            let mut state = self.block.lock();
-            state.runs.retain(|other| !Arc::ptr_eq(other, &self.shown));
+        let mut state = lock(&self.block.state);
+        state.runs.retain(|other| !Arc::ptr_eq(other, &self.shown));
+        // As a rule no thread waits, and waking none costs a system call.
+        let is_waited_for = state.waiting > 0;
+        if let Some(next) = next {
             state.runs.push(Arc::clone(&next));
-            drop(state);
             self.shown = next;
+        }
+        drop(state);
+        if is_waited_for {
             self.block.moved.notify_all();
         }
     }
 
     /// The bytes of a segment, from a decoder that stands at most one segment before it; `None` if memory runs short.
     fn fill(
-        &self,
+        &mut self,
         cursor: &mut dyn Cursor,
         segment: u64,
-        demand: Demand,
-        permit: &mut Permit<'_>,
+        sequential: bool,
     ) -> Result<Option<CountedBuf>> {
-        let len = self.block.segment_len(segment);
-        let mut buffer = self
-            .block
-            .cache
-            .segment(self.block.key, len, demand != Demand::Random);
+        let Decoded {
+            cache, key, len, ..
+        } = self.block;
         let start = start_of(segment);
+        let len = at_most(len.saturating_sub(start), SEGMENT);
+        let mut buffer = cache.segment(*key, len, sequential);
         let mut filled = 0;
         while filled < buffer.len() {
             let needed = cursor.needed();
-            if !permit.grow(needed) {
+            if !self.permit.grow(needed) {
                 return Ok(None);
             }
             let before = cursor.position();
@@ -218,6 +184,7 @@ impl<'a> Decoder<'a> {
             } else {
                 return Err(misplaced(start));
             }
+            // A decoder that neither moves nor asks for more memory would be called for ever.
             if cursor.position() == before && cursor.needed() <= needed {
                 return Err(misplaced(before));
             }
@@ -225,26 +192,21 @@ impl<'a> Decoder<'a> {
         Ok(Some(buffer))
     }
 
-    /// Whether a decoder has decoded the segment already that it stands before, and the cache has room for it but not the segment.
-    fn is_ready(&self, cursor: &dyn Cursor) -> bool {
-        let block = self.block;
-        let segment = next_segment(cursor);
-        let end = start_of(segment.saturating_add(1)).min(block.len);
-        start_of(segment) < end
-            && cursor.decoded_to() >= end
-            && block.cache.is_missing(block.key, segment)
-    }
-
-    /// Ends with an error at the segment that is shown. It is remembered if it is damage.
+    /// Ends with an error at the segment that is shown. Damage of the payload is remembered; errors of the medium are not, because a later
+    /// read may succeed.
     fn fail(&self, error: Error) -> Error {
-        self.block.lock().remember(Damage {
-            segment: self.shown.segment,
-            from: self.shown.reach.start,
-            error: error.clone(),
-        });
-        // others that wait for the segment decode it themselves if this thread's reader is gone
-        if caller::is_wanted() {
+        let is_damage = matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. });
+        // Others that wait for the segment decode it themselves if this thread's reader is gone.
+        if is_damage || caller::is_wanted() {
             let _ = self.shown.outcome.set(Err(error.clone()));
+        }
+        if is_damage {
+            let damages = &mut lock(&self.block.state).damages;
+            damages.retain(|other| other.segment != self.shown.segment);
+            if damages.len() >= DAMAGES {
+                damages.remove(0);
+            }
+            damages.push(Arc::clone(&self.shown));
         }
         error
     }
@@ -252,18 +214,8 @@ impl<'a> Decoder<'a> {
 
 impl Drop for Decoder<'_> {
     fn drop(&mut self) {
-        let mut state = self.block.lock();
-        state.runs.retain(|other| !Arc::ptr_eq(other, &self.shown));
-        drop(state);
-        self.block.moved.notify_all();
+        // Before others look for a way, so that they find the memory free.
+        self.permit.give_back();
+        self.show(None);
     }
-}
-
-/// The segment that a decoder decodes next: the first one that begins at its position or behind it.
-fn next_segment(cursor: &dyn Cursor) -> u64 {
-    cursor.position().div_ceil(len_u64(SEGMENT))
-}
-
-fn no_memory() -> Error {
-    Error::unsupported(Place::File, "no memory to decode ahead")
 }

@@ -252,14 +252,14 @@ fn what_a_reader_waited_for_is_no_longer_ahead_of_him() {
         });
         for index in 0..3 {
             reached.wait();
-            let came = || decoded.lock().readers.wanted(9).next() == Some(3);
+            let came = || lock(&decoded.state).readers.wanted(9).next() == Some(3);
             while index == 2 && !came() {
                 thread::yield_now();
             }
             go.wait();
         }
     });
-    assert!(cache.is_missing(u64::MAX, 0));
+    assert!(!cache.missing(u64::MAX, std::iter::once(0)).is_empty());
 }
 
 #[test]
@@ -338,28 +338,6 @@ fn damage_costs_only_what_lies_behind_it_up_to_the_next_entry() {
         opened,
         "a known damage is not decoded again"
     );
-}
-
-/// It was forgotten, and decoded again by the reader that came for it.
-#[test]
-fn damage_met_behind_the_segment_is_not_this_readers_but_the_next_ones() {
-    let mut fake = Fake::new(u64::MAX);
-    fake.batch = 4 * MIB;
-    fake.damage = (2 * MIB, u64::MAX);
-    let fake = Arc::new(fake);
-    let decoded = Decoded::new(fake.clone(), 8 * MIB, &Cache::new(64 * MIB));
-    let shared = &decoded;
-    // the first segment is decoded when the decoder stands behind it: what comes next is ready then
-    read(&decoded, 100, 10).unwrap();
-    let Way::Decode(begun) = shared.way(&mut shared.lock(), 1) else {
-        panic!("no decoder of its own");
-    };
-    let bytes = begun.run(1, Demand::Sequential).unwrap();
-    assert!(**bytes == *model(MIB, 1 << 20));
-    let opened = fake.opened.load(Ordering::SeqCst);
-    let error = read(&decoded, 3 * MIB, 10).unwrap_err();
-    assert_eq!(error.to_string(), format!("byte {}: damaged", 2 * MIB));
-    assert_eq!(fake.opened.load(Ordering::SeqCst), opened);
 }
 
 #[test]

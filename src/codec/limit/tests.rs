@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::Error;
 use std::collections::HashMap;
 use std::mem::take;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use crate::codec::chunks::{ChunkStart, FoundChunk};
 use crate::codec::headers::Headers;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, corrupt};
 
 /// No LZ4 block gives more than 255 bytes for each of its own.
 pub(super) const MAX_RATIO: u64 = 255;
@@ -31,6 +31,7 @@ impl Lz4Chunk {
     /// The chunk that begins at `start`, by its lengths.
     pub(super) fn read(headers: &mut Headers, at: ChunkStart) -> Result<Self> {
         let [n0, n1, n2, n3, s0, s1, s2, s3] = headers.array(at.mark)?;
+        // It counts the four bytes of the decoded size, too.
         let stored_len = u32::from_be_bytes([n0, n1, n2, n3]);
         let chunk = Self {
             at,
@@ -99,9 +100,6 @@ impl Lz4Chunk {
 
     /// [`Error::Corrupt`] that names the chunk by the stored byte that it begins at.
     pub(super) fn damaged(&self, why: impl std::fmt::Display) -> Error {
-        Error::corrupt(
-            crate::error::Place::File,
-            format!("LZ4 chunk at stored byte {}: {why}", self.at.mark),
-        )
+        corrupt(format!("LZ4 chunk at stored byte {}: {why}", self.at.mark))
     }
 }

@@ -8,7 +8,7 @@ use super::super::chunks::ChunkStart;
 use super::super::headers::Headers;
 use super::super::splice::{Edited, Framing, write};
 use super::chunk::Lz4Chunk;
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, corrupt};
 
 /// Decoded size of a chunk: Python's default.
 pub(super) const CHUNK_LEN: u64 = 4 << 20;
@@ -32,13 +32,13 @@ impl Framing for Lz4Encoder {
     fn encode(&mut self, bytes: &[u8], (): &(), out: &mut dyn Write) -> Result<()> {
         self.block.resize(get_maximum_output_size(bytes.len()), 0);
         let written = compress_into(bytes, &mut self.block)
-            .map_err(|cause| Error::corrupt(Place::File, format!("LZ4: {cause}")))?;
+            .map_err(|cause| corrupt(format!("LZ4: {cause}")))?;
         let (Some(block), Ok(size), Ok(stored_len)) = (
             self.block.get(..written),
             u32::try_from(bytes.len()),
             u32::try_from(written.saturating_add(4)),
         ) else {
-            return Err(Error::corrupt(Place::File, "LZ4 block too long"));
+            return Err(corrupt("LZ4 block too long"));
         };
         write(out, &stored_len.to_be_bytes())?;
         write(out, &size.to_le_bytes())?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::chunk::Lz4Chunk;
 use crate::codec::chunks::Pieces;
 use crate::codec::input::{Input, keep_last};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result, corrupt};
 use crate::source::{Source, at_most, len_u64};
 
 /// How far back a match may reach.
@@ -57,6 +57,7 @@ impl LongBlock {
 
     /// Reads on to where literals or a match begin.
     fn next_sequence(&mut self) -> Result<()> {
+        // LZ4 Block Format, "Sequences": a token is two lengths, of literals and of the match; then the literals, then the distance.
         let Some(token) = self.token.take() else {
             let token = self.byte()?;
             self.literals = self.length(token.checked_shr(4).unwrap_or(0))?;
@@ -136,10 +137,10 @@ impl LongBlock {
     }
 
     fn damaged(&self, why: &str) -> Error {
-        Error::corrupt(
-            Place::File,
-            format!("LZ4 block that ends at stored byte {}: {why}", self.end),
-        )
+        corrupt(format!(
+            "LZ4 block that ends at stored byte {}: {why}",
+            self.end
+        ))
     }
 }
 

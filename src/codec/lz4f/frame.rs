@@ -3,6 +3,7 @@
 use twox_hash::XxHash32;
 
 use super::super::headers::{Headers, array_at, read_into};
+use super::super::input::MAX_IDLE;
 use super::decode_block;
 use crate::error::{Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, len_u64};
@@ -21,8 +22,6 @@ const FLG_CONTENT_CHECKSUM: u8 = 0b0000_0100;
 const FLG_DICTIONARY: u8 = 0b0000_0001;
 /// Set in a block's size: the bytes are stored as they are.
 pub(super) const STORED: u32 = 1 << 31;
-/// Frames that hold no data are skipped, but not without end: each costs a read.
-const MAX_IDLE: u32 = 1024;
 
 /// What a frame's descriptor says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +75,7 @@ impl Walker {
         let Some(frame) = self.frame else {
             return self.enter(headers);
         };
+        // "Data Blocks": 0 is the end mark, and the top bit says that the bytes are stored as they are.
         let size = u32::from_le_bytes(headers.array(self.at)?);
         self.skip(4);
         if size == 0 {
@@ -136,6 +136,7 @@ impl Walker {
         if flg & FLG_DICTIONARY != 0 {
             return Err(unsupported("LZ4 frame with an external dictionary"));
         }
+        // "Frame Descriptor": the header checksum covers FLG to the content size.
         let (long, short);
         let descriptor: &[u8] = if flg & FLG_CONTENT_SIZE != 0 {
             long = headers.array::<10>(self.at)?;

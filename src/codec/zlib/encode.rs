@@ -30,6 +30,7 @@ fn stream_level(stored: &dyn Source) -> Result<i32> {
     }
     stored.read_exact_at(&mut header, 0)?;
     let [_, flags] = header;
+    // RFC 1950 §2.2, FLEVEL.
     Ok(match flags >> 6 {
         _ if header == GZIP => DEFAULT_LEVEL,
         0 => 1,
@@ -41,6 +42,7 @@ fn stream_level(stored: &dyn Source) -> Result<i32> {
 
 /// The header of a stream of this level: a window of 32 KiB, and the class of the level in the upper two bits of the second byte.
 fn header(level: i32) -> [u8; 2] {
+    // FLEVEL, and with FCHECK a multiple of 31.
     match level {
         ..=1 => [0x78, 0x01],
         2..DEFAULT_LEVEL => [0x78, 0x5E],

@@ -50,6 +50,7 @@ pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<Def
         return Ok(None);
     }
     stored.read_exact_at(&mut header, 0)?;
+    // RFC 1950 §2.2: the window of 32 KiB that is always written here.
     let [0x78, flags] = header else {
         return Ok(None);
     };

@@ -19,7 +19,7 @@
 use super::super::deflate::{ADLER_START, adler32, crc32};
 use super::segments::checksum;
 use super::{FRAMING, GZIP_FRAMING, HEADER_LEN, PRESET_DICTIONARY, len_u64};
-use crate::error::{Error, Place, Result};
+use crate::error::{Result, corrupt, unsupported};
 use crate::source::{Fields, Source, at_most};
 
 /// The compression method, in the lower bits of a zlib header's first byte; and that byte for a window of 32 KiB.
@@ -39,7 +39,7 @@ const UNKNOWN: u8 = 0xE0;
 /// The longest header of gzip that is looked through.
 const MAX_HEADER: usize = 128 << 10;
 
-/// What is around a DEFLATE stream.
+/// The wrapper of a DEFLATE stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wrapper {
     Zlib,
@@ -50,24 +50,25 @@ impl Wrapper {
     /// The wrapper of a payload, and the length of its header.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] or [`Error::Unsupported`] if the payload begins with no header of a stream that can be decoded.
+    /// [`Corrupt`](crate::error::Error::Corrupt) or [`Unsupported`](crate::error::Error::Unsupported) if the payload begins with no
+    /// header of a stream that can be decoded.
     pub(super) fn open(stored: &dyn Source) -> Result<(Self, u64)> {
         let mut header = [0; 2];
         stored.read_exact_at(&mut header, 0)?;
         if header == GZIP {
             return Ok((Self::Gzip, gzip_header(stored)?));
         }
+        // RFC 1950 §2.2: CM is 8, CINFO at most 7, and FCHECK makes both bytes a multiple of 31.
         let whole = u16::from_be_bytes(header);
         let [method, flags] = header;
         if method & 0x0F != DEFLATE || method > LARGEST_WINDOW || whole.checked_rem(31) != Some(0) {
-            return Err(Error::corrupt(
-                Place::File,
-                format!("{whole:04x} is not the start of a zlib stream"),
-            ));
+            return Err(corrupt(format!(
+                "{whole:04x} is not the start of a zlib stream"
+            )));
         }
         if flags & PRESET_DICTIONARY != 0 {
             let why = "a zlib stream that needs a preset dictionary";
-            return Err(Error::unsupported(Place::File, why));
+            return Err(unsupported(why));
         }
         Ok((Self::Zlib, HEADER_LEN))
     }
@@ -104,6 +105,7 @@ impl Wrapper {
             Self::Zlib => Ok(number(at)?.is_none_or(|found| found == sum)),
             Self::Gzip => {
                 let [found, size] = [number(at)?, number(at.saturating_add(4))?];
+                // RFC 1952 §2.3.1: CRC32 and ISIZE are little-endian, Adler-32 is not.
                 let size = size.map(u32::swap_bytes).map(u64::from);
                 Ok(found.is_none_or(|found| found.swap_bytes() == sum)
                     && size.is_none_or(|size| size == len & u64::from(u32::MAX)))
@@ -119,7 +121,7 @@ fn gzip_header(stored: &dyn Source) -> Result<u64> {
     let why = "not the header of a gzip stream";
     gzip_header_len(&header)
         .map(len_u64)
-        .ok_or_else(|| Error::corrupt(Place::File, why))
+        .ok_or_else(|| corrupt(why))
 }
 
 /// The same, of a payload that begins with `bytes`; `None` if it has no such header.
@@ -129,6 +131,7 @@ fn gzip_header_len(bytes: &[u8]) -> Option<usize> {
     if method != DEFLATE || flags & UNKNOWN != 0 {
         return None;
     }
+    // RFC 1952 §2.3.1: the fields come in this order, each if its flag is set.
     if flags & EXTRA != 0 {
         let len = u16::from_le_bytes(fields.array()?);
         fields.bytes(len.into())?;

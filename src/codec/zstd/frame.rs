@@ -5,6 +5,7 @@
 
 use crate::codec::entries::Entries;
 use crate::codec::headers::{Headers, array_at, read_into};
+use crate::codec::input::MAX_IDLE;
 use crate::error::{Error, Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 
@@ -18,8 +19,6 @@ const SEEKABLE: u32 = 0x8F92_EAB1;
 const MAX_SEEK_TABLE: u64 = 64 << 20;
 /// The seek table is read in pieces of so many entries.
 const SEEK_ENTRIES: usize = 4096;
-/// Frames and blocks that hold no data are skipped, but not without end: each costs a read.
-const MAX_IDLE: u32 = 1024;
 /// Greatest window that is decoded: 2^27 bytes, as the library's own default has it.
 const MAX_WINDOW: u64 = 1 << 27;
 const MIN_WINDOW: u64 = 1 << 10;
@@ -66,6 +65,7 @@ fn header(stored: &dyn Source, at: u64) -> Result<Frame> {
         at = at.saturating_add(len_u64(len));
         Ok(u64::from_le_bytes(bytes))
     };
+    // RFC 8878 §3.1.1.1.1: the descriptor tells which fields follow, and how long they are.
     let descriptor = field(1)?;
     let single_segment = descriptor & 0x20 != 0;
     let window = if single_segment {
@@ -85,12 +85,14 @@ fn header(stored: &dyn Source, at: u64) -> Result<Frame> {
     let content_size = match (descriptor >> 6, single_segment) {
         (0, false) => None,
         (0, true) => Some(field(1)?),
+        // §3.1.1.1.4: a field of two bytes counts from 256.
         (1, _) => Some(field(2)?.saturating_add(256)),
         (2, _) => Some(field(4)?),
         _ => Some(field(8)?),
     };
     let window = match window {
         None => content_size.unwrap_or_default(),
+        // §3.1.1.1.2: exponent and mantissa.
         Some(code) => {
             let base = 1u64 << (10u64.saturating_add(code >> 3));
             base.saturating_add((base >> 3).saturating_mul(code & 7))
@@ -118,6 +120,7 @@ fn frame_end(stored: &dyn Source, frame: &Frame) -> Result<u64> {
         let [a, b, c] = headers.array(at)?;
         let header = u32::from_le_bytes([a, b, c, 0]);
         let size = u64::from(header >> 3);
+        // §3.1.1.2: a block of type RLE stores one byte, whatever its size.
         let stored_size = match (header >> 1) & 3 {
             1 => 1,
             3 => return Err(corrupt("zstd block of a reserved type")),
@@ -211,8 +214,8 @@ impl Frames {
     /// Keeps the start of a frame that decoding ran into.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it is another one than a seek table says. The table is of no more use then: what was decoded from its entries
-    /// may be other bytes than those of the offsets that it gives.
+    /// [`Error::Corrupt`] if it is another one than a seek table says. The table is of no more use then: the bytes at its entries may have
+    /// other offsets than it says.
     pub(super) fn meet(&mut self, decoded: u64, at: u64) -> Result<()> {
         let (start, before) = self.entries.at(decoded);
         let behind = self.entries.after(decoded).map(|&(_, behind)| behind);
@@ -258,6 +261,7 @@ fn seek_table(stored: &dyn Source, data_size: u64) -> Result<Entries<u64>> {
     }
     let count = u64::from(u32::from_le_bytes([n0, n1, n2, n3]));
     let width: usize = if descriptor & 0x80 != 0 { 12 } else { 8 };
+    // Entries have a checksum if the descriptor says so.
     let size = count.saturating_mul(len_u64(width));
     let at = footer.checked_sub(size).filter(|_| size <= MAX_SEEK_TABLE);
     let mut at = at.ok_or_else(none)?;
