@@ -407,6 +407,30 @@ fn files_that_users_have_made_beside_data_are_named_as_they_go_with_the_mount() 
     assert_eq!(told(), BTreeSet::new());
 }
 
+/// A refused name is told in `info/status`, in words of what was to be made.
+fn refuses_names_that_no_tool_makes(mount: &Mount) {
+    let own = |name: &str| errno(File::create(mount.path(name)));
+    assert_eq!(
+        [
+            own("arrays/m/y.npy"),
+            own("arrays/z.npy"),
+            own("arrays/m/xnew.npy"),
+            own("arrays/x_new.npy"),
+            own("blocks/x.bin"),
+            own("blocks/7.bin.new"),
+            own("info/.x")
+        ],
+        [EPERM; 7]
+    );
+    let status = mount.text("info/status");
+    for why in [
+        "refused   arrays/m/xnew.npy: not permitted: arrays follow the tree: to add one, add it to tree.yaml; ",
+        "refused   blocks/x.bin: not permitted: a new block must have the next number, ",
+    ] {
+        assert!(status.contains(why), "{status}");
+    }
+}
+
 #[test]
 fn tools_that_write_beside_a_file_and_rename_replace_arrays_and_blocks() {
     if !can_mount() {
@@ -473,27 +497,8 @@ fn tools_that_write_beside_a_file_and_rename_replace_arrays_and_blocks() {
         "printf new > $1/blocks/.2.bin.tmp; mv $1/blocks/.2.bin.tmp $1/blocks/2.bin; rm $1/blocks/2.bin; printf x > $1/blocks/a~; rm $1/blocks/a~",
     );
     shows(b"xy");
-    // names that no tool makes are not taken, and what can't be replaced stays with what was to replace it
-    let own = |name: &str| errno(File::create(mount.path(name)));
-    assert_eq!(
-        [
-            own("arrays/m/y.npy"),
-            own("arrays/z.npy"),
-            own("arrays/m/xnew.npy"),
-            own("arrays/x_new.npy"),
-            own("blocks/x.bin"),
-            own("blocks/7.bin.new"),
-            own("info/.x")
-        ],
-        [EPERM; 7]
-    );
-    let status = mount.text("info/status");
-    for why in [
-        "refused   arrays/m/xnew.npy: not permitted: arrays follow the tree: to add one, add it to tree.yaml; ",
-        "refused   blocks/x.bin: not permitted: a new block must have the next number, ",
-    ] {
-        assert!(status.contains(why), "{status}");
-    }
+    refuses_names_that_no_tool_makes(&mount);
+    // what can't be replaced stays with what was to replace it
     fs::write(mount.path("arrays/m/.x"), b"no array").unwrap();
     for name in ["arrays/m/x.npy", "arrays/m/x.bin"] {
         let refused = fs::rename(mount.path("arrays/m/.x"), mount.path(name));
