@@ -241,7 +241,7 @@ fn fits_tsv(state: &State) -> Text {
                         if !snapshot.is_subject_listed(subject) {
                             "-".clone_into(&mut shown);
                         }
-                        text.row([&*path, &shown, &file.len().to_string(), &why]);
+                        text.row([&*path, &shown, &file.file_len().to_string(), &why]);
                     }
                     None => text.row([&*path, "-", "-", "its name would be too long"]),
                 }

@@ -16,6 +16,7 @@ mod table;
 
 use std::sync::Arc;
 
+use super::{no_longer, product};
 use crate::asdf::Array;
 use crate::asdf::Snapshot;
 use crate::asdf::datatype::Datatype;
@@ -23,7 +24,7 @@ use crate::asdf::fits::BLOCK_LEN;
 use crate::asdf::outline::PlaceId;
 use crate::asdf::paths::Paths;
 use crate::asdf::rows::{RowField, RowPart, Rows};
-use crate::error::{Error, Result, corrupt, unsupported};
+use crate::error::{Result, unsupported};
 use crate::source::{Joined, Made, Memory, Source, len_u64};
 
 use column::{Column, Columns, MAX_COLUMNS};
@@ -49,8 +50,11 @@ pub struct FitsFile {
     /// What tells the place of its images in the sky.
     sky: Option<Arc<Sky>>,
     len: u64,
-    omitted: Vec<(String, String)>,
+    omitted: Omitted,
 }
+
+/// The columns that FITS can't hold, each with the reason.
+type Omitted = Vec<(String, String)>;
 
 /// A header and data unit of such a file.
 #[derive(Debug)]
@@ -64,9 +68,6 @@ struct Unit {
     width: u64,
     count: u64,
 }
-
-/// Units, and the columns that they lack, each with the reason.
-type Units = (Vec<Unit>, Vec<(String, String)>);
 
 impl Unit {
     /// A header without data.
@@ -93,18 +94,18 @@ impl Unit {
         elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
         way: Option<&Arc<Way>>,
     ) -> Result<Arc<dyn Source>> {
-        let part = |part: &RowPart<usize>| {
+        let header = self.header(way);
+        if self.parts.is_empty() {
+            return Ok(header);
+        }
+        let parts = self.parts.iter().map(|part| {
             Ok(RowPart {
                 records: elements(part.records)?,
                 record: part.record,
                 fields: part.fields.clone(),
             })
-        };
-        let header = self.header(way);
-        if self.parts.is_empty() {
-            return Ok(header);
-        }
-        let parts = self.parts.iter().map(part).collect::<Result<_>>()?;
+        });
+        let parts = parts.collect::<Result<_>>()?;
         let data = Rows::new(parts, self.width, self.count)?.into_source();
         let used = header.len().saturating_add(data.len());
         let padding = self.len().unwrap_or(0).saturating_sub(used);
@@ -132,11 +133,7 @@ impl Unit {
 
 impl FitsFile {
     /// The file of these units.
-    fn new(
-        units: Vec<Unit>,
-        omitted: Vec<(String, String)>,
-        sky: Option<Arc<Sky>>,
-    ) -> Result<Self> {
+    fn new(units: Vec<Unit>, omitted: Omitted, sky: Option<Arc<Sky>>) -> Result<Self> {
         let mut lens = units.iter().map(Unit::len);
         let len = lens.try_fold(0_u64, |sum, len| sum.checked_add(len?));
         let len = len.filter(|len| i64::try_from(*len).is_ok());
@@ -150,14 +147,8 @@ impl FitsFile {
 
     /// Bytes of the file.
     #[must_use]
-    pub fn len(&self) -> u64 {
+    pub fn file_len(&self) -> u64 {
         self.len
-    }
-
-    /// Whether there are no bytes: never, there is a header.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// The arrays that it is made of, by index.
@@ -183,10 +174,8 @@ impl FitsFile {
     ) -> Result<Arc<dyn Source>> {
         let way = self.sky.as_ref().map(|sky| sky.way(snapshot, elements));
         let way = way.map(Arc::new);
-        let mut units = self
-            .units
-            .iter()
-            .map(|unit| unit.open(elements, way.as_ref()));
+        let units = self.units.iter();
+        let mut units = units.map(|unit| unit.open(elements, way.as_ref()));
         let first = units.next().ok_or_else(no_longer)??;
         units.try_fold(first, |all, unit| -> Result<Arc<dyn Source>> {
             Ok(Arc::new(Joined::new(all, unit?)?))
@@ -221,11 +210,16 @@ impl Snapshot {
 
     /// The units of the file of array `i`: a binary table if it is structured, else one of images. As extensions of a file, they are
     /// called `name`, with its version. Images have room for coordinates if they are `in_sky`.
-    fn units_of_array(&self, i: usize, name: Option<(&str, u64)>, in_sky: bool) -> Result<Units> {
+    fn units_of_array(
+        &self,
+        i: usize,
+        name: Option<(&str, u64)>,
+        in_sky: bool,
+    ) -> Result<(Vec<Unit>, Omitted)> {
         let array = self.array(i)?;
         let datatype = array.datatype().ok_or_else(no_longer)?;
         let shape = array.shape().ok_or_else(no_longer)?;
-        let count = elements(shape).ok_or_else(no_longer)?;
+        let count = product(shape).ok_or_else(no_longer)?;
         if !matches!(datatype, Datatype::Struct(_)) {
             let units = self.image_units(i, (datatype, shape, count), name, in_sky)?;
             return Ok((units, Vec::new()));
@@ -243,7 +237,7 @@ impl Snapshot {
         let path = array.brief_path();
         let called = name.unwrap_or((&path, 1));
         let (unit, omitted) = table_unit(columns, vec![part], count, called, Vec::new())?;
-        let primary = name.is_none().then(empty_primary);
+        let primary = name.is_none().then(|| Unit::of_header(HeaderText::primary()));
         Ok((primary.into_iter().chain([unit]).collect(), omitted))
     }
 
@@ -252,11 +246,6 @@ impl Snapshot {
         let node = self.paths()?.node(self.arrays().get(i)?.home())?;
         node.get("mask")?.follow().text()?.parse().ok()
     }
-}
-
-/// How many elements an array has.
-fn elements(shape: &[u64]) -> Option<u64> {
-    shape.iter().try_fold(1_u64, |n, len| n.checked_mul(*len))
 }
 
 /// The fields that have elements.
@@ -271,8 +260,8 @@ fn table_unit(
     parts: Vec<RowPart<usize>>,
     count: u64,
     name: (&str, u64),
-    mut omitted: Vec<(String, String)>,
-) -> Result<(Unit, Vec<(String, String)>)> {
+    mut omitted: Omitted,
+) -> Result<(Unit, Omitted)> {
     if columns.are_too_many() {
         let why = format!("FITS tables have {MAX_COLUMNS} columns at most");
         return Err(unsupported(why));
@@ -283,14 +272,7 @@ fn table_unit(
         let why = why.map_or_else(|| "no columns".to_owned(), |(_, why)| why);
         return Err(unsupported(why));
     }
-    let mut header = HeaderText::default();
-    header.text("XTENSION", "BINTABLE");
-    header.value("BITPIX", 8);
-    header.value("NAXIS", 2);
-    header.value("NAXIS1", columns.width);
-    header.value("NAXIS2", count);
-    header.value("PCOUNT", 0);
-    header.value("GCOUNT", 1);
+    let mut header = HeaderText::begin(Some("BINTABLE"), 8, &[count, columns.width]);
     header.value("TFIELDS", columns.list.len());
     for (n, column) in (1..).zip(&columns.list) {
         column.write(&mut header, n);
@@ -309,25 +291,6 @@ fn table_unit(
         ..Unit::of_header(header)
     };
     Ok((unit, omitted))
-}
-
-/// A primary unit without data.
-fn empty_primary() -> Unit {
-    Unit::of_header(empty_primary_header())
-}
-
-/// The header of a primary unit without data, to which more may be added.
-fn empty_primary_header() -> HeaderText {
-    let mut primary = HeaderText::default();
-    primary.value("SIMPLE", 'T');
-    primary.value("BITPIX", 8);
-    primary.value("NAXIS", 0);
-    primary.value("EXTEND", 'T');
-    primary
-}
-
-fn no_longer() -> Error {
-    corrupt("the tree no longer has this array")
 }
 
 #[cfg(test)]

@@ -238,7 +238,7 @@ impl Page {
         let elements: Elements<'_> = &|i| snapshot.array_bin(i);
         let picture = snapshot.picture(i, &[], style).ok()?;
         // the card says why an array can't be read
-        picture.draw_with_histogram(elements).ok()
+        picture.draw(elements).ok()
     }
 
     /// Draws how numbers are spread: how many there are, on a logarithmic scale.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::header::{HeaderText, printable_ascii};
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::rows::{Conversion, RowField};
+use crate::view::product;
 
 /// How many columns FITS has keywords for.
 pub(super) const MAX_COLUMNS: usize = 999;
@@ -62,22 +63,17 @@ impl Columns {
         if self.are_too_many() {
             return None;
         }
-        let count = shape.iter().try_fold(1_u64, |n, len| n.checked_mul(*len))?;
+        let count = product(shape)?;
         let end = at.checked_add(datatype.size()?.checked_mul(count)?)?;
         if let (Datatype::Struct(fields), []) = (datatype, shape) {
             let mut at = at;
             for (i, field) in fields.iter().enumerate() {
-                let own = field
-                    .name
-                    .clone()
-                    .filter(|own| !own.is_empty())
-                    .unwrap_or_else(|| format!("f{i}"));
-                let name = if name.is_empty() {
-                    own
-                } else {
-                    format!("{name}_{own}")
-                };
-                at = self.add(&name, &field.datatype, &field.shape, at)?;
+                let own = field.name.clone().filter(|own| !own.is_empty());
+                let mut own = own.unwrap_or_else(|| format!("f{i}"));
+                if !name.is_empty() {
+                    own = format!("{name}_{own}");
+                }
+                at = self.add(&own, &field.datatype, &field.shape, at)?;
             }
             return Some(end);
         }
@@ -89,6 +85,7 @@ impl Columns {
             }
         };
         let repeat = count.checked_mul(elements)?;
+        // FITS counts a complex number once, the conversion its two parts
         let pair = if matches!(letter, 'C' | 'M') { 2 } else { 1 };
         let field = RowField {
             from: at,
@@ -101,6 +98,7 @@ impl Columns {
             .checked_add(field.count.checked_mul(change.sizes().1)?)?;
         let mut shape = shape.to_vec();
         if letter == 'A' {
+            // the characters of a string are its fastest axis
             shape.push(elements);
         }
         let name = self.free_name(name);
@@ -156,13 +154,7 @@ impl Column {
 
     /// Has a number stand for no value, if its cells can hold it.
     pub(super) fn set_null(&mut self, number: i128) {
-        let bits = match self.form.0 {
-            'B' => 8,
-            'I' => 16,
-            'J' => 32,
-            'K' => 64,
-            _ => 0,
-        };
+        let bits = bits(self.form.0);
         self.null = Some(number).filter(|number| can_be(*number, bits, self.zero));
     }
 }
@@ -207,6 +199,19 @@ fn cell(datatype: &Datatype) -> Result<(char, u64, Conversion, Option<i128>), &'
     })
 }
 
+/// The BITPIX of images whose numbers, or parts of numbers, are of the type with this letter.
+fn bits(letter: char) -> i8 {
+    match letter {
+        'B' => 8,
+        'I' => 16,
+        'J' => 32,
+        'K' => 64,
+        'E' | 'C' => -32,
+        'D' | 'M' => -64,
+        _ => 0,
+    }
+}
+
 /// A number that keeps its value.
 fn plain(size: u8, order: ByteOrder) -> Conversion {
     Conversion::Number {
@@ -220,6 +225,7 @@ fn plain(size: u8, order: ByteOrder) -> Conversion {
 pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Conversion, Option<i128>) {
     let size = integer.size();
     let is_unsigned = integer.kind() == 'u';
+    // to add or to take away half of the range turns over the sign bit, and nothing else
     let flip = is_unsigned == (size > 1);
     let half = 1_i128 << size.saturating_mul(8).saturating_sub(1);
     let zero = if is_unsigned {
@@ -237,22 +243,14 @@ pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Conversion, 
 
 /// What becomes of the elements of an image, or of the parts of complex ones, its BITPIX and BZERO; or why it is no image.
 pub(super) fn pixel(datatype: &Datatype) -> Result<(Conversion, i8, Option<i128>), &'static str> {
-    let Datatype::Scalar(scalar, order) = datatype else {
-        return Err("FITS images are of numbers, not of strings");
-    };
-    let bits = i8::try_from(u16::from(scalar.size()).saturating_mul(8)).unwrap_or(i8::MAX);
-    match scalar {
-        Scalar::Float16 => Ok((Conversion::Widen(*order), -32, None)),
-        Scalar::Complex64 => Ok((plain(4, *order), -32, None)),
-        Scalar::Complex128 => Ok((plain(8, *order), -64, None)),
-        Scalar::Float32 | Scalar::Float64 => {
-            Ok((plain(scalar.size(), *order), bits.saturating_neg(), None))
+    match datatype {
+        // only tables have truth values: images have 0 and 1
+        Datatype::Scalar(Scalar::Bool8, order) => Ok((plain(1, *order), 8, None)),
+        Datatype::Scalar(..) => {
+            let (letter, _, change, zero) = cell(datatype)?;
+            Ok((change, bits(letter), zero))
         }
-        Scalar::Bool8 => Ok((plain(1, *order), bits, None)),
-        integer => {
-            let (change, zero) = integer_change(*integer, *order);
-            Ok((change, bits, zero))
-        }
+        _ => Err("FITS images are of numbers, not of strings"),
     }
 }
 

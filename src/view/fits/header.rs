@@ -17,6 +17,34 @@ const MIN_TEXT: usize = 8;
 pub(super) struct HeaderText(String);
 
 impl HeaderText {
+    /// The header of a unit, with these axes, the slowest first: an extension of that kind, or else the primary one. FITS Standard 4.0,
+    /// sections 4.4.1 and 7 prescribe these cards and their order.
+    pub(super) fn begin(extension: Option<&str>, bits: i8, axes: &[u64]) -> Self {
+        let mut header = Self::default();
+        match extension {
+            Some(kind) => header.text("XTENSION", kind),
+            None => header.value("SIMPLE", 'T'),
+        }
+        header.value("BITPIX", bits);
+        header.value("NAXIS", axes.len());
+        // FITS counts axes from the fastest one
+        for (n, len) in (1..).zip(axes.iter().rev()) {
+            header.value(&format!("NAXIS{n}"), len);
+        }
+        if extension.is_some() {
+            header.value("PCOUNT", 0);
+            header.value("GCOUNT", 1);
+        } else {
+            header.value("EXTEND", 'T');
+        }
+        header
+    }
+
+    /// The header of a primary unit without data.
+    pub(super) fn primary() -> Self {
+        Self::begin(None, 8, &[])
+    }
+
     /// Adds a card with a number or `T` or `F`.
     pub(super) fn value(&mut self, keyword: &str, value: impl Display) {
         self.card(&format!("{keyword:<8}= {value:>20}"));

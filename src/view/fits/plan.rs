@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::header::{HeaderText, printable_ascii};
 use super::sky::Sky;
-use super::{FitsFile, Subject, Unit, empty_primary, empty_primary_header, meta, no_longer};
+use super::{FitsFile, Subject, Unit, meta, no_longer};
 use crate::asdf::outline::column::is_table;
 use crate::asdf::outline::{PlaceId, What};
 use crate::asdf::paths::Paths;
@@ -70,7 +70,8 @@ impl FitsPlan<'_> {
             Subject::Table(place) => {
                 let unit = self.snapshot.unit_of_table(place, (&at, 1));
                 unit.and_then(|(unit, omitted)| {
-                    FitsFile::new(vec![empty_primary(), unit], omitted, None)
+                    let primary = Unit::of_header(HeaderText::primary());
+                    FitsFile::new(vec![primary, unit], omitted, None)
                 })
             }
             Subject::Directory(place) => self.file_of_directory(place),
@@ -127,7 +128,7 @@ impl FitsPlan<'_> {
         if units.is_empty() {
             return Err(unsupported("nothing that FITS can hold"));
         }
-        let mut primary = empty_primary_header();
+        let mut primary = HeaderText::primary();
         for (name, why) in omitted.iter().take(MAX_EXTENSIONS) {
             primary.comment(&printable_ascii(&format!("left out: {name}: {why}")));
         }
@@ -167,22 +168,17 @@ impl FitsPlan<'_> {
 
     /// The `meta` in a directory, or in the nearest above it.
     fn meta(&self, directory: PlaceId) -> Option<NodeId> {
+        if let Some(known) = self.metas.borrow().get(&directory) {
+            return *known;
+        }
         let paths = self.snapshot.paths()?;
-        let mut metas = self.metas.borrow_mut();
-        let (mut at, mut way) = (directory, Vec::new());
-        let found = loop {
-            if let Some(known) = metas.get(&at) {
-                break *known;
-            }
-            way.push(at);
-            let meta = paths.node(at).and_then(|node| node.get("meta"));
-            let meta = meta.filter(|meta| meta.kind() == NodeKind::Mapping);
-            if meta.is_some() || at == PlaceId::ROOT {
-                break meta.map(Node::id);
-            }
-            at = paths.parent(at);
+        let own = paths.node(directory).and_then(|node| node.get("meta"));
+        let own = own.filter(|meta| meta.kind() == NodeKind::Mapping);
+        let found = match own {
+            None if directory != PlaceId::ROOT => self.meta(paths.parent(directory)),
+            own => own.map(Node::id),
         };
-        metas.extend(way.into_iter().map(|place| (place, found)));
+        self.metas.borrow_mut().insert(directory, found);
         found
     }
 

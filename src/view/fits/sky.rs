@@ -8,15 +8,16 @@ mod fit;
 mod gwcs;
 mod transform;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::header::{CARD, HeaderText, printable_ascii};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::is_tagged;
 use crate::asdf::paths::Paths;
 use crate::asdf::tree::{Node, NodeId, NodeKind};
-use crate::error::{Error, Result, unsupported};
+use crate::error::{Error, Lasting, Result, unsupported};
 use crate::source::Source;
+use crate::view::array_at;
 
 use fit::{CHECKED, Region, Tangent};
 use gwcs::{Frame, Gwcs, Reader, float, whole};
@@ -62,10 +63,9 @@ impl Sky {
             [y?, x?]
         } else {
             let data = paths.referent(directory.get("data")?);
-            let outline = paths.outline();
-            let array = |node: Node<'_>| outline.array(outline.find(node.id())?);
-            let value = || array(paths.referent(data.get("value")?));
-            let data = snapshot.array(array(data).or_else(value)?).ok()?;
+            // a quantity has its array as its value
+            let value = || array_at(paths, paths.referent(data.get("value")?));
+            let data = snapshot.array(array_at(paths, data).or_else(value)?).ok()?;
             <[u64; 2]>::try_from(data.shape()?).ok()?
         };
         Some(Self {
@@ -98,7 +98,7 @@ impl Sky {
                 reader.gwcs(wcs).map_err(unsupported)
             }),
             size: [x, y],
-            cards: OnceLock::new(),
+            cards: Lasting::new(),
         }
     }
 }
@@ -147,7 +147,7 @@ pub(super) struct Way {
     /// Of the image, fastest axis first.
     size: [u64; 2],
     /// What the headers say, once that is known.
-    cards: OnceLock<HeaderText>,
+    cards: Lasting<HeaderText>,
 }
 
 impl Way {
@@ -156,12 +156,7 @@ impl Way {
     /// # Errors
     /// [`Error::Io`] if stored coefficients can't be read at the moment.
     pub(super) fn write(&self, cards: &mut [u8]) -> Result<()> {
-        let found = if let Some(found) = self.cards.get() {
-            found
-        } else {
-            let found = self.found()?;
-            self.cards.get_or_init(|| found)
-        };
+        let found = self.cards.get_or_make(|| self.found())?;
         for (to, from) in cards.iter_mut().zip(found.as_bytes()) {
             *to = *from;
         }

@@ -3,7 +3,7 @@
 use log::warn;
 
 use super::column::Columns;
-use super::{Unit, cells, no_longer, table_unit, unsupported};
+use super::{Omitted, Unit, cells, no_longer, table_unit, unsupported};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::{MAX_LABEL, MAX_QUANTITY, is_table, is_tagged};
 use crate::asdf::outline::pointer::reference;
@@ -12,6 +12,7 @@ use crate::asdf::paths::Paths;
 use crate::asdf::rows::RowPart;
 use crate::asdf::tree::{Node, NodeKind};
 use crate::error::Result;
+use crate::view::array_at;
 
 /// Most columns of a table that are looked at: of those that FITS can't hold, each is listed.
 const MAX_LISTED: usize = 10_000;
@@ -58,7 +59,7 @@ impl Snapshot {
         &self,
         table: PlaceId,
         name: (&str, u64),
-    ) -> Result<(Unit, Vec<(String, String)>)> {
+    ) -> Result<(Unit, Omitted)> {
         if table == PlaceId::ROOT {
             return Err(unsupported("a table without a name: it is the whole tree"));
         }
@@ -94,8 +95,7 @@ impl Snapshot {
         rows: Option<u64>,
     ) -> Result<(usize, u64), String> {
         let data = column.data.map(|data| paths.referent(data));
-        let place = data.and_then(|data| paths.outline().find(data.id()));
-        let array = place.and_then(|place| paths.outline().array(place));
+        let array = data.and_then(|data| array_at(paths, data));
         let array = array.ok_or_else(|| match data.and_then(reference) {
             Some(_) => "its $ref leads to no array of this file, nor to a column before this one",
             None => "its data are no array of this file",

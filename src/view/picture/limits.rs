@@ -1,7 +1,9 @@
 //! Which values are black and white, and how those between become bright: as image viewers choose them.
 
+use super::range;
 use crate::asdf::numbers::unsigned;
 use crate::source::len_u64;
+use crate::view::whole;
 
 /// How the limits of a picture are chosen, of the finite values of its points.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -131,6 +133,11 @@ impl Tones {
     pub(super) fn curve(&self) -> &'static str {
         self.bend.map_or("linear", |_| "asinh")
     }
+
+    /// The limits in words.
+    pub(super) fn range(&self) -> String {
+        range(self.limits)
+    }
 }
 
 impl GreyLimits {
@@ -221,14 +228,8 @@ fn sampled(values: &[f64], columns: usize) -> Vec<f64> {
 }
 
 /// That part of a length, rounded down.
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a part of a length is one"
-)]
 fn share(len: usize, part: f64) -> usize {
-    (part * length(len)) as usize
+    usize::try_from(whole(part * length(len))).unwrap_or(len)
 }
 
 fn length(len: usize) -> f64 {

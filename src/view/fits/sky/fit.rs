@@ -354,7 +354,9 @@ mod tests {
             };
             let own = own.into_iter().map(|number| number * 0.1 / 3600.0 * 500.0);
             let unit = Line(1.0, 0.0);
-            Transform::Polynomial2(Numbers::Here(own.collect()), side, [unit; 2])
+            let own: Vec<f64> = own.collect();
+            let own = Numbers::new(move || Ok(own.clone()));
+            Transform::Polynomial2(own, side, [unit; 2])
         };
         let to_unit = Line(1.0 / 500.0, -1.0);
         let transform = Transform::Chain(vec![

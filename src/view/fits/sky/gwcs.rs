@@ -3,23 +3,27 @@
 //! What is not known is an error that names it: coordinates that are wrong are worse than none.
 
 use std::cell::Cell;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use super::transform::{Line, MAX_NUMBERS, Numbers, Transform, Wrap, rotations};
+use super::transform::{Line, Numbers, Transform, Wrap, rotations};
 use crate::asdf::datatype::Datatype;
-use crate::asdf::numbers::nearest;
+use crate::asdf::numbers::{each_number, nearest};
 use crate::asdf::outline::column::is_tagged;
 use crate::asdf::paths::Paths;
 use crate::asdf::scalar::Value;
 use crate::asdf::tree::{Node, NodeKind};
 use crate::asdf::{Origin, Snapshot};
 use crate::error::Result as LibraryResult;
-use crate::source::Source;
+use crate::source::{Source, len_u64, read_all};
+use crate::view::{array_at, product};
 
 /// What may be done for each point: about as many multiplications.
 const MAX_COST: usize = 2000;
 /// What a transform costs besides its coefficients.
 const COST: usize = 10;
+/// Most numbers of one array of coefficients, and bytes of a longest one.
+const MAX_NUMBERS: u64 = 256;
+const LONGEST: u64 = 16;
 /// Characters of a name from the tree in a message.
 const MAX_NAME: usize = 40;
 
@@ -186,9 +190,7 @@ impl<'s> Reader<'s> {
     fn array(&self, node: Node<'_>, key: &str) -> Found<(Vec<u64>, Numbers)> {
         let fail = |why: &str| format!("{key}: {why}");
         let node = node.get(key).ok_or_else(|| fail("missing"))?;
-        let outline = self.paths.outline();
-        let place = outline.find(node.id());
-        let (shape, numbers) = match place.and_then(|place| outline.array(place)) {
+        let (shape, numbers) = match array_at(self.paths, node) {
             Some(i) => {
                 let array = self.snapshot.array(i).map_err(|error| error.to_string())?;
                 if matches!(array.origin(), Origin::External(_)) {
@@ -198,18 +200,19 @@ impl<'s> Reader<'s> {
                     return Err(fail("no numbers"));
                 };
                 let elements = (self.elements)(i).map_err(|error| error.to_string())?;
-                let stored = Numbers::Stored {
-                    elements,
-                    scalar: *scalar,
-                    order: *order,
-                    read: OnceLock::new(),
+                let (scalar, order) = (*scalar, *order);
+                let stored = move || {
+                    let bytes = read_all(&*elements, MAX_NUMBERS.saturating_mul(LONGEST))?;
+                    let mut all = Vec::new();
+                    each_number(scalar, order, &bytes, &mut |number| all.push(number));
+                    Ok(all)
                 };
-                (array.shape().unwrap_or_default().to_vec(), stored)
+                let shape = array.shape().unwrap_or_default();
+                (shape.to_vec(), Numbers::new(stored))
             }
             None => listed(node).map_err(fail)?,
         };
-        let count = shape.iter().try_fold(1_u64, |n, len| n.checked_mul(*len));
-        let count = count.filter(|count| *count > 0 && *count <= MAX_NUMBERS);
+        let count = product(&shape).filter(|count| *count > 0 && *count <= MAX_NUMBERS);
         let count = count.ok_or_else(|| fail("none, or too many"))?;
         self.spend(usize::try_from(count).unwrap_or(usize::MAX))?;
         Ok((shape, numbers))
@@ -232,19 +235,17 @@ fn chain(parts: Vec<Transform>) -> Found<Transform> {
 fn listed(node: Node<'_>) -> Result<(Vec<u64>, Numbers), &'static str> {
     let most = usize::try_from(MAX_NUMBERS).unwrap_or(0);
     let rows: Vec<_> = node.items().map(Node::follow).take(most).collect();
-    let len = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
-    let plain = |row: &Node<'_>| float(*row);
-    if let Some(numbers) = rows.iter().map(plain).collect::<Option<Vec<_>>>() {
-        return Ok((vec![len(node.len())], Numbers::Here(numbers)));
-    }
+    let mut shape = vec![len_u64(node.len())];
+    let mut cells = rows.clone();
     let width = rows.first().map_or(0, |row| row.len());
-    let even = rows.iter().all(|row| row.len() == width) && width <= most;
-    let cells = rows.iter().flat_map(|row| row.items()).filter(|_| even);
-    let numbers: Option<Vec<_>> = cells.map(|cell| float(cell.follow())).collect();
-    match numbers {
-        Some(numbers) if even => Ok((vec![len(node.len()), len(width)], Numbers::Here(numbers))),
-        _ => Err("no plain numbers"),
+    let has_rows = rows.iter().any(|row| row.kind() == NodeKind::Sequence);
+    if has_rows && width <= most && rows.iter().all(|row| row.len() == width) {
+        shape.push(len_u64(width));
+        cells = rows.iter().flat_map(|row| row.items()).collect();
     }
+    let numbers = cells.into_iter().map(|cell| float(cell.follow()));
+    let numbers: Vec<f64> = numbers.collect::<Option<_>>().ok_or("no plain numbers")?;
+    Ok((shape, Numbers::new(move || Ok(numbers.clone()))))
 }
 
 fn remap(node: Node<'_>) -> Found<Transform> {
