@@ -19,7 +19,7 @@ pub(super) fn array(datatype: &str, more: &str) -> String {
 }
 
 fn metadata(snapshot: &Snapshot) -> Value {
-    snapshot.zarr_metadata(&snapshot.zarr_array(0).unwrap())
+    snapshot.zarr_metadata(&snapshot.zarr_array(0).unwrap(), &mut Around::default())
 }
 
 #[test]
