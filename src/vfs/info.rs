@@ -126,7 +126,7 @@ impl Text {
 fn tree_json(snapshot: &Snapshot, shown: bool) -> Text {
     let file_of = |node: asdf::tree::Node<'_>| json::file_of(snapshot, node).filter(|_| shown);
     let tree = snapshot.tree().transpose().map_err(Clone::clone);
-    let lines = tree.and_then(|tree| json::lines(tree, &file_of));
+    let lines = tree.and_then(|tree| json::text(tree, &file_of, true));
     let lines = lines.unwrap_or_else(|error| json::error_line(&error));
     // JSON is UTF-8
     Text(String::from_utf8(lines).unwrap_or_default())

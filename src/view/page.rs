@@ -9,6 +9,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use sha2::{Digest, Sha256};
 
 use super::picture::{Elements, Histogram, Style};
+use super::array_at;
 use super::stats::Stats;
 use crate::asdf::tree::{Node, NodeKind, Tree};
 use crate::asdf::{Array, Snapshot};
@@ -271,7 +272,7 @@ impl Page {
         let tag = tag.rsplit_once('/').map_or(tag, |(_, name)| name);
         let (key, tag) = (Text(&key), Text(tag));
         self.write(format_args!("<li>"));
-        if let Some((i, shown)) = array_at(snapshot, node) {
+        if let Some((i, shown)) = shown_at(snapshot, node) {
             let file = self.files;
             let shown = Text(&shown);
             self.write(format_args!(
@@ -325,9 +326,8 @@ impl Page {
 }
 
 /// The array that a node declares or stands for, if it has a card, and its type and shape.
-fn array_at(snapshot: &Snapshot, node: Node<'_>) -> Option<(usize, String)> {
-    let outline = snapshot.paths()?.outline();
-    let i = outline.array(outline.find(node.follow().id())?)?;
+fn shown_at(snapshot: &Snapshot, node: Node<'_>) -> Option<(usize, String)> {
+    let i = array_at(snapshot.paths()?, node.follow())?;
     let array = snapshot.arrays().get(i).filter(|_| i < MOST_ARRAYS)?;
     let parts = [array.datatype_text(), array.shape_text()];
     Some((i, parts.map(Option::unwrap_or_default).join(" ")))

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use super::whole;
 use crate::asdf::Snapshot;
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::numbers::{
@@ -50,6 +51,13 @@ pub struct Stats {
     pub nan: u64,
 }
 
+impl Stats {
+    fn new(range: Option<(Number, Number)>, sum: f64, count: u64, nan: u64) -> Self {
+        let mean = range.map(|_| sum / unsigned(count));
+        Self { range, mean, nan }
+    }
+}
+
 /// Numbers that are being looked at.
 #[derive(Debug, Default)]
 struct Tally {
@@ -83,14 +91,10 @@ impl Tally {
         let number = |value: f64| match scalar {
             Scalar::Float64 => Number::Double(value),
             Scalar::Float16 | Scalar::Float32 => Number::Single(single(value)),
-            _ => Number::Integer(whole(value)),
+            _ => Number::Integer(whole(value).into()),
         };
-        let mean = self.sums.0 / unsigned(self.count);
-        Stats {
-            range: self.range.map(|(low, high)| (number(low), number(high))),
-            mean: self.range.map(|_| mean),
-            nan: self.nan,
-        }
+        let range = self.range.map(|(low, high)| (number(low), number(high)));
+        Stats::new(range, self.sums.0, self.count, self.nan)
     }
 }
 
@@ -110,15 +114,9 @@ impl Integers {
         self.range = Some((low.min(number), high.max(number)));
     }
 
-    /// The statistics. The sum is exact; the mean is rounded.
     fn stats(&self) -> Stats {
         let number = |(low, high)| (Number::Integer(low), Number::Integer(high));
-        let mean = nearest(self.sum) / unsigned(self.count);
-        Stats {
-            range: self.range.map(number),
-            mean: self.range.map(|_| mean),
-            nan: 0,
-        }
+        Stats::new(self.range.map(number), nearest(self.sum), self.count, 0)
     }
 }
 
@@ -197,15 +195,6 @@ fn stats_of(
     } else {
         tally.stats(scalar)
     })
-}
-
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    reason = "it was an integer of 32 bits or fewer"
-)]
-fn whole(number: f64) -> i128 {
-    number as i128
 }
 
 #[cfg(test)]
