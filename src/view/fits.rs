@@ -237,7 +237,9 @@ impl Snapshot {
         let path = array.brief_path();
         let called = name.unwrap_or((&path, 1));
         let (unit, omitted) = table_unit(columns, vec![part], count, called, Vec::new())?;
-        let primary = name.is_none().then(|| Unit::of_header(HeaderText::primary()));
+        let primary = name
+            .is_none()
+            .then(|| Unit::of_header(HeaderText::primary()));
         Ok((primary.into_iter().chain([unit]).collect(), omitted))
     }
 

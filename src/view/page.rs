@@ -8,8 +8,8 @@ use std::fmt::Write;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use sha2::{Digest, Sha256};
 
-use super::picture::{Elements, Histogram, Style};
 use super::array_at;
+use super::picture::{Elements, Histogram, Style};
 use super::stats::Stats;
 use crate::asdf::tree::{Node, NodeKind, Tree};
 use crate::asdf::{Array, Snapshot};

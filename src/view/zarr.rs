@@ -122,7 +122,10 @@ impl Snapshot {
         let own = own.into_iter();
         attributes.extend(own.filter_map(|(key, value)| Some((key.to_owned(), value?))));
         let name = paths.steps(home).pop().unwrap_or_default();
-        (attributes, beside.axes(&name, array.shape().unwrap_or_default()))
+        (
+            attributes,
+            beside.axes(&name, array.shape().unwrap_or_default()),
+        )
     }
 
     /// The attributes of the group of a place: the scalars of its mapping.

@@ -20,7 +20,7 @@ use crate::source::Source;
 use crate::view::array_at;
 
 use fit::{CHECKED, Region, Tangent};
-use gwcs::{Frame, Gwcs, Reader, float, whole};
+use gwcs::{Frame, Gwcs, Reader, float, pair, whole};
 
 /// Cards that a header has for coordinates, blank ones where they take fewer: 53 of the highest degree, and comments.
 pub(super) const CARDS: usize = 57;
@@ -122,10 +122,8 @@ fn mosaic(info: Node<'_>) -> Result<Tangent, String> {
         return Err("wcsinfo has a dec_ref beyond the pole".to_owned());
     }
     let rows = info.get("rotation_matrix").into_iter();
-    let rows = rows.flat_map(Node::items).map(Node::follow);
-    let cells = rows.flat_map(Node::items).map(Node::follow).take(5);
-    let cells: Option<Vec<f64>> = cells.map(float).collect();
-    let Some([xx, xy, yx, yy]) = cells.as_deref() else {
+    let rows: Option<Vec<_>> = rows.flat_map(Node::items).take(3).map(pair).collect();
+    let Some([[xx, xy], [yx, yy]]) = rows.as_deref() else {
         return Err(missing("rotation_matrix of two by two"));
     };
     if xx * yy - xy * yx == 0.0 {
@@ -231,20 +229,15 @@ fn write(cards: &mut HeaderText, tangent: &Tangent, frame: Frame) -> Option<()> 
         Frame::Icrs => ("RA---TAN", "DEC--TAN", Some("ICRS")),
         Frame::Galactic => ("GLON-TAN", "GLAT-TAN", None),
     };
-    let sip = if tangent.distortion.is_empty() {
-        ""
-    } else {
-        "-SIP"
-    };
+    let is_distorted = !tangent.distortion.is_empty();
+    let sip = if is_distorted { "-SIP" } else { "" };
     cards.value("WCSAXES", 2);
-    for (n, kind) in [(1, x), (2, y)] {
-        cards.text(&format!("CTYPE{n}"), &format!("{kind}{sip}"));
-    }
+    cards.text("CTYPE1", &format!("{x}{sip}"));
+    cards.text("CTYPE2", &format!("{y}{sip}"));
     let [longitude, latitude] = tangent.sky;
     let [[xx, xy], [yx, yy]] = tangent.matrix;
-    for (n, unit) in [(1, "deg"), (2, "deg")] {
-        cards.text(&format!("CUNIT{n}"), unit);
-    }
+    cards.text("CUNIT1", "deg");
+    cards.text("CUNIT2", "deg");
     for (keyword, number) in [
         ("CRPIX1", tangent.pixel[0] + 1.0),
         ("CRPIX2", tangent.pixel[1] + 1.0),
@@ -260,10 +253,9 @@ fn write(cards: &mut HeaderText, tangent: &Tangent, frame: Frame) -> Option<()> 
     if let Some(reference) = reference {
         cards.text("RADESYS", reference);
     }
-    if !sip.is_empty() {
-        for axis in ['A', 'B'] {
-            cards.value(&format!("{axis}_ORDER"), tangent.degree);
-        }
+    if is_distorted {
+        cards.value("A_ORDER", tangent.degree);
+        cards.value("B_ORDER", tangent.degree);
         for ((p, q), [a, b]) in &tangent.distortion {
             cards.real(&format!("A_{p}_{q}"), *a)?;
             cards.real(&format!("B_{p}_{q}"), *b)?;

@@ -108,19 +108,11 @@ impl Canvas {
 
     /// Puts another canvas on it, with its upper left corner at that point.
     pub(super) fn put(&mut self, (left, top): (u16, u16), other: &Self) {
-        let width = usize::from(other.width.min(self.width.saturating_sub(left)));
         let rows = other.rgb.chunks_exact(other.stride().max(1));
-        let first = usize::from(top).saturating_mul(self.stride());
-        let mut start = first.saturating_add(usize::from(left).saturating_mul(3));
-        for row in rows {
-            let end = start.saturating_add(width.saturating_mul(3));
-            if let (Some(to), Some(from)) = (
-                self.rgb.get_mut(start..end),
-                row.get(..width.saturating_mul(3)),
-            ) {
-                to.copy_from_slice(from);
+        for (y, row) in (top..=u16::MAX).zip(rows) {
+            for (x, colour) in (left..=u16::MAX).zip(row.as_chunks().0) {
+                self.set(x, y, *colour);
             }
-            start = start.saturating_add(self.stride());
         }
     }
 

@@ -91,7 +91,10 @@ impl Ranges {
 
     /// The smallest and the largest value.
     fn limits(&self) -> Option<(f64, f64)> {
-        self.parts.iter().filter_map(|part| part.values).reduce(both)
+        self.parts
+            .iter()
+            .filter_map(|part| part.values)
+            .reduce(both)
     }
 
     /// The points of the line, in pieces: a part without a finite value is a gap.

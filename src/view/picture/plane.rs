@@ -120,29 +120,20 @@ impl Picture {
         let sampled = grid.sampled(self.values.bytes(row), most);
         let mut blocks: Vec<_> = (0..channels).map(|_| Blocks::new(sampled)).collect();
         let mut channel = 0_usize;
-        grid.read(
-            reader,
-            (self.first, channels),
-            most,
-            &mut |number, bits| {
-                if let Some(blocks) = blocks.get_mut(channel) {
-                    blocks.take(number, bits);
-                }
-                channel = channel.saturating_add(1);
-                if channel >= blocks.len() {
-                    channel = 0;
-                }
-            },
-        )?;
+        grid.read(reader, (self.first, channels), most, &mut |number, bits| {
+            if let Some(blocks) = blocks.get_mut(channel) {
+                blocks.take(number, bits);
+            }
+            channel = channel.saturating_add(1);
+            if channel >= blocks.len() {
+                channel = 0;
+            }
+        })?;
         // a fourth colour says how much there is of the others
         let opacity = blocks.split_off(blocks.len().min(3)).pop();
         let (tones, words, opaque) = match self.values.scalar {
             // bytes are colours as screens have them: to stretch them would change their hues
-            Scalar::Uint8 => (
-                Tones::straight((0.0, 255.0)),
-                "colours".to_owned(),
-                255.0,
-            ),
+            Scalar::Uint8 => (Tones::straight((0.0, 255.0)), "colours".to_owned(), 255.0),
             scalar => {
                 let all = blocks.iter().flat_map(|it| it.means.iter().copied());
                 let Some(tones) = self.tones(canvas, grid, &all.collect::<Vec<_>>()) else {

@@ -171,20 +171,6 @@ fn numbers_in_records_are_little_endian() {
 }
 
 #[test]
-fn base64_has_padding() {
-    for (bytes, want) in [
-        (&b""[..], ""),
-        (b"f", "Zg=="),
-        (b"fo", "Zm8="),
-        (b"foo", "Zm9v"),
-        (b"foobar", "Zm9vYmFy"),
-        (b"\xfb\xff", "+/8="),
-    ] {
-        assert_eq!(base64(bytes), want);
-    }
-}
-
-#[test]
 fn names_that_zarr_forbids_are_encoded() {
     for (name, is_beside, want) in [
         ("x", false, "x"),

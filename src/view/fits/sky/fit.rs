@@ -64,22 +64,8 @@ pub(super) struct Tangent {
     pub(super) distortion: Vec<((usize, usize), [f64; 2])>,
 }
 
-/// Pixels, and where they are in the sky, in degrees.
-struct Points {
-    pixels: Vec<[f64; 2]>,
-    sky: Vec<[f64; 2]>,
-}
-
-impl Points {
-    /// The same pixels, and where they are in the plane that touches the sky at `centre`.
-    fn projected(self, centre: [f64; 2]) -> Result<Self> {
-        let sky = self.sky.iter().map(|sky| projected(*sky, centre));
-        Ok(Self {
-            sky: sky.collect::<Result<_>>()?,
-            pixels: self.pixels,
-        })
-    }
-}
+/// Pixels, each with where it is in the sky or in a plane that touches it, in degrees.
+type Points = Vec<([f64; 2], [f64; 2])>;
 
 /// A rectangle of pixels.
 #[derive(Clone, Copy)]
@@ -137,8 +123,8 @@ impl Region {
 
 impl Gwcs {
     /// Where pixels are in the sky.
-    fn points(&self, pixels: Vec<[f64; 2]>) -> Result<Points> {
-        let mut sky = Vec::with_capacity(pixels.len());
+    fn points(&self, pixels: &[[f64; 2]]) -> Result<Points> {
+        let mut points = Points::with_capacity(pixels.len());
         for some in pixels.chunks(BATCH) {
             let axes: Axes = vec![
                 some.iter().map(|[x, _]| *x).collect(),
@@ -148,32 +134,33 @@ impl Gwcs {
             let [longitudes, latitudes] = &found[..] else {
                 return Err(unsupported("a transform to something else"));
             };
-            sky.extend(longitudes.iter().zip(latitudes).map(|(a, b)| [*a, *b]));
+            let sky = longitudes.iter().zip(latitudes).map(|(a, b)| [*a, *b]);
+            points.extend(some.iter().copied().zip(sky));
         }
-        let is_sky = |[longitude, latitude]: &[f64; 2]| {
+        let is_sky = |[longitude, latitude]: [f64; 2]| {
             longitude.is_finite() && latitude.is_finite() && latitude.abs() <= 90.0
         };
-        if let Some((pixel, _)) = pixels.iter().zip(&sky).find(|(_, at)| !is_sky(at)) {
-            let [x, y] = pixel;
+        if let Some(([x, y], _)) = points.iter().find(|(_, at)| !is_sky(*at)) {
             let why = format!("no place in the sky at pixel ({x}, {y})");
             return Err(unsupported(why));
         }
-        Ok(Points { pixels, sky })
+        Ok(points)
     }
 
     /// The largest distance, in pixels, of a way to the sky from this one.
     pub(super) fn error(&self, tangent: &Tangent, region: Region) -> Result<f64> {
-        let points = self.points(region.checked())?;
-        tangent.error(&points.projected(tangent.sky)?)
+        let points = self.points(&region.checked())?;
+        tangent.error(&projected(points, tangent.sky)?)
     }
 
     /// The best way to the sky that FITS can hold, with its largest error in pixels.
     pub(super) fn fitted(&self, region: Region) -> Result<(Tangent, f64)> {
         let middle = region.middle();
-        let centre = self.points(vec![middle])?;
-        let sky = *centre.sky.first().ok_or_else(|| unsupported("no centre"))?;
-        let equations = Equations::of(&self.points(region.fitted())?, region, sky)?;
-        let checked = self.points(region.checked())?.projected(sky)?;
+        let centre = self.points(&[middle])?;
+        let (_, sky) = *centre.first().ok_or_else(|| unsupported("no centre"))?;
+        let fitted = projected(self.points(&region.fitted())?, sky)?;
+        let equations = Equations::of(&fitted, region);
+        let checked = projected(self.points(&region.checked())?, sky)?;
         let mut best: Option<(Tangent, f64)> = None;
         for degree in 1..=MAX_DEGREE {
             let Some(tangent) = equations.solved(degree, region, sky) else {
@@ -196,7 +183,7 @@ impl Tangent {
     fn error(&self, points: &Points) -> Result<f64> {
         let inverse = inverse(self.matrix).ok_or_else(|| unsupported("a matrix of no area"))?;
         let mut largest: f64 = 0.0;
-        for (pixel, place) in points.pixels.iter().zip(&points.sky) {
+        for (pixel, place) in points {
             let wanted = times(inverse, *place);
             let [x, y] = self.undistorted(*pixel);
             let distance = f64::hypot(wanted[0] - x, wanted[1] - y);
@@ -221,15 +208,19 @@ impl Tangent {
     }
 }
 
-/// The place in the plane that touches the sky at `centre`, in degrees.
-fn projected(sky: [f64; 2], centre: [f64; 2]) -> Result<[f64; 2]> {
-    let [x, y, z] = vector([sky[0] - centre[0], sky[1]]);
+/// The same pixels, with where they are in the plane that touches the sky at `centre` (FITS WCS Paper II, section 5.1.3).
+fn projected(mut points: Points, centre: [f64; 2]) -> Result<Points> {
     let (sin, cos) = centre[1].to_radians().sin_cos();
-    let (east, north, up) = (y, z * cos - x * sin, z * sin + x * cos);
-    if up < 0.01 {
-        return Err(unsupported("an image of about half the sky"));
+    for (_, place) in &mut points {
+        let [x, y, z] = vector([place[0] - centre[0], place[1]]);
+        let (east, north, up) = (y, z * cos - x * sin, z * sin + x * cos);
+        // what is 90 degrees away is infinitely far in the plane
+        if up < 0.01 {
+            return Err(unsupported("an image of about half the sky"));
+        }
+        *place = [(east / up).to_degrees(), (north / up).to_degrees()];
     }
-    Ok([(east / up).to_degrees(), (north / up).to_degrees()])
+    Ok(points)
 }
 
 fn times(matrix: [[f64; 2]; 2], [x, y]: [f64; 2]) -> [f64; 2] {
@@ -253,14 +244,15 @@ struct Equations {
 }
 
 impl Equations {
-    fn of(points: &Points, region: Region, sky: [f64; 2]) -> Result<Self> {
+    fn of(points: &Points, region: Region) -> Self {
         let (middle, half) = (region.middle(), region.half());
         let mut all = Self {
             products: [[0.0; TERMS]; TERMS],
             sums: [[0.0; TERMS]; 2],
         };
         let powers = powers();
-        for (pixel, at) in points.pixels.iter().zip(&points.sky) {
+        for (pixel, place) in points {
+            // coordinates from -1 to 1: powers of thousands of pixels would leave no digits to the sums
             let xs = powers_of((pixel[0] - middle[0]) / half[0]);
             let ys = powers_of((pixel[1] - middle[1]) / half[1]);
             let row = powers.map(|(p, q)| power(&xs, p) * power(&ys, q));
@@ -269,13 +261,13 @@ impl Equations {
                     *product += a * b;
                 }
             }
-            for (sums, coordinate) in all.sums.iter_mut().zip(projected(*at, sky)?) {
+            for (sums, coordinate) in all.sums.iter_mut().zip(place) {
                 for (sum, a) in sums.iter_mut().zip(row) {
                     *sum += a * coordinate;
                 }
             }
         }
-        Ok(all)
+        all
     }
 
     /// The way to the sky whose polynomials have this degree; `None` if the points do not determine it.
@@ -387,7 +379,7 @@ mod tests {
             let gwcs = distorted(&scaled, side, turn);
             let region = Region::of([1002, 1002], None).unwrap();
             let (tangent, error) = gwcs.fitted(region).unwrap();
-            let points = gwcs.points(pixels).unwrap().projected(tangent.sky).unwrap();
+            let points = projected(gwcs.points(&pixels).unwrap(), tangent.sky).unwrap();
             let found = tangent.error(&points).unwrap();
             // between the pixels of the grid an error may be a little larger
             prop_assert!(found <= error * 1.1 + 1e-7, "{found} {error}");

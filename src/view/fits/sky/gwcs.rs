@@ -115,7 +115,7 @@ impl<'s> Reader<'s> {
     pub(super) fn transform(&self, node: Node<'_>) -> Found<Transform> {
         self.spend(COST)?;
         let name = kind(node, &["stsci.edu:asdf/transform/", "stsci.edu:gwcs/"])
-            .ok_or_else(|| format!("the transform {} is not known", brief(last_of_tag(node))))?;
+            .ok_or_else(|| unknown("the transform", last_of_tag(node)))?;
         let parts = || {
             let parts = node.get("forward").ok_or("a transform of no others")?;
             let parts = parts.items().map(|part| self.transform(part.follow()));
@@ -156,14 +156,14 @@ impl<'s> Reader<'s> {
                     Some(360) => Ok(Transform::ToSphere(Wrap::At360)),
                     _ => Err("spherical_cartesian: wrap_lon_at is not known".to_owned()),
                 },
-                other => Err(format!("spherical_cartesian: {} is not known", cut(other))),
+                other => Err(unknown("spherical_cartesian:", Some(other))),
             },
             "gnomonic" => match text(node, "direction")? {
                 "pix2sky" => Ok(Transform::ToSky),
                 "sky2pix" => Ok(Transform::FromSky),
-                other => Err(format!("gnomonic: {} is not known", cut(other))),
+                other => Err(unknown("gnomonic:", Some(other))),
             },
-            other => Err(format!("the transform {} is not known", cut(other))),
+            other => Err(unknown("the transform", Some(other))),
         }
     }
 
@@ -243,8 +243,7 @@ fn listed(node: Node<'_>) -> Result<(Vec<u64>, Numbers), &'static str> {
         shape.push(len_u64(width));
         cells = rows.iter().flat_map(|row| row.items()).collect();
     }
-    let numbers = cells.into_iter().map(|cell| float(cell.follow()));
-    let numbers: Vec<f64> = numbers.collect::<Option<_>>().ok_or("no plain numbers")?;
+    let numbers = floats(cells.into_iter()).ok_or("no plain numbers")?;
     Ok((shape, Numbers::new(move || Ok(numbers.clone()))))
 }
 
@@ -279,60 +278,58 @@ fn euler(node: Node<'_>) -> Found<Transform> {
         axes => (axes, [phi, theta, psi], Wrap::At180),
     };
     let matrix = rotations(axes, &angles);
-    let matrix = matrix.ok_or_else(|| format!("rotate3d: {} is not known", cut(axes)))?;
+    let matrix = matrix.ok_or_else(|| unknown("rotate3d:", Some(axes)))?;
     Ok(Transform::rotate_sphere(matrix, wrap))
 }
 
 fn sequence(node: Node<'_>) -> Found<Transform> {
     let angles = node.get("angles").ok_or("rotate_sequence_3d: no angles")?;
-    let angles = angles
-        .items()
-        .take(COST)
-        .map(|angle| float(angle.follow()).ok_or("rotate_sequence_3d: an angle with a unit"));
-    let angles: Vec<f64> = angles.collect::<Result<_, _>>()?;
+    let angles = floats(angles.items().take(COST));
+    let angles = angles.ok_or("rotate_sequence_3d: an angle with a unit")?;
     let axes = text(node, "axes_order")?;
     let matrix = rotations(axes, &angles).ok_or("rotate_sequence_3d: axes that are not known")?;
     match text(node, "rotation_type")? {
         "cartesian" => Ok(Transform::Rotate(matrix)),
         "spherical" => Ok(Transform::rotate_sphere(matrix, Wrap::At180)),
-        other => Err(format!("rotate_sequence_3d: {} is not known", cut(other))),
+        other => Err(unknown("rotate_sequence_3d:", Some(other))),
     }
 }
 
 /// The frame that the gwcs begins with must be one of pixels.
 fn pixels(frame: Node<'_>) -> Found<()> {
     axes_in_order(frame)?;
-    let units = frame.get("unit").into_iter().flat_map(Node::items);
-    for unit in units.map(Node::follow) {
-        if !matches!(unit.text(), Some("pixel" | "pix")) {
-            return Err(format!("the unit {} of pixels", brief(unit.text())));
-        }
+    match other_unit(frame, &["pixel", "pix"]) {
+        Some(unit) => Err(format!("the unit {} of pixels", brief(unit.text()))),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// A unit of a frame that is none of these.
+fn other_unit<'t>(frame: Node<'t>, wanted: &[&str]) -> Option<Node<'t>> {
+    let units = frame.get("unit").into_iter().flat_map(Node::items);
+    let is_other = |unit: &Node<'_>| unit.text().is_none_or(|text| !wanted.contains(&text));
+    units.map(Node::follow).find(is_other)
 }
 
 /// The frame that the gwcs ends with must be one of the sky, in degrees.
 fn celestial(frame: Node<'_>) -> Found<Frame> {
     if kind(frame, &["stsci.edu:gwcs/"]) != Some("celestial_frame") {
         let name = last_of_tag(frame).or_else(|| frame.text());
-        return Err(format!("the frame {} is not known", brief(name)));
+        return Err(unknown("the frame", name));
     }
     axes_in_order(frame)?;
-    let units = frame.get("unit").ok_or("a sky without units")?;
-    for unit in units.items().map(Node::follow) {
-        if unit.text() != Some("deg") {
-            return Err(format!("the unit {} is not known", brief(unit.text())));
-        }
+    if frame.get("unit").is_none() {
+        return Err("a sky without units".to_owned());
+    }
+    if let Some(unit) = other_unit(frame, &["deg"]) {
+        return Err(unknown("the unit", unit.text()));
     }
     let reference = frame.get("reference_frame");
     let reference = reference.ok_or("a sky without a reference frame")?;
     match kind(reference, &["astropy.org:astropy/coordinates/frames/"]) {
         Some("icrs") => Ok(Frame::Icrs),
         Some("galactic") => Ok(Frame::Galactic),
-        _ => Err(format!(
-            "the frame {} is not known",
-            brief(last_of_tag(reference))
-        )),
+        _ => Err(unknown("the frame", last_of_tag(reference))),
     }
 }
 
@@ -386,12 +383,13 @@ fn interval(node: Node<'_>, key: &str, n: Option<usize>) -> Found<[f64; 2]> {
 }
 
 /// Two numbers.
-fn pair(node: Node<'_>) -> Option<[f64; 2]> {
-    let mut items = node.follow().items().map(|item| float(item.follow()));
-    match (items.next()??, items.next()??, items.next()) {
-        (low, high, None) => Some([low, high]),
-        _ => None,
-    }
+pub(super) fn pair(node: Node<'_>) -> Option<[f64; 2]> {
+    floats(node.follow().items().take(3))?.try_into().ok()
+}
+
+/// Nodes that all are numbers.
+fn floats<'t>(nodes: impl Iterator<Item = Node<'t>>) -> Option<Vec<f64>> {
+    nodes.map(|node| float(node.follow())).collect()
 }
 
 /// The name in the tag of a node, without its version, if it begins with one of these behind `tag:`.
@@ -439,13 +437,11 @@ fn number(node: Node<'_>, key: &str) -> Found<f64> {
 
 /// The small number that a key has, if it is there.
 fn count(node: Node<'_>, key: &str) -> Found<Option<usize>> {
-    let Some(found) = node.get(key).filter(|it| !is_null(*it)) else {
-        return Ok(None);
-    };
-    let found = whole(found).filter(|count| *count <= 360);
-    Ok(Some(
-        found.ok_or_else(|| format!("{key} is no small number"))?,
-    ))
+    let found = node.get(key).filter(|it| !is_null(*it)).map(|found| {
+        let count = whole(found).filter(|count| *count <= 360);
+        count.ok_or_else(|| format!("{key} is no small number"))
+    });
+    found.transpose()
 }
 
 fn text<'t>(node: Node<'t>, key: &str) -> Found<&'t str> {
@@ -455,10 +451,11 @@ fn text<'t>(node: Node<'t>, key: &str) -> Found<&'t str> {
 
 /// A name of the tree, cut for a message.
 fn brief(name: Option<&str>) -> &str {
-    cut(name.unwrap_or("without a name"))
+    let name = name.unwrap_or("without a name");
+    name.split_at(name.floor_char_boundary(MAX_NAME)).0
 }
 
-fn cut(name: &str) -> &str {
-    name.get(..name.floor_char_boundary(MAX_NAME))
-        .unwrap_or_default()
+/// Why something of that name can't be evaluated.
+fn unknown(what: &str, name: Option<&str>) -> String {
+    format!("{what} {} is not known", brief(name))
 }

@@ -254,6 +254,8 @@ pub(super) fn rotations(axes: &str, angles: &[f64]) -> Option<Matrix> {
     both.try_fold(about('z', 0.0)?, |done, (axis, angle)| {
         let next = about(axis, *angle)?;
         // a matrix times another is it times each column of that
-        Some(transposed(transposed(done).map(|column| times(&next, column))))
+        Some(transposed(
+            transposed(done).map(|column| times(&next, column)),
+        ))
     })
 }
