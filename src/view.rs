@@ -13,9 +13,15 @@ pub mod stats;
 #[cfg(feature = "cli")]
 pub mod zarr;
 
+use std::sync::Arc;
+
 use crate::asdf::Paths;
 use crate::asdf::tree::Node;
-use crate::error::{Error, corrupt};
+use crate::error::{Error, Result, corrupt};
+use crate::source::Source;
+
+/// Opens the elements of an array in C order, by its index.
+pub(crate) type Elements<'a> = &'a dyn Fn(usize) -> Result<Arc<dyn Source>>;
 
 /// The number of elements in an array of this shape; `None` if 64 bits cannot count them.
 fn product(shape: &[u64]) -> Option<u64> {

@@ -247,7 +247,7 @@ fn fits_tsv(state: &State) -> Text {
                 }
                 // what a directory lacks has a line of its own
                 let is_directory = matches!(subject, Subject::Directory(_));
-                for (column, why) in file.omitted().iter().filter(|_| !is_directory) {
+                for (column, why) in file.omitted.iter().filter(|_| !is_directory) {
                     text.row([&format!("{path}/{column}"), "-", "-", why]);
                 }
             }

@@ -16,7 +16,7 @@ mod table;
 
 use std::sync::Arc;
 
-use super::{no_longer, product};
+use super::{Elements, no_longer, product};
 use crate::asdf::Array;
 use crate::asdf::Snapshot;
 use crate::asdf::datatype::Datatype;
@@ -28,9 +28,9 @@ use crate::error::{Result, unsupported};
 use crate::source::{Joined, Made, Memory, Source, len_u64};
 
 use column::{Column, Columns, MAX_COLUMNS};
-use header::{CARD, HeaderText, printable_ascii};
+use header::{HeaderText, printable_ascii};
 pub use plan::FitsPlan;
-use sky::{CARDS, Sky, Way};
+use sky::{Sky, Way};
 
 /// What is shown as a FITS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,10 +50,11 @@ pub struct FitsFile {
     /// What tells the place of its images in the sky.
     sky: Option<Arc<Sky>>,
     len: u64,
-    omitted: Omitted,
+    /// The columns that FITS can't hold, each with the reason.
+    pub omitted: Omitted,
 }
 
-/// The columns that FITS can't hold, each with the reason.
+/// The names of what is left out, each with the reason.
 type Omitted = Vec<(String, String)>;
 
 /// A header and data unit of such a file.
@@ -89,11 +90,7 @@ impl Unit {
     }
 
     /// Its bytes.
-    fn open(
-        &self,
-        elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
-        way: Option<&Arc<Way>>,
-    ) -> Result<Arc<dyn Source>> {
+    fn open(&self, elements: Elements<'_>, way: Option<&Arc<Way>>) -> Result<Arc<dyn Source>> {
         let header = self.header(way);
         if self.parts.is_empty() {
             return Ok(header);
@@ -123,9 +120,7 @@ impl Unit {
         let way = Arc::clone(way);
         Arc::new(Made::new(len_u64(blank.len()), move || {
             let mut header = blank.clone();
-            let cards = header.get_mut(at..).unwrap_or_default();
-            let room = CARDS.saturating_mul(CARD).min(cards.len());
-            way.write(cards.get_mut(..room).unwrap_or_default())?;
+            way.write(header.get_mut(at..).unwrap_or_default())?;
             Ok(Arc::new(Memory::new(header)))
         }))
     }
@@ -157,21 +152,11 @@ impl FitsFile {
         parts.map(|part| part.records)
     }
 
-    /// The columns that FITS can't hold, each with the reason.
-    #[must_use]
-    pub fn omitted(&self) -> &[(String, String)] {
-        &self.omitted
-    }
-
     /// The file, with the elements of each array of the snapshot, in C order, from `elements`.
     ///
     /// # Errors
     /// Those of `elements`; [`Error::Corrupt`] if there are too few of them.
-    pub fn open(
-        &self,
-        snapshot: &Snapshot,
-        elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
-    ) -> Result<Arc<dyn Source>> {
+    pub fn open(&self, snapshot: &Snapshot, elements: Elements<'_>) -> Result<Arc<dyn Source>> {
         let way = self.sky.as_ref().map(|sky| sky.way(snapshot, elements));
         let way = way.map(Arc::new);
         let units = self.units.iter();
@@ -191,8 +176,7 @@ impl Snapshot {
         self.place_of(subject).map(path).unwrap_or_default()
     }
 
-    /// Whether a list of all arrays and tables names the file of one: not a file with a long path, if all paths of the tree are too long
-    /// together.
+    /// Whether the path is short enough for a list of all arrays and tables.
     #[must_use]
     pub fn is_subject_listed(&self, subject: Subject) -> bool {
         let place = self.place_of(subject);
@@ -208,8 +192,8 @@ impl Snapshot {
         Some((self.paths()?, place?))
     }
 
-    /// The units of the file of array `i`: a binary table if it is structured, else one of images. As extensions of a file, they are
-    /// called `name`, with its version. Images have room for coordinates if they are `in_sky`.
+    /// The units of array `i`: a binary table if it is structured, else images, with room for coordinates if they are `in_sky`. Extensions
+    /// have a name and a version.
     fn units_of_array(
         &self,
         i: usize,
@@ -234,13 +218,8 @@ impl Snapshot {
             record,
             fields,
         };
-        let path = array.brief_path();
-        let called = name.unwrap_or((&path, 1));
-        let (unit, omitted) = table_unit(columns, vec![part], count, called, Vec::new())?;
-        let primary = name
-            .is_none()
-            .then(|| Unit::of_header(HeaderText::primary()));
-        Ok((primary.into_iter().chain([unit]).collect(), omitted))
+        let name = (name, &*array.brief_path());
+        table_units(columns, vec![part], count, name, Vec::new())
     }
 
     /// The number that stands for no value in an array of integers, if the tree gives one.
@@ -256,14 +235,14 @@ fn cells(columns: &[Column]) -> Vec<RowField> {
     fields.filter(|field| field.count > 0).collect()
 }
 
-/// The unit of a binary table, and the columns that it lacks. It has a name and a version.
-fn table_unit(
+/// The units of a binary table, and the columns that it lacks. An extension has a name and a version.
+fn table_units(
     columns: Columns,
     parts: Vec<RowPart<usize>>,
     count: u64,
-    name: (&str, u64),
+    (name, path): (Option<(&str, u64)>, &str),
     mut omitted: Omitted,
-) -> Result<(Unit, Omitted)> {
+) -> Result<(Vec<Unit>, Omitted)> {
     if columns.are_too_many() {
         let why = format!("FITS tables have {MAX_COLUMNS} columns at most");
         return Err(unsupported(why));
@@ -279,7 +258,7 @@ fn table_unit(
     for (n, column) in (1..).zip(&columns.list) {
         column.write(&mut header, n);
     }
-    header.name(name);
+    header.name(name.unwrap_or((path, 1)));
     for note in &columns.notes {
         header.comment(&printable_ascii(note));
     }
@@ -292,7 +271,11 @@ fn table_unit(
         count,
         ..Unit::of_header(header)
     };
-    Ok((unit, omitted))
+    // a table is always an extension: alone in its file, it stands behind an empty primary unit
+    let primary = name
+        .is_none()
+        .then(|| Unit::of_header(HeaderText::primary()));
+    Ok((primary.into_iter().chain([unit]).collect(), omitted))
 }
 
 #[cfg(test)]

@@ -105,7 +105,6 @@ impl<'t> JsonNode<'t> {
     }
 
     /// Writes the entries of a mapping, its own first, then those that it merges and does not have. Of equal keys, the last one counts.
-    /// What is merged has an end: it counts in the [weight](crate::asdf::tree::MAX_WEIGHT) of the tree.
     fn entries<M: SerializeMap>(self, map: &mut M) -> Result<(), M::Error> {
         let has_merges = self.node.entries().any(|(key, _)| key.is_merge());
         if !has_merges && self.node.len() <= FEW {
@@ -121,6 +120,7 @@ impl<'t> JsonNode<'t> {
             return Ok(());
         }
         let (mut parts, mut seen) = (HashSet::new(), HashSet::new());
+        // this has an end, as what is merged counts in the weight of the tree (`MAX_WEIGHT`)
         for part in self.node.merged() {
             if !parts.insert(part.id()) {
                 continue;

@@ -9,7 +9,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use sha2::{Digest, Sha256};
 
 use super::array_at;
-use super::picture::{Elements, Histogram, Style};
+use super::picture::{Histogram, Style};
 use super::stats::Stats;
 use crate::asdf::tree::{Node, NodeKind, Tree};
 use crate::asdf::{Array, Snapshot};
@@ -38,6 +38,7 @@ const UNFOLDED: usize = 12;
 pub const BEGINS: &[u8] = b"<!DOCTYPE html>\n<html lang=en>";
 
 /// A page that is being written.
+#[derive(Default)]
 pub struct Page {
     style: Style,
     body: String,
@@ -61,13 +62,10 @@ impl Page {
                 most: style.most.min(MOST_READ),
                 ..style
             },
-            body: String::new(),
-            files: 0,
             left: files,
-            arrays: 0,
-            room: 0,
             room_of_others: PICTURES,
             entries: MOST_ENTRIES,
+            ..Self::default()
         }
     }
 
@@ -88,13 +86,10 @@ impl Page {
         self.write(format_args!("<p class=faint>{}</p>\n", Text(&line)));
         if count > 0 {
             self.body.push_str("<h2>Arrays</h2>\n<div class=cards>\n");
-        }
-        let file = self.files;
-        for (i, array) in arrays.iter().enumerate().take(MOST_ARRAYS) {
-            self.card(&format!("a{file}-{i}"), snapshot, i, array, stats.get(i));
-            self.arrays = self.arrays.saturating_sub(1);
-        }
-        if count > 0 {
+            for (i, array) in arrays.iter().enumerate().take(MOST_ARRAYS) {
+                self.card(snapshot, i, array, stats.get(i));
+                self.arrays = self.arrays.saturating_sub(1);
+            }
             self.body.push_str("</div>\n");
         }
         if count > MOST_ARRAYS {
@@ -170,7 +165,6 @@ impl Page {
     /// Writes what is known of an array.
     fn card(
         &mut self,
-        id: &str,
         snapshot: &Snapshot,
         i: usize,
         array: &Array,
@@ -179,9 +173,9 @@ impl Page {
         let path = array.path();
         let datatype = array.datatype_text().unwrap_or_default();
         let words = format!("{path} {datatype}");
-        let (named, words) = (Text(&path), Text(&words));
+        let (file, named, words) = (self.files, Text(&path), Text(&words));
         self.write(format_args!(
-            "<article class=card id={id} data-words=\"{words}\">\n<h3>{named}</h3>\n"
+            "<article class=card id=a{file}-{i} data-words=\"{words}\">\n<h3>{named}</h3>\n"
         ));
         let drawn = self.picture(snapshot, i);
         if let Some((png, _)) = &drawn {
@@ -236,10 +230,9 @@ impl Page {
             size: side.min(SIDES.0),
             ..self.style
         };
-        let elements: Elements<'_> = &|i| snapshot.array_bin(i);
         let picture = snapshot.picture(i, &[], style).ok()?;
         // the card says why an array can't be read
-        picture.draw(elements).ok()
+        picture.draw(&|i| snapshot.array_bin(i)).ok()
     }
 
     /// Draws how numbers are spread: how many there are, on a logarithmic scale.

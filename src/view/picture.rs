@@ -17,7 +17,7 @@ mod sheet;
 use std::iter;
 use std::sync::Arc;
 
-use super::{array_at, product, whole};
+use super::{Elements, array_at, product, whole};
 use crate::asdf::datatype::{Datatype, Scalar};
 use crate::asdf::numbers::MOST_READ;
 use crate::asdf::tree::Node;
@@ -142,9 +142,6 @@ pub struct Picture {
 
 /// The values of an array, and the places of the elements of a line.
 type Readers = (Reader, Option<Reader>);
-
-/// Opens the elements of an array in C order, by its index.
-pub type Elements<'a> = &'a dyn Fn(usize) -> Result<Arc<dyn Source>>;
 
 impl Snapshot {
     /// The picture of array `i`: of the plane at these indices of its first axes, or else of the first plane.

@@ -192,6 +192,7 @@ impl ZarrArray {
         };
         let len = extent.end.saturating_sub(extent.start);
         let there: Arc<dyn Source> = Arc::new(Window::new(elements, extent.start, len)?);
+        // all chunks of a regular grid are equally long
         let missing = self.chunks.chunk_len().saturating_sub(len);
         if missing == 0 {
             return Ok(there);
@@ -225,8 +226,8 @@ pub fn text(metadata: &Value) -> Vec<u8> {
     format!("{metadata}\n").into_bytes()
 }
 
-/// The name of a node, by its name under `arrays/`. What Zarr does not allow is percent-encoded: the names of metadata, a name of dots, and
-/// `__` at the beginning. A directory that has the name of an array has a `%` behind it, as no array has anything in it.
+/// The name of a node, by its name under `arrays/`. Percent-encoded is what Zarr forbids: names of metadata, a name of dots, and `__` at the
+/// beginning. A directory beside an array of its name has a `%` behind it: in Zarr, nothing can be in an array.
 #[must_use]
 pub fn node_name(name: &str, is_beside_array: bool) -> String {
     let mut name = match name.strip_prefix("__") {
@@ -337,11 +338,10 @@ impl Beside {
         }
     }
 
-    /// The names of the axes of an array, as the mapping has them. An array of one axis that is called like one of these is the coordinate
-    /// along it. Else `dN_LEN`, where N counts from the last axis, so that axes that NumPy would walk together have the same name, and no
-    /// others.
+    /// The names of the axes of an array: as the mapping has them, or else `dN_LEN`, where N counts from the last axis.
     fn axes(&self, name: &str, shape: &[u64]) -> Vec<String> {
         for names in &self.axes {
+            // a coordinate is called like the axis that it is of
             if shape.len() == 1 && names.iter().any(|axis| axis == name) {
                 return vec![name.to_owned()];
             }
@@ -349,6 +349,7 @@ impl Beside {
                 return names.clone();
             }
         }
+        // xarray takes axes of one name for the same: these are such as NumPy would broadcast together
         let numbers = (1..=shape.len()).rev();
         let axes = numbers.zip(shape).map(|(n, len)| format!("d{n}_{len}"));
         axes.collect()

@@ -51,8 +51,8 @@ impl Columns {
         self.list.len() > MAX_COLUMNS
     }
 
-    /// Adds the columns for the records of an array: of this datatype and shape, at a place in each record. Gives where the next field
-    /// of the record begins; `None` if there is no end to it in 64 bits, or there are too many.
+    /// Adds the columns of a field at byte `at` of each record. Returns where the next field begins; `None` if that is beyond 64 bits, or if
+    /// there are too many columns.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -120,6 +120,7 @@ impl Columns {
     /// The name as FITS can hold it, with a number if another column has it: case makes no difference.
     fn free_name(&mut self, name: &str) -> String {
         let mut wanted = printable_ascii(name);
+        // it is ASCII now, and can be cut anywhere
         wanted.truncate(MAX_NAME);
         let numbered = (2_u64..).map(|n| format!("{wanted}_{n}"));
         let mut names = std::iter::once(wanted.clone()).chain(numbered);
@@ -135,13 +136,14 @@ impl Column {
         let (letter, repeat) = self.form;
         header.text(&format!("TFORM{n}"), &format!("{repeat}{letter}"));
         if let Some(zero) = self.zero {
+            // of integers that are multiplied, readers would make floating-point numbers
             header.value(&format!("TSCAL{n}"), 1);
             header.value(&format!("TZERO{n}"), zero);
         }
         if let Some(null) = self.null {
             header.null(&format!("TNULL{n}"), null, self.zero.is_some());
         }
-        // a cell of one element without a shape is a single number
+        // TDIM counts axes from the fastest one (7.3.2); a cell of one element without a shape is a single number
         let is_list_of_one = letter != 'A' && self.shape == [1];
         if (self.shape.len() > 1 && repeat > 0) || is_list_of_one {
             let axes: Vec<_> = self.shape.iter().rev().map(u64::to_string).collect();
@@ -171,8 +173,8 @@ pub(super) fn can_be(number: i128, bits: i8, zero: Option<i128>) -> bool {
     }
 }
 
-/// What a single element of a datatype is in FITS, or why it is nothing there: the letter of its type, its elements as FITS counts
-/// them, a string's characters, what becomes of them, and what is to be added to the stored numbers.
+/// An element of a datatype as FITS has it, or why it has none: the letter of its type, how many FITS counts (of a string, its
+/// characters), how they are converted, and what is added to the stored numbers.
 fn cell(datatype: &Datatype) -> Result<(char, u64, Conversion, Option<i128>), &'static str> {
     Ok(match datatype {
         Datatype::Ascii(len) => ('A', *len, plain(1, ByteOrder::Big), None),
@@ -221,7 +223,7 @@ fn plain(size: u8, order: ByteOrder) -> Conversion {
     }
 }
 
-/// What becomes of an integer, and what is to be added to what is stored: FITS has signed integers, and unsigned bytes.
+/// How an integer is converted, and what is added to the stored one: FITS has signed integers, and unsigned bytes.
 pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Conversion, Option<i128>) {
     let size = integer.size();
     let is_unsigned = integer.kind() == 'u';
@@ -241,7 +243,7 @@ pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Conversion, 
     (change, flip.then_some(zero))
 }
 
-/// What becomes of the elements of an image, or of the parts of complex ones, its BITPIX and BZERO; or why it is no image.
+/// How the elements of an image, or the parts of complex ones, are converted, its BITPIX and BZERO; or why it is no image.
 pub(super) fn pixel(datatype: &Datatype) -> Result<(Conversion, i8, Option<i128>), &'static str> {
     match datatype {
         // only tables have truth values: images have 0 and 1

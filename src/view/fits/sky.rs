@@ -8,16 +8,13 @@ mod fit;
 mod gwcs;
 mod transform;
 
-use std::sync::Arc;
-
 use super::header::{CARD, HeaderText, printable_ascii};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::is_tagged;
 use crate::asdf::paths::Paths;
 use crate::asdf::tree::{Node, NodeId, NodeKind};
 use crate::error::{Error, Lasting, Result, unsupported};
-use crate::source::Source;
-use crate::view::array_at;
+use crate::view::{Elements, array_at};
 
 use fit::{CHECKED, Region, Tangent};
 use gwcs::{Frame, Gwcs, Reader, float, pair, whole};
@@ -81,11 +78,7 @@ impl Sky {
     }
 
     /// The way to the sky, with the transforms that the tree declares; stored coefficients, which `elements` gives, are not read.
-    pub(super) fn way(
-        &self,
-        snapshot: &Snapshot,
-        elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
-    ) -> Way {
+    pub(super) fn way(&self, snapshot: &Snapshot, elements: Elements<'_>) -> Way {
         let node = |id: Option<NodeId>| {
             let paths = snapshot.paths()?;
             Some((paths, paths.tree().node(id?)?))
@@ -112,9 +105,8 @@ fn mosaic(info: Node<'_>) -> Result<Tangent, String> {
     }
     let scale = number("pixel_scale_ref")?;
     if !(scale > 0.0 && scale <= MAX_SCALE) {
-        return Err(format!(
-            "wcsinfo has a pixel_scale_ref of {scale:?}, not in degrees"
-        ));
+        let why = format!("wcsinfo has a pixel_scale_ref of {scale:?}, not in degrees");
+        return Err(why);
     }
     let pixel = [number("x_ref")?, number("y_ref")?];
     let sky = [number("ra_ref")?, number("dec_ref")?];
@@ -126,6 +118,7 @@ fn mosaic(info: Node<'_>) -> Result<Tangent, String> {
     let Some([[xx, xy], [yx, yy]]) = rows.as_deref() else {
         return Err(missing("rotation_matrix of two by two"));
     };
+    // readers need the inverse of the matrix
     if xx * yy - xy * yx == 0.0 {
         return Err("wcsinfo has a rotation_matrix of no area".to_owned());
     }
@@ -192,6 +185,7 @@ impl Way {
         };
         let region = Region::of(self.size, gwcs.bounds)?;
         let grid = format!("on {CHECKED} x {CHECKED} pixels");
+        // what the tree says is better than a fit to it, if both agree
         if let Some(Ok(mosaic)) = &self.mosaic
             && gwcs.frame == Frame::Icrs
             && let Ok(error) = gwcs.error(mosaic, region)
@@ -206,10 +200,8 @@ impl Way {
             let why = format!("degree {degree} is {} px off the gwcs", above(error));
             return Err(unsupported(why));
         }
-        let note = format!(
-            "fit of degree {degree}, {} px off the gwcs {grid}",
-            above(error)
-        );
+        let error = above(error);
+        let note = format!("fit of degree {degree}, {error} px off the gwcs {grid}");
         Ok((tangent, gwcs.frame, note))
     }
 }
@@ -220,6 +212,7 @@ fn above(number: f64) -> String {
         // by half of the last digit that is shown
         return format!("{:.2}", number + 0.005);
     }
+    // two digits round by a twentieth of the number at most
     format!("{:.1e}", number * 1.05)
 }
 
@@ -238,6 +231,7 @@ fn write(cards: &mut HeaderText, tangent: &Tangent, frame: Frame) -> Option<()> 
     let [[xx, xy], [yx, yy]] = tangent.matrix;
     cards.text("CUNIT1", "deg");
     cards.text("CUNIT2", "deg");
+    // FITS counts pixels from 1
     for (keyword, number) in [
         ("CRPIX1", tangent.pixel[0] + 1.0),
         ("CRPIX2", tangent.pixel[1] + 1.0),
@@ -253,6 +247,7 @@ fn write(cards: &mut HeaderText, tangent: &Tangent, frame: Frame) -> Option<()> 
     if let Some(reference) = reference {
         cards.text("RADESYS", reference);
     }
+    // A and B move a pixel before the CD matrix (Shupe et al. 2005, equations 1 to 3)
     if is_distorted {
         cards.value("A_ORDER", tangent.degree);
         cards.value("B_ORDER", tangent.degree);
@@ -268,6 +263,7 @@ impl HeaderText {
     /// Adds a comment that tells why there are no coordinates, on as many cards as it needs.
     fn refusal(&mut self, why: &str) {
         let text = printable_ascii(&format!("no coordinates: {why}"));
+        // a comment has 72 characters behind its keyword of 8
         for part in text.as_bytes().chunks(CARD.saturating_sub(8)).take(5) {
             self.comment(&String::from_utf8_lossy(part));
         }

@@ -129,7 +129,8 @@ impl Ranges {
                 .x_label_area_size(font.saturating_mul(3))
                 .y_label_area_size(font.saturating_mul(6));
         }
-        let mut chart = chart.build_cartesian_2d(axes.0, axes.1).map_err(drawing)?;
+        let chart = chart.build_cartesian_2d(axes.0, axes.1);
+        let mut chart = chart.map_err(|why| drawing(&why))?;
         if let Some((font, x, y)) = named {
             let (width, height) = area.dim_in_pixel();
             let letters_in = |side: u32| {
@@ -150,7 +151,7 @@ impl Ranges {
                 .x_desc(x)
                 .y_desc(y)
                 .draw()
-                .map_err(drawing)?;
+                .map_err(|why| drawing(&why))?;
         }
         for points in self.pieces() {
             // a single point is no line
@@ -158,9 +159,8 @@ impl Ranges {
                 [point] => vec![*point, *point],
                 _ => points,
             };
-            chart
-                .draw_series(LineSeries::new(points, LINE))
-                .map_err(drawing)?;
+            let drawn = chart.draw_series(LineSeries::new(points, LINE));
+            drawn.map_err(|why| drawing(&why))?;
         }
         Ok(())
     }

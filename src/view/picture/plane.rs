@@ -23,26 +23,19 @@ const MARKS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 impl Colours {
     /// All shades, from black to white.
     fn shades(self) -> Vec<Rgb> {
-        let numbers = (0..SHADES).map(|n| (n, SHADES.saturating_sub(1)));
-        let gradient = match self {
-            Self::Grey => {
-                let grey = |(n, last): (usize, usize)| {
-                    let grey = n.saturating_mul(255).checked_div(last).unwrap_or(0);
-                    [u8::try_from(grey).unwrap_or(u8::MAX); 3]
-                };
-                return numbers.map(grey).collect();
-            }
-            Self::Inferno => colorous::INFERNO,
-            Self::Viridis => colorous::VIRIDIS,
-            Self::Cubehelix => colorous::CUBEHELIX,
+        let shade = |n: usize| {
+            let gradient = match self {
+                Self::Grey => {
+                    let grey = n.saturating_mul(255) / SHADES.saturating_sub(1);
+                    return [u8::try_from(grey).unwrap_or(u8::MAX); 3];
+                }
+                Self::Inferno => colorous::INFERNO,
+                Self::Viridis => colorous::VIRIDIS,
+                Self::Cubehelix => colorous::CUBEHELIX,
+            };
+            gradient.eval_rational(n, SHADES).into_array()
         };
-        let shade = |(n, last): (usize, usize)| {
-            // the last number of `eval_rational` is one below what it divides by
-            gradient
-                .eval_rational(n, last.saturating_add(1))
-                .into_array()
-        };
-        numbers.map(shade).collect()
+        (0..SHADES).map(shade).collect()
     }
 }
 

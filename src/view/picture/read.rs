@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Elements;
 use crate::asdf::Array;
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::numbers::{each_chunk, each_integer, each_number, unsigned};
 use crate::codec::Cache;
 use crate::error::Result;
 use crate::source::{Source, Window};
-use crate::view::whole;
+use crate::view::{Elements, whole};
 
 /// An array of numbers, by its index.
 #[derive(Debug, Clone, Copy)]
@@ -110,8 +109,8 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Calls `each` with the numbers of the plane that begins at number `first` and has `channels` of them for each element. No more
-    /// than about `most` bytes are read where that is possible: then some rows of each block, or one element of each.
+    /// Calls `each` with the numbers of the plane that begins at number `first`, `channels` of them for each element. If they have more
+    /// than `most` bytes, it reads some rows of each block, or one element of each.
     pub(super) fn read(
         &self,
         reader: &Reader,

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use super::canvas::Canvas;
-use super::{Elements, Picture, Shown, Style};
+use super::{Picture, Shown, Style};
 use crate::asdf::Snapshot;
 use crate::error::Result;
+use crate::view::Elements;
 
 /// The most pictures of a sheet.
 const MOST_CELLS: usize = 64;
@@ -96,8 +97,7 @@ impl Sheet {
     }
 }
 
-/// The arrays of a file that are worth a picture, in its order: those of some size, or else all that have one. What says where the elements
-/// of another one are is left out, as it is an axis there.
+/// The arrays of a file that are worth a picture, in its order: those of some size, or else all that have one.
 #[must_use]
 pub fn best(snapshot: &Snapshot, style: Style) -> Vec<usize> {
     let arrays = 0..snapshot.arrays().len();
@@ -109,6 +109,7 @@ pub fn best(snapshot: &Snapshot, style: Style) -> Vec<usize> {
     let pictures = pictures.map(|(i, picture)| (i, worth(&picture), picture.places));
     let found: Vec<_> = pictures.collect();
     let any = found.iter().any(|(_, worth, _)| *worth);
+    // places of elements are the axis of another picture
     let beside = found
         .iter()
         .filter_map(|(.., places)| Some(places.as_ref()?.0.array));

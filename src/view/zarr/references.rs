@@ -4,7 +4,6 @@
 //! A chunk is a part of the file: elements that lie there in C or Fortran order, or a stored stream that numcodecs decodes. What would
 //! have to be gathered, or decoded in another way, is left out. A few elements in the tree are in the references themselves.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -57,8 +56,8 @@ struct Plain {
 }
 
 impl References {
-    /// Adds the arrays of a file that is at `url`, below a group: `path` is empty, or ends with a slash. Gives the paths in the tree of
-    /// those that can't be had without this program, each with the reason.
+    /// Adds the arrays of the file at `url` to the group at `path`, which is empty or ends with a slash. Returns the paths of the arrays
+    /// that can't be read without this program, each with the reason.
     pub fn add(&mut self, snapshot: &Snapshot, url: &str, path: &str) -> Vec<(String, Error)> {
         self.add_group(path, snapshot, PlaceId::ROOT);
         let mut around = Around::default();
@@ -255,8 +254,7 @@ impl Referred {
 }
 
 impl Plain {
-    /// The chunks. What the last one of an axis has too many are other bytes of the file, of which readers take no notice; where the
-    /// file ends before, the chunk is in the references.
+    /// The chunks. The last one along an axis may reach into other bytes of the file: readers leave these out.
     fn referred(
         &self,
         (shape, itemsize): (&[u64], u64),
@@ -281,7 +279,14 @@ impl Plain {
             if start.saturating_add(len) <= file_len {
                 return Ok(json!([url, start, len]));
             }
-            Ok(in_base64(&self.padded(extent, len)?))
+            // the file ends within the chunk
+            let [there, len] = [extent.end.saturating_sub(extent.start), len]
+                .map(|len| usize::try_from(len).unwrap_or(0));
+            let mut bytes = vec![0; len];
+            let own = bytes.get_mut(..there).ok_or_else(no_longer)?;
+            let start = self.skip.saturating_add(extent.start);
+            self.holder.read_exact_at(own, start)?;
+            Ok(in_base64(&bytes))
         };
         let all = (0..chunks.count()).map(|n| Ok((turned(chunks.indices(n)), reference(n)?)));
         Ok(Referred {
@@ -291,21 +296,10 @@ impl Plain {
             codec: None,
         })
     }
-
-    /// The bytes of a chunk, of which the array has these.
-    fn padded(&self, extent: Range<u64>, len: u64) -> Result<Vec<u8>> {
-        let there = extent.end.saturating_sub(extent.start);
-        let [there, len] = [there, len].map(|len| usize::try_from(len).unwrap_or(0));
-        let mut bytes = vec![0; there];
-        self.holder
-            .read_exact_at(&mut bytes, self.skip.saturating_add(extent.start))?;
-        bytes.resize(len, 0);
-        Ok(bytes)
-    }
 }
 
-/// The chunks of a block as those of an array of that shape, size of elements and length: each is whole rows, as many as the others. In
-/// front of each is its stored length; `size_at` bytes behind that, its decoded one.
+/// The chunks of a block as chunks of an array of that shape, element size and length: all have the same number of whole rows. In front
+/// of each is its stored length; `size_at` bytes behind that, its decoded one.
 fn stored_chunks(
     stored: &dyn Source,
     (codec, size_at): (&'static str, u64),

@@ -110,6 +110,7 @@ impl Region {
 
     /// The pixels on which a fit is made: more towards the edges, where polynomials err most.
     fn fitted(self) -> Vec<[f64; 2]> {
+        // Chebyshev's nodes: on equal steps, polynomials of a high degree swing between the outer ones
         let step = std::f64::consts::PI / f64::from(FITTED);
         self.grid(FITTED, |i| -((f64::from(i) + 0.5) * step).cos())
     }
@@ -162,6 +163,7 @@ impl Gwcs {
         let equations = Equations::of(&fitted, region);
         let checked = projected(self.points(&region.checked())?, sky)?;
         let mut best: Option<(Tangent, f64)> = None;
+        // a higher degree fits 576 points better, but may swing between them: the check decides
         for degree in 1..=MAX_DEGREE {
             let Some(tangent) = equations.solved(degree, region, sky) else {
                 continue;
@@ -236,8 +238,7 @@ fn inverse([[a, b], [c, d]]: [[f64; 2]; 2]) -> Option<[[f64; 2]; 2]> {
     (is_plane && is_finite).then_some(inverse)
 }
 
-/// The normal equations of polynomials for both coordinates of the tangent plane: of the terms of the highest degree, which those of a
-/// lower one begin with.
+/// The normal equations of both coordinates' polynomials of the highest degree; they begin with the terms of all lower degrees.
 struct Equations {
     products: [[f64; TERMS]; TERMS],
     sums: [[f64; TERMS]; 2],
@@ -276,10 +277,12 @@ impl Equations {
         let [east, north] = self.coefficients(count)?;
         let [xs, ys] = region.half().map(powers_of);
         let all = powers().into_iter().zip(east.into_iter().zip(north));
+        // back from coordinates between -1 and 1 to pixels
         let mut all = all.map(|((p, q), (east, north))| {
             let scale = power(&xs, p) * power(&ys, q);
             ((p, q), [east / scale, north / scale])
         });
+        // the linear terms are the matrix; the others are a distortion before it, and so are divided by it
         let ((_, by_x), (_, by_y)) = (all.next()?, all.next()?);
         let matrix = [[by_x[0], by_y[0]], [by_x[1], by_y[1]]];
         let inverse = inverse(matrix)?;
@@ -304,9 +307,11 @@ impl Equations {
                 row.push(rest / above.last()?);
             }
             let rest = products.get(row.len())? - dot(&row, &row);
+            // not above 0, or NaN, where points on a line leave a term open
             row.push(Some(rest.sqrt()).filter(|root| *root > 0.0)?);
             lower.push(row);
         }
+        // forwards through the lower triangle, then back through its mirror image
         let solve = |sums: &[f64; TERMS]| {
             let mut middle: Vec<f64> = Vec::new();
             for (row, sum) in lower.iter().zip(sums) {

@@ -3,7 +3,6 @@
 //! What is not known is an error that names it: coordinates that are wrong are worse than none.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use super::transform::{Line, Numbers, Transform, Wrap, rotations};
 use crate::asdf::datatype::Datatype;
@@ -13,9 +12,8 @@ use crate::asdf::paths::Paths;
 use crate::asdf::scalar::Value;
 use crate::asdf::tree::{Node, NodeKind};
 use crate::asdf::{Origin, Snapshot};
-use crate::error::Result as LibraryResult;
-use crate::source::{Source, len_u64, read_all};
-use crate::view::{array_at, product};
+use crate::source::{len_u64, read_all};
+use crate::view::{Elements, array_at, product};
 
 /// What may be done for each point: about as many multiplications.
 const MAX_COST: usize = 2000;
@@ -52,17 +50,13 @@ pub(super) struct Reader<'s> {
     snapshot: &'s Snapshot,
     paths: &'s Paths,
     /// The elements of an array.
-    elements: &'s dyn Fn(usize) -> LibraryResult<Arc<dyn Source>>,
+    elements: Elements<'s>,
     /// What may still be done for each point.
     left: Cell<usize>,
 }
 
 impl<'s> Reader<'s> {
-    pub(super) fn new(
-        snapshot: &'s Snapshot,
-        paths: &'s Paths,
-        elements: &'s dyn Fn(usize) -> LibraryResult<Arc<dyn Source>>,
-    ) -> Self {
+    pub(super) fn new(snapshot: &'s Snapshot, paths: &'s Paths, elements: Elements<'s>) -> Self {
         Self {
             snapshot,
             paths,
@@ -82,6 +76,7 @@ impl<'s> Reader<'s> {
             let transform = step.get("transform").filter(|it| !is_null(*it));
             if n == 0 {
                 pixels(frame)?;
+                // gwcs has the bounding box of the whole on its first transform
                 bounds = transform.map(intervals).transpose()?.flatten();
             } else if last.is_some() {
                 return Err("a frame that no transform leads from".to_owned());
@@ -128,6 +123,7 @@ impl<'s> Reader<'s> {
             "scale" => Ok(Transform::Line(Line(number(node, "factor")?, 0.0))),
             "identity" => {
                 let count = count(node, "n_dims")?.unwrap_or(1);
+                // each coordinate is copied
                 self.spend(count)?;
                 Ok(Transform::Remap((0..count).collect(), count))
             }
@@ -266,6 +262,7 @@ fn remap(node: Node<'_>) -> Found<Transform> {
 fn euler(node: Node<'_>) -> Found<Transform> {
     let angle = |key| number(node, key);
     let (phi, theta, psi) = (angle("phi")?, angle("theta")?, angle("psi")?);
+    // those of astropy's RotateNative2Celestial and RotateCelestial2Native (FITS WCS Paper II, equations 2 and 5)
     let (axes, angles, wrap) = match text(node, "direction")? {
         "native2celestial" => {
             let angles = [psi - 90.0, theta - 90.0, -(90.0 + phi)];

@@ -58,8 +58,7 @@ pub(super) enum Transform {
     Remap(Vec<usize>, usize),
     /// Of one coordinate: the coefficients of its powers.
     Polynomial1(Numbers, Line),
-    /// Of two coordinates: the coefficients of the products of their powers, a square of this length, of which those above the degree do
-    /// not count.
+    /// Of two coordinates: the coefficients of the products of their powers, in a square of this length.
     Polynomial2(Numbers, usize, [Line; 2]),
     /// Of two coordinates: a matrix, and what is added.
     Affine(Numbers, Numbers),
@@ -146,15 +145,18 @@ impl Transform {
                 ([xx, xy, yx, yy], [dx, dy]) => {
                     each(&axes, |[x, y]| [xx * x + xy * y + dx, yx * x + yy * y + dy])
                 }
+                // an array with fewer elements than it declares
                 _ => each(&axes, |[_, _]| [f64::NAN; 2]),
             },
             Self::Rotate(matrix) => each(&axes, |vector| times(matrix, vector)),
             Self::ToVector => each(&axes, vector),
             Self::ToSphere(wrap) => each(&axes, |vector| sphere(vector, *wrap)),
+            // FITS WCS Paper II, equations 14, 15 and 55
             Self::ToSky => each(&axes, |[x, y]| {
                 let theta = f64::atan2(1_f64.to_degrees(), f64::hypot(x, y));
                 [f64::atan2(x, -y).to_degrees(), theta.to_degrees()]
             }),
+            // equations 12, 13 and 54; the half of the sphere behind the centre is not in the plane
             Self::FromSky => each(&axes, |[phi, theta]| {
                 let far = if theta > 0.0 { 1.0 } else { f64::NAN };
                 let radius = (far / theta.to_radians().tan()).to_degrees();
@@ -195,6 +197,7 @@ fn horner(coefficients: &[f64], x: f64) -> f64 {
 
 /// A polynomial of two coordinates: row i, column j has the coefficient of x^i y^j, as far as i + j is below `side`.
 fn square(coefficients: &[f64], side: usize, x: f64, y: f64) -> f64 {
+    // Horner's scheme in x, each of whose coefficients is a polynomial in y
     let rows = coefficients.chunks(side.max(1)).take(side).enumerate();
     rows.rev().fold(0.0, |sum, (i, row)| {
         let row = row.get(..side.saturating_sub(i)).unwrap_or(row);
@@ -222,6 +225,7 @@ pub(super) fn vector([longitude, latitude]: [f64; 2]) -> [f64; 3] {
 /// The longitude and latitude of a vector.
 fn sphere([x, y, z]: [f64; 3], wrap: Wrap) -> [f64; 2] {
     let radius = f64::hypot(x, y);
+    // a pole has any longitude; astropy says 0
     let longitude = if radius == 0.0 {
         0.0
     } else {
