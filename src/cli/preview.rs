@@ -174,7 +174,7 @@ fn unreadable(
         _ => error,
     };
     let failure = Failure::within(file, &error);
-    let [path, _] = picture.caption();
+    let [path, _] = &picture.caption;
     Failure {
         message: format!("{} (array {path})", failure.message),
         ..failure

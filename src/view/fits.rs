@@ -272,10 +272,11 @@ fn table_units(
         ..Unit::of_header(header)
     };
     // a table is always an extension: alone in its file, it stands behind an empty primary unit
-    let primary = name
-        .is_none()
-        .then(|| Unit::of_header(HeaderText::primary()));
-    Ok((primary.into_iter().chain([unit]).collect(), omitted))
+    let mut units = vec![unit];
+    if name.is_none() {
+        units.insert(0, Unit::of_header(HeaderText::primary()));
+    }
+    Ok((units, omitted))
 }
 
 #[cfg(test)]

@@ -122,9 +122,7 @@ impl Page {
         let open = if self.files < 3 { " open" } else { "" };
         self.files = self.files.saturating_add(1);
         // what the file before has left is for the others
-        let all = self
-            .room_of_others
-            .saturating_add(std::mem::take(&mut self.room));
+        let all = self.room_of_others.saturating_add(self.room);
         self.room = all.checked_div(len_u64(self.left.max(1))).unwrap_or(0);
         self.room_of_others = all.saturating_sub(self.room);
         self.left = self.left.saturating_sub(1);
@@ -172,6 +170,7 @@ impl Page {
     ) {
         let path = array.path();
         let datatype = array.datatype_text().unwrap_or_default();
+        // what the filter of the page looks at
         let words = format!("{path} {datatype}");
         let (file, named, words) = (self.files, Text(&path), Text(&words));
         self.write(format_args!(
@@ -189,12 +188,10 @@ impl Page {
             self.histogram(histogram);
         }
         self.body.push_str("<dl>");
-        let shape = array.shape_text().unwrap_or_default();
-        let bytes = array.bin_len();
         self.row("datatype", &datatype);
-        self.row("shape", &shape);
+        self.row("shape", &array.shape_text().unwrap_or_default());
         self.row("unit", array.unit().unwrap_or_default());
-        self.row("bytes", &bytes.to_string());
+        self.row("bytes", &array.bin_len().to_string());
         match (array.problem(), stats) {
             (Some(why), _) => self.row("no files", &why.to_string()),
             (None, Some(Err(why))) => self.row("not read", &why.to_string()),
@@ -281,11 +278,8 @@ impl Page {
             }
             NodeKind::Mapping | NodeKind::Sequence => {
                 let len = node.len();
-                let open = if depth == 0 || len <= UNFOLDED && depth < 2 {
-                    " open"
-                } else {
-                    ""
-                };
+                let is_open = depth == 0 || len <= UNFOLDED && depth < 2;
+                let open = if is_open { " open" } else { "" };
                 self.write(format_args!(
                     "<details{open}><summary><b>{key}</b> <i>{tag} {len}</i></summary><ul>\n"
                 ));
@@ -301,10 +295,8 @@ impl Page {
     fn entries_of(&mut self, snapshot: &Snapshot, node: Node<'_>, depth: usize) {
         let items = node.items().enumerate();
         let items = items.map(|(n, item)| (n.to_string(), item));
-        let entries = node.entries().map(|(key, value)| {
-            let key = key.text().unwrap_or("?").to_owned();
-            (key, value)
-        });
+        let entries = node.entries();
+        let entries = entries.map(|(key, value)| (key.text().unwrap_or("?").to_owned(), value));
         for (n, (key, value)) in items.chain(entries).enumerate() {
             if self.entries == 0 {
                 let more = node.len().saturating_sub(n);

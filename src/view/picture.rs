@@ -127,8 +127,8 @@ pub struct Picture {
     cache: Arc<Cache>,
     /// The number of its first element.
     first: u64,
-    /// The path of the array; its type and shape.
-    caption: [String; 2],
+    /// The path of the array, and its type and shape, as they are under the picture.
+    pub caption: [String; 2],
     /// Whether its name is one of flags.
     is_named_flags: bool,
     /// What it is called, without its path, and the unit of its values.
@@ -219,6 +219,7 @@ impl Snapshot {
         let around = around.filter(|around| around.len() <= MAX_BESIDE)?;
         match &*steps.pop()? {
             "value" if array.unit().is_some() => steps.pop().map(String::from),
+            // the data of a table's column
             "data" => around.get("name")?.text().map(str::to_owned),
             key => Some(key.to_owned()),
         }
@@ -303,11 +304,6 @@ fn font(size: u16) -> u16 {
     found.map_or(LARGE_FONT, |(_, font)| *font)
 }
 
-/// Rows of a caption in letters of that size, and columns of a bar.
-fn caption(font: u16) -> u16 {
-    font.saturating_add(2).saturating_mul(2).saturating_add(2)
-}
-
 /// Columns of a bar, or a legend, with letters of that size.
 const fn bar(font: u16) -> u16 {
     font.saturating_mul(7)
@@ -316,8 +312,10 @@ const fn bar(font: u16) -> u16 {
 /// Columns of the bar and rows of the caption in a picture of that size, with letters of that size.
 fn around(size: u16, font: u16) -> (u16, u16) {
     let from = |least: u16, part: u16| if size < least { 0 } else { part };
+    // two lines, and points between them and around
+    let caption = font.saturating_mul(2).saturating_add(6);
     let bar = from(LEAST_WITH_BAR, bar(font));
-    (bar, from(LEAST_WITH_CAPTION, caption(font)))
+    (bar, from(LEAST_WITH_CAPTION, caption))
 }
 
 /// The most columns and rows of points that a picture of that size has for the array itself.
@@ -346,6 +344,7 @@ impl Grid {
             .div_ceil(room.0.into())
             .max(rows.div_ceil(room.1.into()));
         let short = SHORT.min(size.into());
+        // a plane of five rows and thousands of columns would else be one point high
         let block = |len: u64| whole.min(len.div_ceil(short)).max(1);
         let block = (block(columns), block(rows));
         let most = |points: u64, room: u16| u16::try_from(points).unwrap_or(room).min(room);
@@ -361,12 +360,6 @@ impl Grid {
 }
 
 impl Picture {
-    /// The path of the array, and its type and shape, as they are under the picture.
-    #[must_use]
-    pub fn caption(&self) -> &[String; 2] {
-        &self.caption
-    }
-
     /// The same picture with a name in front of the path.
     #[must_use]
     pub fn of_file(mut self, name: &str) -> Self {
@@ -485,6 +478,7 @@ impl Picture {
             }
         }
         if !matches!(self.shown, Shown::Line(_)) {
+            // the plane and its bar keep their colours; letters around them have more shades than a palette has room for
             let font = self.font();
             let bar = sides.0.saturating_add(font / 2);
             canvas.settle(&[0..sides.0, bar..bar.saturating_add(font)], sides.1);

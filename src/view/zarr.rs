@@ -213,9 +213,10 @@ pub fn group(attributes: &Object, below: Option<Object>) -> Value {
         "node_type": "group",
         "attributes": attributes,
     });
-    if let (Some(below), Some(metadata)) = (below, metadata.as_object_mut()) {
-        let consolidated = json!({ "kind": "inline", "must_understand": false, "metadata": below });
-        metadata.insert("consolidated_metadata".to_owned(), consolidated);
+    if let Some(below) = below {
+        // as zarr-python writes it; the specification has no word of it yet
+        metadata["consolidated_metadata"] =
+            json!({ "kind": "inline", "must_understand": false, "metadata": below });
     }
     metadata
 }
@@ -374,9 +375,8 @@ fn scalars(mapping: Node<'_>) -> Object {
         }
     }
     let shown = found.into_iter().filter(|(key, _)| key.len() <= MAX_TEXT);
-    shown
-        .filter_map(|(key, value)| Some((key.to_owned(), attribute(value)?)))
-        .collect()
+    let shown = shown.filter_map(|(key, value)| Some((key.to_owned(), attribute(value)?)));
+    shown.collect()
 }
 
 /// A scalar as JSON, if it is one and not too long.

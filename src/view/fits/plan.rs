@@ -63,9 +63,10 @@ impl FitsPlan<'_> {
         let (paths, place) = self.snapshot.place_of(subject).ok_or_else(no_longer)?;
         let made = match subject {
             Subject::Directory(place) => self.file_of_directory(place),
-            subject => self
-                .units(subject, None)
-                .and_then(|(units, omitted, sky)| FitsFile::new(units, omitted, sky)),
+            subject => {
+                let units = self.units(subject, None);
+                units.and_then(|(units, omitted, sky)| FitsFile::new(units, omitted, sky))
+            }
         };
         made.map_err(|error| error.at(Place::Array(paths.brief(place))))
     }

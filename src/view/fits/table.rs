@@ -103,12 +103,10 @@ impl Snapshot {
         })?;
         let known = self.array(array).map_err(|error| error.to_string())?;
         let own = known.shape().and_then(<[u64]>::first);
-        match (own, rows) {
-            (None, _) => Err("a single value".to_owned()),
-            (Some(own), Some(rows)) if *own != rows => {
-                Err(format!("{own} rows, but the table has {rows}"))
-            }
-            (Some(own), _) => Ok((array, *own)),
+        let own = *own.ok_or("a single value")?;
+        match rows {
+            Some(rows) if own != rows => Err(format!("{own} rows, but the table has {rows}")),
+            _ => Ok((array, own)),
         }
     }
 

@@ -82,11 +82,9 @@ impl Flags {
         let bits = self.counts.iter().enumerate();
         let present: Vec<_> = bits.filter(|(_, count)| **count > 0).collect();
         let len = present.len();
-        let coloured = present.into_iter().enumerate();
-        let coloured = coloured.map(|(n, (bit, count))| {
-            let part = unsigned(*count) / unsigned(self.total);
-            (bit, colour(n, len), part)
-        });
+        let numbered = present.into_iter().enumerate();
+        let part = |count: u64| unsigned(count) / unsigned(self.total);
+        let coloured = numbered.map(|(n, (bit, count))| (bit, colour(n, len), part(*count)));
         coloured.collect()
     }
 

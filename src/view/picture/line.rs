@@ -91,10 +91,8 @@ impl Ranges {
 
     /// The smallest and the largest value.
     fn limits(&self) -> Option<(f64, f64)> {
-        self.parts
-            .iter()
-            .filter_map(|part| part.values)
-            .reduce(both)
+        let values = self.parts.iter().filter_map(|part| part.values);
+        values.reduce(both)
     }
 
     /// The points of the line, in pieces: a part without a finite value is a gap.

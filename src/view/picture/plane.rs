@@ -13,6 +13,7 @@ use crate::view::whole;
 
 /// Shades between black and white. A palette has room for the colours around the plane besides.
 const SHADES: usize = 224;
+const LAST_SHADE: usize = SHADES - 1;
 /// What stands for no number: a blue that no shade has. Both digits of each part are equal.
 const NOTHING: Rgb = [0x22, 0x44, 0x88];
 /// Digits of the numbers beside the bar.
@@ -26,7 +27,7 @@ impl Colours {
         let shade = |n: usize| {
             let gradient = match self {
                 Self::Grey => {
-                    let grey = n.saturating_mul(255) / SHADES.saturating_sub(1);
+                    let grey = n.saturating_mul(255) / LAST_SHADE;
                     return [u8::try_from(grey).unwrap_or(u8::MAX); 3];
                 }
                 Self::Inferno => colorous::INFERNO,
@@ -140,9 +141,8 @@ impl Picture {
         let points = blocks.first().map_or(0, |blocks| blocks.means.len());
         let colours = (0..points).map(|n| {
             let of = |blocks: &Blocks| blocks.means.get(n).copied().unwrap_or(f64::NAN);
-            let part = opacity
-                .as_ref()
-                .map_or(1.0, |it| (of(it) / opaque).clamp(0.0, 1.0));
+            let part = opacity.as_ref().map_or(opaque, of) / opaque;
+            let part = part.clamp(0.0, 1.0);
             let mut colour = [0; 3];
             for ((to, blocks), ground) in colour.iter_mut().zip(&blocks).zip(GROUND) {
                 let brightness = tones.brightness(of(blocks)) * 255.0;

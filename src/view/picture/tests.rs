@@ -117,10 +117,7 @@ fn a_plane_of_further_axes_can_be_chosen() {
         assert_eq!([found.at(0, 0), found.at(15, 0)], [[128; 3], WHITE]);
     }
     let picture = file.picture(0, &[1], style(16)).unwrap();
-    assert_eq!(
-        picture.caption(),
-        &["x", "float32 [2, 2, 2, 2] index [1, 0]"]
-    );
+    assert_eq!(picture.caption, ["x", "float32 [2, 2, 2, 2] index [1, 0]"]);
     for (plane, why) in [
         (&[2][..], "its planes are 0 to 1"),
         (&[0, 0, 0], "it has 2 axes to choose planes of"),

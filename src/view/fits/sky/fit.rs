@@ -44,10 +44,7 @@ fn power(powers: &[f64], of: usize) -> f64 {
 
 /// How many of the terms a polynomial of that degree has.
 fn terms(degree: usize) -> usize {
-    degree
-        .saturating_mul(degree.saturating_add(3))
-        .checked_div(2)
-        .unwrap_or(0)
+    degree.saturating_mul(degree.saturating_add(3)) / 2
 }
 
 /// A way from pixels to the sky by the gnomonic projection.

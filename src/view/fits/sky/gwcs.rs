@@ -88,22 +88,23 @@ impl<'s> Reader<'s> {
         }
         let frame = celestial(last.ok_or("a last step with a transform")?)?;
         let transform = chain(parts)?;
-        match transform.arity() {
-            (2, 2) => Ok(Gwcs {
-                transform,
-                bounds,
-                frame,
-            }),
-            (inputs, outputs) => Err(format!("{inputs} coordinates to {outputs}, not 2 to 2")),
+        let (inputs, outputs) = transform.arity();
+        if (inputs, outputs) != (2, 2) {
+            return Err(format!("{inputs} coordinates to {outputs}, not 2 to 2"));
         }
+        Ok(Gwcs {
+            transform,
+            bounds,
+            frame,
+        })
     }
 
     /// Counts what is done for each point.
     fn spend(&self, cost: usize) -> Found<()> {
         let left = self.left.get().checked_sub(cost);
-        self.left.set(left.unwrap_or(0));
-        left.map(drop)
-            .ok_or_else(|| "a transform that takes too long".to_owned())
+        self.left
+            .set(left.ok_or("a transform that takes too long")?);
+        Ok(())
     }
 
     /// The transform that a node declares.
@@ -264,14 +265,12 @@ fn euler(node: Node<'_>) -> Found<Transform> {
     let (phi, theta, psi) = (angle("phi")?, angle("theta")?, angle("psi")?);
     // those of astropy's RotateNative2Celestial and RotateCelestial2Native (FITS WCS Paper II, equations 2 and 5)
     let (axes, angles, wrap) = match text(node, "direction")? {
-        "native2celestial" => {
-            let angles = [psi - 90.0, theta - 90.0, -(90.0 + phi)];
-            ("zxz", angles, Wrap::At360)
-        }
-        "celestial2native" => {
-            let angles = [90.0 + phi, 90.0 - theta, 90.0 - psi];
-            ("zxz", angles, Wrap::At360)
-        }
+        "native2celestial" => (
+            "zxz",
+            [psi - 90.0, theta - 90.0, -(90.0 + phi)],
+            Wrap::At360,
+        ),
+        "celestial2native" => ("zxz", [90.0 + phi, 90.0 - theta, 90.0 - psi], Wrap::At360),
         axes => (axes, [phi, theta, psi], Wrap::At180),
     };
     let matrix = rotations(axes, &angles);
