@@ -211,8 +211,8 @@ fn times(matrix: &Matrix, vector: [f64; 3]) -> [f64; 3] {
 }
 
 /// A matrix whose rows are the columns of another.
-fn transposed([[a, b, c], [d, e, f], [g, h, i]]: Matrix) -> Matrix {
-    [[a, d, g], [b, e, h], [c, f, i]]
+fn transposed([[xx, xy, xz], [yx, yy, yz], [zx, zy, zz]]: Matrix) -> Matrix {
+    [[xx, yx, zx], [xy, yy, zy], [xz, yz, zz]]
 }
 
 /// The unit vector of a longitude and a latitude.
