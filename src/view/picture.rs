@@ -172,7 +172,7 @@ impl Snapshot {
         let (number, index) = plane_at(first_axes, plane).map_err(refuse)?;
         let mut kind = format!("{} {shape:?}", values.scalar.name());
         if !index.is_empty() {
-            kind += &format!(" index {index:?}");
+            kind = format!("{kind} index {index:?}");
         }
         let path = array.path();
         let last = path.rsplit('/').next().unwrap_or_default();

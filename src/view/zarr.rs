@@ -213,10 +213,10 @@ pub fn group(attributes: &Object, below: Option<Object>) -> Value {
         "node_type": "group",
         "attributes": attributes,
     });
-    if let Some(below) = below {
+    if let (Some(below), Some(metadata)) = (below, metadata.as_object_mut()) {
         // as zarr-python writes it; the specification has no word of it yet
-        metadata["consolidated_metadata"] =
-            json!({ "kind": "inline", "must_understand": false, "metadata": below });
+        let consolidated = json!({ "kind": "inline", "must_understand": false, "metadata": below });
+        metadata.insert("consolidated_metadata".to_owned(), consolidated);
     }
     metadata
 }

@@ -60,14 +60,13 @@ impl Snapshot {
             return Ok(vec![unit(extension, name.unwrap_or((&path, 1)), 0)]);
         }
         let mut units = Vec::new();
-        let (of, version) = match name {
-            Some((name, version)) => (format!("{name}/"), version),
-            None => {
-                let mut primary = HeaderText::primary();
-                primary.name((&path, 1));
-                units.push(Unit::of_header(primary));
-                (String::new(), 1)
-            }
+        let (of, version) = if let Some((name, version)) = name {
+            (format!("{name}/"), version)
+        } else {
+            let mut primary = HeaderText::primary();
+            primary.name((&path, 1));
+            units.push(Unit::of_header(primary));
+            (String::new(), 1)
         };
         // FITS has no complex images: the real parts are one, the imaginary ones another
         for (part, from) in [("re", 0), ("im", size)] {
