@@ -12,3 +12,38 @@ pub mod picture;
 pub mod stats;
 #[cfg(feature = "cli")]
 pub mod zarr;
+
+use std::sync::Arc;
+
+use crate::asdf::Paths;
+use crate::asdf::tree::Node;
+use crate::error::{Error, Result, corrupt};
+use crate::source::Source;
+
+/// Opens the elements of an array in C order, by its index.
+pub(crate) type Elements<'a> = &'a dyn Fn(usize) -> Result<Arc<dyn Source>>;
+
+/// The number of elements in an array of this shape; `None` if 64 bits cannot count them.
+fn product(shape: &[u64]) -> Option<u64> {
+    shape.iter().try_fold(1_u64, |n, len| n.checked_mul(*len))
+}
+
+/// The index of the array that a node declares.
+fn array_at(paths: &Paths, node: Node<'_>) -> Option<usize> {
+    let outline = paths.outline();
+    outline.array(outline.find(node.id())?)
+}
+
+/// A number without its fraction.
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    reason = "`as` saturates, and NaN becomes 0"
+)]
+fn whole(number: f64) -> i64 {
+    number as i64
+}
+
+fn no_longer() -> Error {
+    corrupt("the tree no longer has this array")
+}

@@ -137,7 +137,9 @@ fn one(
 ) -> Result<Vec<u8>, Failure> {
     let picture = snapshot.picture(array, plane, style);
     let picture = picture.map_err(|error| Failure::within(file, &error))?;
-    let drawn = picture.draw(&|i| snapshot.array_bin(i));
+    let drawn = picture
+        .draw(&|i| snapshot.array_bin(i))
+        .map(|(file, _)| file);
     drawn.map_err(|error| unreadable(snapshot, file, &picture, array, error))
 }
 
@@ -172,7 +174,7 @@ fn unreadable(
         _ => error,
     };
     let failure = Failure::within(file, &error);
-    let [path, _] = picture.caption();
+    let [path, _] = &picture.caption;
     Failure {
         message: format!("{} (array {path})", failure.message),
         ..failure

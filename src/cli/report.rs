@@ -134,7 +134,7 @@ pub(super) fn tree(path: &Path, options: &Options, json: bool) -> Result<Exit, F
     let fail = |error: &Error| Failure::of(Exit::Damaged, path, error_of(path, error));
     let tree = snapshot.tree().transpose().map_err(fail)?;
     let file_of = |node: asdf::tree::Node<'_>| crate::view::json::file_of(&snapshot, node);
-    let line = crate::view::json::line(tree, &file_of);
+    let line = crate::view::json::text(tree, &file_of, false);
     say_bytes(&line.map_err(|error| fail(&error))?)?;
     Ok(Exit::Ok)
 }

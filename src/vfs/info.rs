@@ -126,7 +126,7 @@ impl Text {
 fn tree_json(snapshot: &Snapshot, shown: bool) -> Text {
     let file_of = |node: asdf::tree::Node<'_>| json::file_of(snapshot, node).filter(|_| shown);
     let tree = snapshot.tree().transpose().map_err(Clone::clone);
-    let lines = tree.and_then(|tree| json::lines(tree, &file_of));
+    let lines = tree.and_then(|tree| json::text(tree, &file_of, true));
     let lines = lines.unwrap_or_else(|error| json::error_line(&error));
     // JSON is UTF-8
     Text(String::from_utf8(lines).unwrap_or_default())
@@ -241,13 +241,13 @@ fn fits_tsv(state: &State) -> Text {
                         if !snapshot.is_subject_listed(subject) {
                             "-".clone_into(&mut shown);
                         }
-                        text.row([&*path, &shown, &file.len().to_string(), &why]);
+                        text.row([&*path, &shown, &file.file_len().to_string(), &why]);
                     }
                     None => text.row([&*path, "-", "-", "its name would be too long"]),
                 }
                 // what a directory lacks has a line of its own
                 let is_directory = matches!(subject, Subject::Directory(_));
-                for (column, why) in file.omitted().iter().filter(|_| !is_directory) {
+                for (column, why) in file.omitted.iter().filter(|_| !is_directory) {
                     text.row([&format!("{path}/{column}"), "-", "-", why]);
                 }
             }

@@ -183,7 +183,7 @@ fn fits_files(snapshot: &Snapshot, catalogue: &Catalogue) -> HashMap<u32, ViewFi
         let file = plan.file(subject).ok()?;
         let shown = ViewFile {
             subject,
-            len: file.len(),
+            len: file.file_len(),
             arrays: file.arrays().collect(),
         };
         Some((number, shown))
@@ -203,7 +203,7 @@ fn previews(snapshot: &Snapshot, catalogue: &Catalogue, style: Style) -> HashMap
         let picture = snapshot.picture(i, &[], style).ok()?;
         let shown = ViewFile {
             subject: Subject::Array(i),
-            len: picture.len(),
+            len: picture.file_len(),
             arrays: picture.arrays().collect(),
         };
         Some((number, shown))

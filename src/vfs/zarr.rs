@@ -19,7 +19,7 @@ use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, unsupported};
 use crate::source::{Memory, Source, len_u64};
 use crate::view::zarr::{
-    CHUNKS, ChunkDirectory, ChunkEntry, Chunks, METADATA, Object, group, names_in_arrays,
+    Around, CHUNKS, ChunkDirectory, ChunkEntry, Chunks, METADATA, Object, group, names_in_arrays,
     node_name, text,
 };
 
@@ -285,11 +285,8 @@ impl State {
                 locked(&self.zarr().lens).insert(group, len);
                 len
             }
-            File::Array(slot) => {
-                let array = self.snapshot.zarr_array(slot.array)?;
-                len_u64(text(&self.snapshot.zarr_metadata(&array)).len())
-            }
-            File::Chunk(slot, _) => self.snapshot.zarr_array(slot.array)?.chunks.len(),
+            File::Array(slot) => len_u64(self.array_text(slot)?.len()),
+            File::Chunk(slot, _) => self.snapshot.zarr_array(slot.array)?.chunks.chunk_len(),
         })
     }
 
@@ -298,10 +295,7 @@ impl State {
         let missing = || unsupported("the tree no longer has this array");
         Ok(match self.zarr_file(number).ok_or_else(missing)? {
             File::Group(group) => Arc::new(Memory::new(self.group_text(group))),
-            File::Array(slot) => {
-                let array = self.snapshot.zarr_array(slot.array)?;
-                Arc::new(Memory::new(text(&self.snapshot.zarr_metadata(&array))))
-            }
+            File::Array(slot) => Arc::new(Memory::new(self.array_text(slot)?)),
             File::Chunk(slot, chunk) => {
                 let elements = Format::Bin.saved(&self.snapshot, slot.array)?;
                 self.snapshot
@@ -349,15 +343,28 @@ impl State {
         shown.is_some_and(|array| holds(array.origin()))
     }
 
+    /// The text of the metadata of an array.
+    fn array_text(&self, slot: Slot) -> Result<Vec<u8>, Library> {
+        let array = self.snapshot.zarr_array(slot.array)?;
+        let metadata = self.snapshot.zarr_metadata(&array, &mut Around::default());
+        Ok(text(&metadata))
+    }
+
     /// The text of the metadata of a group, with that of all nodes below it unless they are too many.
     fn group_text(&self, number: u32) -> Vec<u8> {
         let mut below = Object::new();
-        let all = self.add_below(number, "", &mut below);
+        let all = self.add_below(number, "", &mut below, &mut Around::default());
         text(&group(&self.group_attributes(number), all.map(|()| below)))
     }
 
     /// Adds the metadata of what is below a group by its paths. `None` if there is too much of it.
-    fn add_below(&self, within: u32, path: &str, out: &mut Object) -> Option<()> {
+    fn add_below(
+        &self,
+        within: u32,
+        path: &str,
+        out: &mut Object,
+        around: &mut Around,
+    ) -> Option<()> {
         let mut at = 0;
         while let Some((name, Node::ViewDir(_, number))) = self.next_in_group(within, &mut at) {
             if out.len() >= MAX_CONSOLIDATED {
@@ -367,11 +374,11 @@ impl State {
             if number < FIRST {
                 let metadata = group(&self.group_attributes(number), None);
                 out.insert(path.clone(), metadata);
-                self.add_below(number, &(path + "/"), out)?;
+                self.add_below(number, &(path + "/"), out, around)?;
             } else if let Some(Directory::Array(slot)) = self.zarr_directory(number)
                 && let Ok(array) = self.snapshot.zarr_array(slot.array)
             {
-                out.insert(path, self.snapshot.zarr_metadata(&array));
+                out.insert(path, self.snapshot.zarr_metadata(&array, around));
             }
         }
         Some(())

@@ -16,6 +16,7 @@ mod table;
 
 use std::sync::Arc;
 
+use super::{Elements, no_longer, product};
 use crate::asdf::Array;
 use crate::asdf::Snapshot;
 use crate::asdf::datatype::Datatype;
@@ -23,13 +24,13 @@ use crate::asdf::fits::BLOCK_LEN;
 use crate::asdf::outline::PlaceId;
 use crate::asdf::paths::Paths;
 use crate::asdf::rows::{RowField, RowPart, Rows};
-use crate::error::{Error, Result, corrupt, unsupported};
+use crate::error::{Result, unsupported};
 use crate::source::{Joined, Made, Memory, Source, len_u64};
 
 use column::{Column, Columns, MAX_COLUMNS};
-use header::{CARD, HeaderText, printable_ascii};
+use header::{HeaderText, printable_ascii};
 pub use plan::FitsPlan;
-use sky::{CARDS, Sky, Way};
+use sky::{Sky, Way};
 
 /// What is shown as a FITS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +50,12 @@ pub struct FitsFile {
     /// What tells the place of its images in the sky.
     sky: Option<Arc<Sky>>,
     len: u64,
-    omitted: Vec<(String, String)>,
+    /// The columns that FITS can't hold, each with the reason.
+    pub omitted: Omitted,
 }
+
+/// The names of what is left out, each with the reason.
+type Omitted = Vec<(String, String)>;
 
 /// A header and data unit of such a file.
 #[derive(Debug)]
@@ -64,9 +69,6 @@ struct Unit {
     width: u64,
     count: u64,
 }
-
-/// Units, and the columns that they lack, each with the reason.
-type Units = (Vec<Unit>, Vec<(String, String)>);
 
 impl Unit {
     /// A header without data.
@@ -88,23 +90,19 @@ impl Unit {
     }
 
     /// Its bytes.
-    fn open(
-        &self,
-        elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
-        way: Option<&Arc<Way>>,
-    ) -> Result<Arc<dyn Source>> {
-        let part = |part: &RowPart<usize>| {
+    fn open(&self, elements: Elements<'_>, way: Option<&Arc<Way>>) -> Result<Arc<dyn Source>> {
+        let header = self.header(way);
+        if self.parts.is_empty() {
+            return Ok(header);
+        }
+        let parts = self.parts.iter().map(|part| {
             Ok(RowPart {
                 records: elements(part.records)?,
                 record: part.record,
                 fields: part.fields.clone(),
             })
-        };
-        let header = self.header(way);
-        if self.parts.is_empty() {
-            return Ok(header);
-        }
-        let parts = self.parts.iter().map(part).collect::<Result<_>>()?;
+        });
+        let parts = parts.collect::<Result<_>>()?;
         let data = Rows::new(parts, self.width, self.count)?.into_source();
         let used = header.len().saturating_add(data.len());
         let padding = self.len().unwrap_or(0).saturating_sub(used);
@@ -122,9 +120,7 @@ impl Unit {
         let way = Arc::clone(way);
         Arc::new(Made::new(len_u64(blank.len()), move || {
             let mut header = blank.clone();
-            let cards = header.get_mut(at..).unwrap_or_default();
-            let room = CARDS.saturating_mul(CARD).min(cards.len());
-            way.write(cards.get_mut(..room).unwrap_or_default())?;
+            way.write(header.get_mut(at..).unwrap_or_default())?;
             Ok(Arc::new(Memory::new(header)))
         }))
     }
@@ -132,11 +128,7 @@ impl Unit {
 
 impl FitsFile {
     /// The file of these units.
-    fn new(
-        units: Vec<Unit>,
-        omitted: Vec<(String, String)>,
-        sky: Option<Arc<Sky>>,
-    ) -> Result<Self> {
+    fn new(units: Vec<Unit>, omitted: Omitted, sky: Option<Arc<Sky>>) -> Result<Self> {
         let mut lens = units.iter().map(Unit::len);
         let len = lens.try_fold(0_u64, |sum, len| sum.checked_add(len?));
         let len = len.filter(|len| i64::try_from(*len).is_ok());
@@ -150,14 +142,8 @@ impl FitsFile {
 
     /// Bytes of the file.
     #[must_use]
-    pub fn len(&self) -> u64 {
+    pub fn file_len(&self) -> u64 {
         self.len
-    }
-
-    /// Whether there are no bytes: never, there is a header.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// The arrays that it is made of, by index.
@@ -166,27 +152,15 @@ impl FitsFile {
         parts.map(|part| part.records)
     }
 
-    /// The columns that FITS can't hold, each with the reason.
-    #[must_use]
-    pub fn omitted(&self) -> &[(String, String)] {
-        &self.omitted
-    }
-
     /// The file, with the elements of each array of the snapshot, in C order, from `elements`.
     ///
     /// # Errors
     /// Those of `elements`; [`Error::Corrupt`] if there are too few of them.
-    pub fn open(
-        &self,
-        snapshot: &Snapshot,
-        elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
-    ) -> Result<Arc<dyn Source>> {
+    pub fn open(&self, snapshot: &Snapshot, elements: Elements<'_>) -> Result<Arc<dyn Source>> {
         let way = self.sky.as_ref().map(|sky| sky.way(snapshot, elements));
         let way = way.map(Arc::new);
-        let mut units = self
-            .units
-            .iter()
-            .map(|unit| unit.open(elements, way.as_ref()));
+        let units = self.units.iter();
+        let mut units = units.map(|unit| unit.open(elements, way.as_ref()));
         let first = units.next().ok_or_else(no_longer)??;
         units.try_fold(first, |all, unit| -> Result<Arc<dyn Source>> {
             Ok(Arc::new(Joined::new(all, unit?)?))
@@ -202,8 +176,7 @@ impl Snapshot {
         self.place_of(subject).map(path).unwrap_or_default()
     }
 
-    /// Whether a list of all arrays and tables names the file of one: not a file with a long path, if all paths of the tree are too long
-    /// together.
+    /// Whether the path is short enough for a list of all arrays and tables.
     #[must_use]
     pub fn is_subject_listed(&self, subject: Subject) -> bool {
         let place = self.place_of(subject);
@@ -219,13 +192,18 @@ impl Snapshot {
         Some((self.paths()?, place?))
     }
 
-    /// The units of the file of array `i`: a binary table if it is structured, else one of images. As extensions of a file, they are
-    /// called `name`, with its version. Images have room for coordinates if they are `in_sky`.
-    fn units_of_array(&self, i: usize, name: Option<(&str, u64)>, in_sky: bool) -> Result<Units> {
+    /// The units of array `i`: a binary table if it is structured, else images, with room for coordinates if they are `in_sky`. Extensions
+    /// have a name and a version.
+    fn units_of_array(
+        &self,
+        i: usize,
+        name: Option<(&str, u64)>,
+        in_sky: bool,
+    ) -> Result<(Vec<Unit>, Omitted)> {
         let array = self.array(i)?;
         let datatype = array.datatype().ok_or_else(no_longer)?;
         let shape = array.shape().ok_or_else(no_longer)?;
-        let count = elements(shape).ok_or_else(no_longer)?;
+        let count = product(shape).ok_or_else(no_longer)?;
         if !matches!(datatype, Datatype::Struct(_)) {
             let units = self.image_units(i, (datatype, shape, count), name, in_sky)?;
             return Ok((units, Vec::new()));
@@ -240,11 +218,8 @@ impl Snapshot {
             record,
             fields,
         };
-        let path = array.brief_path();
-        let called = name.unwrap_or((&path, 1));
-        let (unit, omitted) = table_unit(columns, vec![part], count, called, Vec::new())?;
-        let primary = name.is_none().then(empty_primary);
-        Ok((primary.into_iter().chain([unit]).collect(), omitted))
+        let name = (name, &*array.brief_path());
+        table_units(columns, vec![part], count, name, Vec::new())
     }
 
     /// The number that stands for no value in an array of integers, if the tree gives one.
@@ -254,25 +229,20 @@ impl Snapshot {
     }
 }
 
-/// How many elements an array has.
-fn elements(shape: &[u64]) -> Option<u64> {
-    shape.iter().try_fold(1_u64, |n, len| n.checked_mul(*len))
-}
-
 /// The fields that have elements.
 fn cells(columns: &[Column]) -> Vec<RowField> {
     let fields = columns.iter().map(|column| column.field);
     fields.filter(|field| field.count > 0).collect()
 }
 
-/// The unit of a binary table, and the columns that it lacks. It has a name and a version.
-fn table_unit(
+/// The units of a binary table, and the columns that it lacks. An extension has a name and a version.
+fn table_units(
     columns: Columns,
     parts: Vec<RowPart<usize>>,
     count: u64,
-    name: (&str, u64),
-    mut omitted: Vec<(String, String)>,
-) -> Result<(Unit, Vec<(String, String)>)> {
+    (name, path): (Option<(&str, u64)>, &str),
+    mut omitted: Omitted,
+) -> Result<(Vec<Unit>, Omitted)> {
     if columns.are_too_many() {
         let why = format!("FITS tables have {MAX_COLUMNS} columns at most");
         return Err(unsupported(why));
@@ -283,19 +253,12 @@ fn table_unit(
         let why = why.map_or_else(|| "no columns".to_owned(), |(_, why)| why);
         return Err(unsupported(why));
     }
-    let mut header = HeaderText::default();
-    header.text("XTENSION", "BINTABLE");
-    header.value("BITPIX", 8);
-    header.value("NAXIS", 2);
-    header.value("NAXIS1", columns.width);
-    header.value("NAXIS2", count);
-    header.value("PCOUNT", 0);
-    header.value("GCOUNT", 1);
+    let mut header = HeaderText::begin(Some("BINTABLE"), 8, &[count, columns.width]);
     header.value("TFIELDS", columns.list.len());
     for (n, column) in (1..).zip(&columns.list) {
         column.write(&mut header, n);
     }
-    header.name(name);
+    header.name(name.unwrap_or((path, 1)));
     for note in &columns.notes {
         header.comment(&printable_ascii(note));
     }
@@ -308,26 +271,12 @@ fn table_unit(
         count,
         ..Unit::of_header(header)
     };
-    Ok((unit, omitted))
-}
-
-/// A primary unit without data.
-fn empty_primary() -> Unit {
-    Unit::of_header(empty_primary_header())
-}
-
-/// The header of a primary unit without data, to which more may be added.
-fn empty_primary_header() -> HeaderText {
-    let mut primary = HeaderText::default();
-    primary.value("SIMPLE", 'T');
-    primary.value("BITPIX", 8);
-    primary.value("NAXIS", 0);
-    primary.value("EXTEND", 'T');
-    primary
-}
-
-fn no_longer() -> Error {
-    corrupt("the tree no longer has this array")
+    // a table is always an extension: alone in its file, it stands behind an empty primary unit
+    let mut units = vec![unit];
+    if name.is_none() {
+        units.insert(0, Unit::of_header(HeaderText::primary()));
+    }
+    Ok((units, omitted))
 }
 
 #[cfg(test)]

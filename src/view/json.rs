@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io;
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
+use serde::ser::{self, Serialize, SerializeMap};
+use serde_json::ser::{PrettyFormatter, Serializer};
 
+use super::array_at;
 use crate::asdf::Snapshot;
 use crate::asdf::scalar::Value;
 use crate::asdf::tree::{Node, NodeKind, Tree};
@@ -24,53 +25,34 @@ const SPARE: usize = 64 << 20;
 /// Mappings of up to so many entries are compared pair by pair.
 const FEW: usize = 16;
 
-/// A tree as one line of JSON; see [`text`].
-///
-/// # Errors
-/// As there.
-pub(crate) fn line(
-    tree: Option<&Tree>,
-    file_of: &dyn Fn(Node<'_>) -> Option<String>,
-) -> Result<Vec<u8>> {
-    text(tree, file_of, CompactFormatter)
-}
-
-/// A tree as JSON with a line for each value, for people and line-based tools; see [`text`].
-///
-/// # Errors
-/// As there.
-pub(crate) fn lines(
-    tree: Option<&Tree>,
-    file_of: &dyn Fn(Node<'_>) -> Option<String>,
-) -> Result<Vec<u8>> {
-    text(tree, file_of, PrettyFormatter::with_indent(b" "))
-}
-
-/// A tree as JSON; `null` where there is none. `file_of` gives the path in a mount of the file of the array that a node
-/// declares, if there is one.
+/// A tree as JSON: in one line, or with a line for each value, for people and line-based tools; `null` where there is none. `file_of` gives
+/// the path in a mount of the file of the array that a node declares, if there is one.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if it is far longer than the text, [`MOST_TIMES`]: by aliases and tags, a short one can stand for endlessly much.
-fn text(
+pub(crate) fn text(
     tree: Option<&Tree>,
     file_of: &dyn Fn(Node<'_>) -> Option<String>,
-    form: impl Formatter,
+    in_lines: bool,
 ) -> Result<Vec<u8>> {
     let text = tree.map_or(0, |tree| tree.bytes().len());
     let most = text.saturating_mul(MOST_TIMES).saturating_add(SPARE);
-    let mut line = Bounded {
+    let mut out = Bounded {
         bytes: Vec::new(),
         room: most,
     };
     let root = tree.and_then(Tree::root);
     let root = root.map(|root| JsonNode::new(root, file_of));
-    let mut out = serde_json::Serializer::with_formatter(&mut line, form);
-    root.serialize(&mut out).map_err(|_| {
-        let why = format!("the tree is more than {most} bytes of JSON");
-        unsupported(why)
-    })?;
-    line.bytes.push(b'\n');
-    Ok(line.bytes)
+    let written = if in_lines {
+        let form = PrettyFormatter::with_indent(b" ");
+        root.serialize(&mut Serializer::with_formatter(&mut out, form))
+    } else {
+        root.serialize(&mut Serializer::new(&mut out))
+    };
+    // a tree can always be written as JSON, so that all there may lack is room
+    written.map_err(|_| unsupported(format!("the tree is more than {most} bytes of JSON")))?;
+    out.bytes.push(b'\n');
+    Ok(out.bytes)
 }
 
 /// Bytes in memory, as long as there is room.
@@ -81,14 +63,10 @@ struct Bounded {
 
 impl io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_all(bytes).map(|()| bytes.len())
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let left = self.room.checked_sub(bytes.len());
         self.room = left.ok_or(io::ErrorKind::OutOfMemory)?;
         self.bytes.extend_from_slice(bytes);
-        Ok(())
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -98,8 +76,7 @@ impl io::Write for Bounded {
 
 /// The path in a mount of the file of the array that a node of the snapshot's tree declares, if it does and has one.
 pub(crate) fn file_of(snapshot: &Snapshot, node: Node<'_>) -> Option<String> {
-    let outline = snapshot.paths()?.outline();
-    let number = outline.array(outline.find(node.id())?)?;
+    let number = array_at(snapshot.paths()?, node)?;
     snapshot.arrays().get(number)?.listed_file()
 }
 
@@ -128,7 +105,6 @@ impl<'t> JsonNode<'t> {
     }
 
     /// Writes the entries of a mapping, its own first, then those that it merges and does not have. Of equal keys, the last one counts.
-    /// What is merged has an end: it counts in the [weight](crate::asdf::tree::MAX_WEIGHT) of the tree.
     fn entries<M: SerializeMap>(self, map: &mut M) -> Result<(), M::Error> {
         let has_merges = self.node.entries().any(|(key, _)| key.is_merge());
         if !has_merges && self.node.len() <= FEW {
@@ -144,6 +120,7 @@ impl<'t> JsonNode<'t> {
             return Ok(());
         }
         let (mut parts, mut seen) = (HashSet::new(), HashSet::new());
+        // this has an end, as what is merged counts in the weight of the tree (`MAX_WEIGHT`)
         for part in self.node.merged() {
             if !parts.insert(part.id()) {
                 continue;
@@ -173,7 +150,7 @@ impl<'t> JsonNode<'t> {
 }
 
 impl Serialize for JsonNode<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S: ser::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let node = self.node.follow();
         let this = Self { node, ..*self };
         let tag = node.tag().filter(|tag| !tag.starts_with(YAML));
@@ -263,7 +240,7 @@ mod tests {
             let (list, aliases) = ("!l!a 1, ".repeat(count), "*l, ".repeat(count));
             let tag = "x".repeat(1000);
             let text = format!("%TAG !l! tag:{tag}/\n---\nl: &l [{list}]\na: [{aliases}]\n...\n");
-            line(Some(&Tree::parse(text).unwrap()), &|_| None)
+            super::text(Some(&Tree::parse(text).unwrap()), &|_| None, false)
         };
         assert!(of(10).unwrap().ends_with(b"]]}\n"));
         let why = of(1000).unwrap_err().to_string();

@@ -8,7 +8,8 @@ use std::fmt::Write;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use sha2::{Digest, Sha256};
 
-use super::picture::{Elements, Histogram, Style};
+use super::array_at;
+use super::picture::{Histogram, Style};
 use super::stats::Stats;
 use crate::asdf::tree::{Node, NodeKind, Tree};
 use crate::asdf::{Array, Snapshot};
@@ -37,6 +38,7 @@ const UNFOLDED: usize = 12;
 pub const BEGINS: &[u8] = b"<!DOCTYPE html>\n<html lang=en>";
 
 /// A page that is being written.
+#[derive(Default)]
 pub struct Page {
     style: Style,
     body: String,
@@ -60,13 +62,10 @@ impl Page {
                 most: style.most.min(MOST_READ),
                 ..style
             },
-            body: String::new(),
-            files: 0,
             left: files,
-            arrays: 0,
-            room: 0,
             room_of_others: PICTURES,
             entries: MOST_ENTRIES,
+            ..Self::default()
         }
     }
 
@@ -87,13 +86,10 @@ impl Page {
         self.write(format_args!("<p class=faint>{}</p>\n", Text(&line)));
         if count > 0 {
             self.body.push_str("<h2>Arrays</h2>\n<div class=cards>\n");
-        }
-        let file = self.files;
-        for (i, array) in arrays.iter().enumerate().take(MOST_ARRAYS) {
-            self.card(&format!("a{file}-{i}"), snapshot, i, array, stats.get(i));
-            self.arrays = self.arrays.saturating_sub(1);
-        }
-        if count > 0 {
+            for (i, array) in arrays.iter().enumerate().take(MOST_ARRAYS) {
+                self.card(snapshot, i, array, stats.get(i));
+                self.arrays = self.arrays.saturating_sub(1);
+            }
             self.body.push_str("</div>\n");
         }
         if count > MOST_ARRAYS {
@@ -126,9 +122,7 @@ impl Page {
         let open = if self.files < 3 { " open" } else { "" };
         self.files = self.files.saturating_add(1);
         // what the file before has left is for the others
-        let all = self
-            .room_of_others
-            .saturating_add(std::mem::take(&mut self.room));
+        let all = self.room_of_others.saturating_add(self.room);
         self.room = all.checked_div(len_u64(self.left.max(1))).unwrap_or(0);
         self.room_of_others = all.saturating_sub(self.room);
         self.left = self.left.saturating_sub(1);
@@ -169,7 +163,6 @@ impl Page {
     /// Writes what is known of an array.
     fn card(
         &mut self,
-        id: &str,
         snapshot: &Snapshot,
         i: usize,
         array: &Array,
@@ -177,10 +170,11 @@ impl Page {
     ) {
         let path = array.path();
         let datatype = array.datatype_text().unwrap_or_default();
+        // what the filter of the page looks at
         let words = format!("{path} {datatype}");
-        let (named, words) = (Text(&path), Text(&words));
+        let (file, named, words) = (self.files, Text(&path), Text(&words));
         self.write(format_args!(
-            "<article class=card id={id} data-words=\"{words}\">\n<h3>{named}</h3>\n"
+            "<article class=card id=a{file}-{i} data-words=\"{words}\">\n<h3>{named}</h3>\n"
         ));
         let drawn = self.picture(snapshot, i);
         if let Some((png, _)) = &drawn {
@@ -194,12 +188,10 @@ impl Page {
             self.histogram(histogram);
         }
         self.body.push_str("<dl>");
-        let shape = array.shape_text().unwrap_or_default();
-        let bytes = array.bin_len();
         self.row("datatype", &datatype);
-        self.row("shape", &shape);
+        self.row("shape", &array.shape_text().unwrap_or_default());
         self.row("unit", array.unit().unwrap_or_default());
-        self.row("bytes", &bytes.to_string());
+        self.row("bytes", &array.bin_len().to_string());
         match (array.problem(), stats) {
             (Some(why), _) => self.row("no files", &why.to_string()),
             (None, Some(Err(why))) => self.row("not read", &why.to_string()),
@@ -235,10 +227,9 @@ impl Page {
             size: side.min(SIDES.0),
             ..self.style
         };
-        let elements: Elements<'_> = &|i| snapshot.array_bin(i);
         let picture = snapshot.picture(i, &[], style).ok()?;
         // the card says why an array can't be read
-        picture.draw_with_histogram(elements).ok()
+        picture.draw(&|i| snapshot.array_bin(i)).ok()
     }
 
     /// Draws how numbers are spread: how many there are, on a logarithmic scale.
@@ -271,7 +262,7 @@ impl Page {
         let tag = tag.rsplit_once('/').map_or(tag, |(_, name)| name);
         let (key, tag) = (Text(&key), Text(tag));
         self.write(format_args!("<li>"));
-        if let Some((i, shown)) = array_at(snapshot, node) {
+        if let Some((i, shown)) = shown_at(snapshot, node) {
             let file = self.files;
             let shown = Text(&shown);
             self.write(format_args!(
@@ -287,11 +278,8 @@ impl Page {
             }
             NodeKind::Mapping | NodeKind::Sequence => {
                 let len = node.len();
-                let open = if depth == 0 || len <= UNFOLDED && depth < 2 {
-                    " open"
-                } else {
-                    ""
-                };
+                let is_open = depth == 0 || len <= UNFOLDED && depth < 2;
+                let open = if is_open { " open" } else { "" };
                 self.write(format_args!(
                     "<details{open}><summary><b>{key}</b> <i>{tag} {len}</i></summary><ul>\n"
                 ));
@@ -307,10 +295,8 @@ impl Page {
     fn entries_of(&mut self, snapshot: &Snapshot, node: Node<'_>, depth: usize) {
         let items = node.items().enumerate();
         let items = items.map(|(n, item)| (n.to_string(), item));
-        let entries = node.entries().map(|(key, value)| {
-            let key = key.text().unwrap_or("?").to_owned();
-            (key, value)
-        });
+        let entries = node.entries();
+        let entries = entries.map(|(key, value)| (key.text().unwrap_or("?").to_owned(), value));
         for (n, (key, value)) in items.chain(entries).enumerate() {
             if self.entries == 0 {
                 let more = node.len().saturating_sub(n);
@@ -325,9 +311,8 @@ impl Page {
 }
 
 /// The array that a node declares or stands for, if it has a card, and its type and shape.
-fn array_at(snapshot: &Snapshot, node: Node<'_>) -> Option<(usize, String)> {
-    let outline = snapshot.paths()?.outline();
-    let i = outline.array(outline.find(node.follow().id())?)?;
+fn shown_at(snapshot: &Snapshot, node: Node<'_>) -> Option<(usize, String)> {
+    let i = array_at(snapshot.paths()?, node.follow())?;
     let array = snapshot.arrays().get(i).filter(|_| i < MOST_ARRAYS)?;
     let parts = [array.datatype_text(), array.shape_text()];
     Some((i, parts.map(Option::unwrap_or_default).join(" ")))

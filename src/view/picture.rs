@@ -14,10 +14,11 @@ mod plane;
 mod read;
 mod sheet;
 
-use std::fmt::Write;
+use std::iter;
 use std::sync::Arc;
 
-use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
+use super::{Elements, array_at, product, whole};
+use crate::asdf::datatype::{Datatype, Scalar};
 use crate::asdf::numbers::MOST_READ;
 use crate::asdf::tree::Node;
 use crate::asdf::{Array, Snapshot};
@@ -26,7 +27,7 @@ use crate::error::{Error, Place, Result, percent_encoded};
 use crate::source::{Made, Memory, Source};
 
 use canvas::{Canvas, most_bytes};
-use read::{Grid, Reader};
+use read::{Grid, Numbers, Reader};
 
 pub use histogram::Histogram;
 pub use limits::{Curve, GreyLimits};
@@ -64,6 +65,8 @@ const PLACES: [&str; 8] = [
 ];
 /// Mappings of more keys are not looked into for such an array.
 const MAX_BESIDE: usize = 1000;
+/// What the caption says of an array without any.
+const NO_VALUES: &str = "no finite values";
 
 /// The fewest and the most points that the longer side of a picture may be given.
 pub const SIZES: std::ops::RangeInclusive<u16> = 16..=2048;
@@ -118,38 +121,27 @@ enum Shown {
 
 /// A picture of an array that can be drawn.
 pub struct Picture {
-    array: usize,
+    values: Numbers,
     shown: Shown,
-    scalar: Scalar,
-    order: ByteOrder,
     style: Style,
     cache: Arc<Cache>,
     /// The number of its first element.
     first: u64,
-    /// The path of the array; its type and shape.
-    caption: [String; 2],
+    /// The path of the array, and its type and shape, as they are under the picture.
+    pub caption: [String; 2],
     /// Whether its name is one of flags.
     is_named_flags: bool,
     /// What it is called, without its path, and the unit of its values.
     name: String,
     unit: Option<String>,
-    /// The array that has the places of the elements of a line.
-    places: Option<Places>,
+    /// The array that has the places of the elements of a line; what it is called, and its unit.
+    places: Option<(Numbers, String)>,
     /// Points for each block, in either direction.
     enlarged: u16,
 }
 
-/// An array that has the places of the elements of a line.
-struct Places {
-    array: usize,
-    scalar: Scalar,
-    order: ByteOrder,
-    /// What it is called, and its unit.
-    label: String,
-}
-
-/// Opens the elements of an array in C order, by its index.
-pub type Elements<'a> = &'a dyn Fn(usize) -> Result<Arc<dyn Source>>;
+/// The values of an array, and the places of the elements of a line.
+type Readers = (Reader, Option<Reader>);
 
 impl Snapshot {
     /// The picture of array `i`: of the plane at these indices of its first axes, or else of the first plane.
@@ -162,44 +154,33 @@ impl Snapshot {
             let at = Place::Array(array.brief_path());
             Error::unsupported(at, why)
         };
-        let (Some(Datatype::Scalar(scalar, order)), Some(shape)) =
-            (array.datatype(), array.shape())
-        else {
+        let Some((values, shape)) = Numbers::of(i, array).zip(array.shape()) else {
             return Err(refuse("pictures are of numbers".to_owned()));
         };
         if shape.contains(&0) {
             let why = "an array without elements has no picture";
             return Err(refuse(why.to_owned()));
         }
-        let (first_axes, shown) = shown(shape, *scalar, style.size);
+        let (first_axes, shown) = shown(shape, values.scalar, style.size);
         let shown = shown.ok_or_else(|| refuse("a single number has no picture".to_owned()))?;
-        let count = first_axes
-            .iter()
-            .fold(1, |n: u64, len| n.saturating_mul(*len));
-        let of_plane = shape.iter().fold(1, |n: u64, len| n.saturating_mul(*len));
-        let of_plane = of_plane.checked_div(count).unwrap_or(0);
-        if of_plane.saturating_mul(scalar.size().into()) > MOST_READ {
+        let of_plane = shape.get(first_axes.len()..).and_then(product);
+        let of_plane = of_plane.unwrap_or(u64::MAX);
+        if values.bytes(of_plane) > MOST_READ {
             let why = "an array of more than 2^40 bytes has no picture";
             return Err(refuse(why.to_owned()));
         }
-        let number = plane_number(first_axes, plane).map_err(refuse)?;
-        let mut kind = format!("{} {shape:?}", scalar.name());
-        let index: Vec<u64> = (plane.iter().copied())
-            .chain(std::iter::repeat(0))
-            .take(first_axes.len())
-            .collect();
+        let (number, index) = plane_at(first_axes, plane).map_err(refuse)?;
+        let mut kind = format!("{} {shape:?}", values.scalar.name());
         if !index.is_empty() {
-            // writing to a string can't fail
-            let _ = write!(kind, " index {index:?}");
+            kind = format!("{kind} index {index:?}");
         }
         let path = array.path();
         let last = path.rsplit('/').next().unwrap_or_default();
         let name = self.name_of(array).unwrap_or_else(|| last.to_owned());
+        // a short block can pretend to be an array of terabytes: of such a one single elements are read
         let endless = self.repeats_endlessly(array);
         Ok(Picture {
-            array: i,
-            scalar: *scalar,
-            order: *order,
+            values,
             style: Style {
                 most: if endless { 0 } else { style.most },
                 ..style
@@ -238,15 +219,15 @@ impl Snapshot {
         let around = around.filter(|around| around.len() <= MAX_BESIDE)?;
         match &*steps.pop()? {
             "value" if array.unit().is_some() => steps.pop().map(String::from),
+            // the data of a table's column
             "data" => around.get("name")?.text().map(str::to_owned),
             key => Some(key.to_owned()),
         }
     }
 
     /// The array in the same mapping that says where the elements of an array of one axis are, and what it is called, with its unit.
-    fn places_beside(&self, array: &Array, count: u64) -> Option<Places> {
+    fn places_beside(&self, array: &Array, count: u64) -> Option<(Numbers, String)> {
         let paths = self.paths()?;
-        let outline = paths.outline();
         let holder = paths.parent(array.home());
         let around = match array.unit() {
             Some(_) => paths.parent(holder),
@@ -256,20 +237,13 @@ impl Snapshot {
         PLACES.iter().find_map(|name| {
             let node = around.get(name)?.follow();
             let found = |node: Node<'_>| {
-                let i = outline.array(outline.find(node.id())?)?;
+                let i = array_at(paths, node)?;
                 let other = self.array(i).ok()?;
-                let Some(Datatype::Scalar(scalar, order)) = other.datatype() else {
-                    return None;
-                };
+                let numbers = Numbers::of(i, other)?;
                 let unit = other.unit().map(|unit| format!(" ({unit})"));
                 let label = format!("{name}{}", unit.unwrap_or_default());
                 let fits = other.shape() == Some(&[count]) && other.home() != array.home();
-                fits.then(|| Places {
-                    array: i,
-                    scalar: *scalar,
-                    order: *order,
-                    label: in_letters(&label),
-                })
+                fits.then(|| (numbers, in_letters(&label)))
             };
             found(node).or_else(|| found(node.get("value")?.follow()))
         })
@@ -297,22 +271,23 @@ fn shown(shape: &[u64], scalar: Scalar, size: u16) -> (&[u64], Option<Shown>) {
     }
 }
 
-/// The number of the plane at these indices of the first axes: of fewer indices than axes, the first of theirs.
-fn plane_number(axes: &[u64], plane: &[u64]) -> std::result::Result<u64, String> {
+/// The number of the plane at these indices of the first axes, and all its indices: those that are not given are 0.
+fn plane_at(axes: &[u64], plane: &[u64]) -> std::result::Result<(u64, Vec<u64>), String> {
     if plane.len() > axes.len() {
         let count = axes.len();
         return Err(format!("it has {count} axes to choose planes of"));
     }
+    let mut indices = plane.to_vec();
+    indices.resize(axes.len(), 0);
     let mut number = 0_u64;
-    for (n, len) in axes.iter().enumerate() {
-        let index = plane.get(n).copied().unwrap_or(0);
-        if index >= *len {
+    for (index, len) in indices.iter().zip(axes) {
+        if index >= len {
             let last = len.saturating_sub(1);
             return Err(format!("its planes are 0 to {last}"));
         }
-        number = number.saturating_mul(*len).saturating_add(index);
+        number = number.saturating_mul(*len).saturating_add(*index);
     }
-    Ok(number)
+    Ok((number, indices))
 }
 
 /// A text in the letters that there are: what the font does not have is percent-encoded, as in the names of files.
@@ -329,24 +304,24 @@ fn font(size: u16) -> u16 {
     found.map_or(LARGE_FONT, |(_, font)| *font)
 }
 
-/// Rows of a caption in letters of that size, and columns of a bar.
-fn caption(font: u16) -> u16 {
-    font.saturating_add(2).saturating_mul(2).saturating_add(2)
-}
-
 /// Columns of a bar, or a legend, with letters of that size.
 const fn bar(font: u16) -> u16 {
     font.saturating_mul(7)
 }
 
+/// Columns of the bar and rows of the caption in a picture of that size, with letters of that size.
+fn around(size: u16, font: u16) -> (u16, u16) {
+    let from = |least: u16, part: u16| if size < least { 0 } else { part };
+    // two lines, and points between them and around
+    let caption = font.saturating_mul(2).saturating_add(6);
+    let bar = from(LEAST_WITH_BAR, bar(font));
+    (bar, from(LEAST_WITH_CAPTION, caption))
+}
+
 /// The most columns and rows of points that a picture of that size has for the array itself.
 fn room(size: u16) -> (u16, u16) {
-    let font = font(size);
-    let less = |least: u16, part: u16| size.saturating_sub(if size < least { 0 } else { part });
-    (
-        less(LEAST_WITH_BAR, bar(font)),
-        less(LEAST_WITH_CAPTION, caption(font)),
-    )
+    let (bar, caption) = around(size, font(size));
+    (size.saturating_sub(bar), size.saturating_sub(caption))
 }
 
 /// How many points in either direction a block has in a picture of that size.
@@ -369,6 +344,7 @@ impl Grid {
             .div_ceil(room.0.into())
             .max(rows.div_ceil(room.1.into()));
         let short = SHORT.min(size.into());
+        // a plane of five rows and thousands of columns would else be one point high
         let block = |len: u64| whole.min(len.div_ceil(short)).max(1);
         let block = (block(columns), block(rows));
         let most = |points: u64, room: u16| u16::try_from(points).unwrap_or(room).min(room);
@@ -384,12 +360,6 @@ impl Grid {
 }
 
 impl Picture {
-    /// The path of the array, and its type and shape, as they are under the picture.
-    #[must_use]
-    pub fn caption(&self) -> &[String; 2] {
-        &self.caption
-    }
-
     /// The same picture with a name in front of the path.
     #[must_use]
     pub fn of_file(mut self, name: &str) -> Self {
@@ -400,8 +370,8 @@ impl Picture {
 
     /// The arrays whose elements it shows.
     pub fn arrays(&self) -> impl Iterator<Item = usize> {
-        let places = self.places.as_ref().map(|places| places.array);
-        [self.array].into_iter().chain(places)
+        let places = self.places.as_ref().map(|(places, _)| places.array);
+        iter::once(self.values.array).chain(places)
     }
 
     /// Points of the part that shows the array.
@@ -427,29 +397,18 @@ impl Picture {
 
     /// Columns of the bar, and rows of the caption.
     fn around(&self) -> (u16, u16) {
-        let font = self.font();
-        let has = |least: u16| self.style.size >= least;
-        let bar = match self.shown {
-            Shown::Plane(_) if has(LEAST_WITH_BAR) => bar(font),
-            _ => 0,
-        };
-        let caption = if has(LEAST_WITH_CAPTION) {
-            caption(font)
-        } else {
-            0
-        };
-        (bar, caption)
+        let (bar, caption) = around(self.style.size, self.font());
+        let has_bar = matches!(self.shown, Shown::Plane(_));
+        (if has_bar { bar } else { 0 }, caption)
     }
 
     /// Width and height.
     fn size(&self) -> (u16, u16) {
         let ((width, height), (bar, caption)) = (self.sides(), self.around());
-        let narrowest = if caption > 0 {
-            NARROWEST.min(self.style.size)
-        } else {
-            0
-        };
-        let width = width.saturating_add(bar).max(narrowest);
+        let mut width = width.saturating_add(bar);
+        if caption > 0 {
+            width = width.max(NARROWEST.min(self.style.size));
+        }
         (width, height.saturating_add(caption))
     }
 
@@ -460,80 +419,50 @@ impl Picture {
 
     /// Bytes of the file in a mount, which follow from the shape.
     #[must_use]
-    pub fn len(&self) -> u64 {
+    pub fn file_len(&self) -> u64 {
         most_bytes(self.size(), if self.has_palette() { 1 } else { 3 })
     }
 
-    /// Whether there are no bytes: never.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The PNG file, as short as it comes, drawn now.
+    /// The PNG file, as short as it comes, drawn now; and how the numbers that it shows are spread, unless they are flags or colours.
     ///
     /// # Errors
     /// Those of opening and reading the elements.
-    pub fn draw(&self, elements: Elements<'_>) -> Result<Vec<u8>> {
-        Ok(self.draw_with_histogram(elements)?.0)
-    }
-
-    /// As [`Picture::draw`], with how the numbers that it shows are spread, unless they are flags or colours.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn draw_with_histogram(
-        &self,
-        elements: Elements<'_>,
-    ) -> Result<(Vec<u8>, Option<Histogram>)> {
-        let mut numbers = Vec::new();
-        let canvas = self.canvas(&self.opened(elements)?, &mut numbers)?;
+    pub fn draw(&self, elements: Elements<'_>) -> Result<(Vec<u8>, Option<Histogram>)> {
+        let (canvas, numbers) = self.canvas(&self.opened(elements)?)?;
         let file = canvas.png(self.has_palette(), None)?;
         Ok((file, Histogram::of(&numbers)))
     }
 
-    /// The PNG file of [`Picture::len`] bytes, drawn when it is first read.
+    /// The PNG file of [`Picture::file_len`] bytes, drawn when it is first read.
     ///
     /// # Errors
     /// Those of opening the elements.
     pub fn open(self, elements: Elements<'_>) -> Result<Arc<dyn Source>> {
-        let (len, opened) = (self.len(), self.opened(elements)?);
+        let (len, opened) = (self.file_len(), self.opened(elements)?);
         Ok(Arc::new(Made::new(len, move || {
-            let canvas = self.canvas(&opened, &mut Vec::new())?;
+            let (canvas, _) = self.canvas(&opened)?;
             let file = canvas.png(self.has_palette(), Some(len))?;
             Ok(Arc::new(Memory::new(file)))
         })))
     }
 
-    /// The elements of the array, and the places of those of a line.
-    fn opened(&self, elements: Elements<'_>) -> Result<[Option<Arc<dyn Source>>; 2]> {
-        let places = self.places.as_ref().map(|it| elements(it.array));
-        Ok([Some(elements(self.array)?), places.transpose()?])
+    fn opened(&self, elements: Elements<'_>) -> Result<Readers> {
+        let places = self.places.as_ref();
+        let places = places.map(|(places, _)| places.open(&self.cache, elements));
+        let values = self.values.open(&self.cache, elements)?;
+        Ok((values, places.transpose()?))
     }
 
-    /// Draws it. Adds the numbers that it shows to `numbers`.
-    fn canvas(
-        &self,
-        opened: &[Option<Arc<dyn Source>>; 2],
-        numbers: &mut Vec<f64>,
-    ) -> Result<Canvas> {
-        let [elements, places] = opened.clone();
+    /// Draws it. Gives the numbers that it shows, too, unless they are flags or colours.
+    fn canvas(&self, opened: &Readers) -> Result<(Canvas, Vec<f64>)> {
         let mut canvas = Canvas::new(self.size());
-        let Some(elements) = elements else {
-            return Ok(canvas);
-        };
-        let reader = Reader {
-            cache: Arc::clone(&self.cache),
-            elements,
-            scalar: self.scalar,
-            order: self.order,
-        };
-        let third = match self.shown {
-            Shown::Plane(grid) => self.draw_plane(&mut canvas, &reader, grid, numbers)?,
+        let (third, numbers) = match self.shown {
+            Shown::Plane(grid) => self.draw_plane(&mut canvas, &opened.0, grid)?,
             Shown::Colour(grid, channels) => {
-                self.draw_colours(&mut canvas, &reader, grid, channels)?
+                let words = self.draw_colours(&mut canvas, &opened.0, grid, channels)?;
+                (words, Vec::new())
             }
-            Shown::Line(count) => self.draw_line(&mut canvas, &reader, (count, places), numbers)?,
+            Shown::Line(count) => self.draw_line(&mut canvas, opened, count)?,
         };
         let sides = self.sides();
         let (_, rows) = self.around();
@@ -549,12 +478,18 @@ impl Picture {
             }
         }
         if !matches!(self.shown, Shown::Line(_)) {
+            // the plane and its bar keep their colours; letters around them have more shades than a palette has room for
             let font = self.font();
             let bar = sides.0.saturating_add(font / 2);
             canvas.settle(&[0..sides.0, bar..bar.saturating_add(font)], sides.1);
         }
-        Ok(canvas)
+        Ok((canvas, numbers))
     }
+}
+
+/// A range in words.
+fn range((low, high): (f64, f64)) -> String {
+    format!("{} .. {}", short(low, DIGITS), short(high, DIGITS))
 }
 
 /// A number in few characters, with so many digits.
@@ -577,13 +512,8 @@ fn short(number: f64, digits: usize) -> String {
 }
 
 /// The point on a canvas that is nearest to a place.
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    reason = "`as` saturates"
-)]
 fn pixel(number: f64) -> i32 {
-    number.round() as i32
+    i32::try_from(whole(number.round())).unwrap_or(i32::MAX)
 }
 
 #[cfg(test)]

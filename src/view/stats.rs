@@ -3,10 +3,11 @@
 //! Elements are read once and in order. NaN counts for itself alone; infinities are numbers here, as in numpy.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::thread;
 
+use super::whole;
 use crate::asdf::Snapshot;
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::numbers::{
@@ -52,72 +53,26 @@ pub struct Stats {
 
 /// Numbers that are being looked at.
 #[derive(Debug, Default)]
-struct Tally {
-    range: Option<(f64, f64)>,
+struct Tally<N> {
+    range: Option<(N, N)>,
     count: u64,
     nan: u64,
-    /// Of the finished chunks, and of this one: sums of few numbers are the more exact.
-    sums: (f64, f64),
 }
 
-impl Tally {
-    /// Counts a number, or one NaN more.
-    fn take(&mut self, number: f64) {
-        if number.is_nan() {
-            self.nan = self.nan.saturating_add(1);
-            return;
-        }
+impl<N: Copy> Tally<N> {
+    /// Counts a number that is not NaN.
+    fn take(&mut self, number: N, min: impl Fn(N, N) -> N, max: impl Fn(N, N) -> N) {
         self.count = self.count.saturating_add(1);
-        self.sums.1 += number;
         let (low, high) = self.range.unwrap_or((number, number));
-        self.range = Some((low.min(number), high.max(number)));
+        self.range = Some((min(low, number), max(high, number)));
     }
 
-    /// Adds the sum of a chunk to those before. To be called before [`Tally::stats`].
-    fn end_chunk(&mut self) {
-        self.sums = (self.sums.0 + self.sums.1, 0.0);
-    }
-
-    /// The statistics, with numbers as an array of this type has them.
-    fn stats(&self, scalar: Scalar) -> Stats {
-        let number = |value: f64| match scalar {
-            Scalar::Float64 => Number::Double(value),
-            Scalar::Float16 | Scalar::Float32 => Number::Single(single(value)),
-            _ => Number::Integer(whole(value)),
-        };
-        let mean = self.sums.0 / unsigned(self.count);
+    /// The statistics of numbers with this sum, and with the ends of their range as their array has them.
+    fn stats(self, sum: f64, number: impl Fn(N) -> Number) -> Stats {
         Stats {
             range: self.range.map(|(low, high)| (number(low), number(high))),
-            mean: self.range.map(|_| mean),
+            mean: self.range.map(|_| sum / unsigned(self.count)),
             nan: self.nan,
-        }
-    }
-}
-
-/// Integers of 64 bits, which are exact, and so is their sum.
-#[derive(Debug, Default)]
-struct Integers {
-    range: Option<(i128, i128)>,
-    count: u64,
-    sum: i128,
-}
-
-impl Integers {
-    fn take(&mut self, number: i128) {
-        self.count = self.count.saturating_add(1);
-        self.sum = self.sum.saturating_add(number);
-        let (low, high) = self.range.unwrap_or((number, number));
-        self.range = Some((low.min(number), high.max(number)));
-    }
-
-    /// The statistics. The sum is exact; the mean is rounded.
-    fn stats(&self) -> Stats {
-        let number = |(low, high)| (Number::Integer(low), Number::Integer(high));
-        let mean = nearest(self.sum) / unsigned(self.count);
-        Stats {
-            range: self.range.map(number),
-            mean: self.range.map(|_| mean),
-            nan: 0,
         }
     }
 }
@@ -146,66 +101,68 @@ impl Snapshot {
     /// [`Snapshot::stats`] of every array, in their order. Reads them on all cores.
     #[must_use]
     pub fn all_stats(&self) -> Vec<Result<Option<Stats>>> {
-        let count = self.arrays().len();
-        let next = AtomicUsize::new(0);
-        let (sender, receiver) = mpsc::channel();
+        let found: Vec<_> = self.arrays().iter().map(|_| OnceLock::new()).collect();
+        let (next, wanted) = (AtomicUsize::new(0), caller::current());
         // each thread takes the array that is next, until none is left
-        let wanted = caller::current();
         let work = || {
-            let sender = sender.clone();
             while_wanted(wanted.clone(), || {
                 while let i = next.fetch_add(1, Ordering::Relaxed)
-                    && i < count
-                    && sender.send((i, self.stats(i))).is_ok()
-                {}
+                    && let Some(to) = found.get(i)
+                {
+                    to.get_or_init(|| self.stats(i));
+                }
             });
         };
         thread::scope(|scope| {
-            for _ in 1..cores().min(count) {
+            for _ in 1..cores().min(found.len()) {
                 // without a thread, this one does its work
                 let _ = thread::Builder::new().spawn_scoped(scope, work);
             }
             work();
         });
-        drop(sender);
-        let mut found: Vec<_> = receiver.iter().collect();
-        found.sort_unstable_by_key(|(i, _)| *i);
-        found.into_iter().map(|(_, stats)| stats).collect()
+        found.into_iter().filter_map(OnceLock::into_inner).collect()
     }
 }
 
-/// Reads all elements, of this type and byte order, in chunks. Only 64-bit integers are counted as integers: all others are exact as `f64`.
+/// Reads all elements, of this type and byte order, in chunks.
 fn stats_of(
     cache: &Cache,
     elements: &dyn Source,
     scalar: Scalar,
     order: ByteOrder,
 ) -> Result<Stats> {
-    let (mut tally, mut integers) = (Tally::default(), Integers::default());
-    let is_long = matches!(scalar, Scalar::Int64 | Scalar::Uint64);
-    each_chunk(cache, elements, elements.len(), &mut |bytes| {
-        if is_long {
-            let is_signed = scalar == Scalar::Int64;
-            each_integer(is_signed, order, bytes, &mut |number| integers.take(number));
-        } else {
-            each_number(scalar, order, bytes, &mut |number| tally.take(number));
-            tally.end_chunk();
-        }
+    let len = elements.len();
+    if matches!(scalar, Scalar::Int64 | Scalar::Uint64) {
+        // only these are counted as integers: all others are exact as `f64`
+        let is_signed = scalar == Scalar::Int64;
+        let (mut tally, mut sum) = (Tally::default(), 0_i128);
+        each_chunk(cache, elements, len, &mut |bytes| {
+            each_integer(is_signed, order, bytes, &mut |number| {
+                sum = sum.saturating_add(number);
+                tally.take(number, i128::min, i128::max);
+            });
+        })?;
+        return Ok(tally.stats(nearest(sum), Number::Integer));
+    }
+    let (mut tally, mut sum) = (Tally::default(), 0.0);
+    each_chunk(cache, elements, len, &mut |bytes| {
+        // sums of few numbers are the more exact: each chunk has its own
+        let mut of_chunk = 0.0;
+        each_number(scalar, order, bytes, &mut |number: f64| {
+            if number.is_nan() {
+                tally.nan = tally.nan.saturating_add(1);
+                return;
+            }
+            of_chunk += number;
+            tally.take(number, f64::min, f64::max);
+        });
+        sum += of_chunk;
     })?;
-    Ok(if is_long {
-        integers.stats()
-    } else {
-        tally.stats(scalar)
-    })
-}
-
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    reason = "it was an integer of 32 bits or fewer"
-)]
-fn whole(number: f64) -> i128 {
-    number as i128
+    Ok(tally.stats(sum, |number| match scalar {
+        Scalar::Float64 => Number::Double(number),
+        Scalar::Float16 | Scalar::Float32 => Number::Single(single(number)),
+        _ => Number::Integer(whole(number).into()),
+    }))
 }
 
 #[cfg(test)]

@@ -11,9 +11,11 @@ mod references;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
 use super::json::not_finite;
+use super::no_longer;
 use crate::asdf::datatype::{ByteOrder, Datatype, Orders, Scalar};
 use crate::asdf::npy::names;
 use crate::asdf::outline::PlaceId;
@@ -21,7 +23,7 @@ use crate::asdf::rows::{Conversion, RowField, RowPart, Rows};
 use crate::asdf::strided::MAX_NDIM;
 use crate::asdf::tree::{Node, NodeKind};
 use crate::asdf::{Array, Paths, Snapshot, scalar};
-use crate::error::{Error, Place, Result, corrupt, unsupported};
+use crate::error::{Place, Result, unsupported};
 use crate::source::{Joined, Memory, Source, Window};
 
 pub use chunks::{ChunkDirectory, ChunkEntry, Chunks};
@@ -51,11 +53,21 @@ pub struct ZarrArray {
     array: usize,
     /// `data_type` and `fill_value` of the metadata.
     data_type: (Value, Value),
-    /// The byte order of its numbers, if they have one.
-    order: Option<ByteOrder>,
+    codec: Value,
     /// What becomes of the fields of a record.
     fields: Vec<RowField>,
     itemsize: u64,
+}
+
+/// What the mappings around arrays say of these, found once for each mapping: thousands of arrays may be in one.
+#[derive(Default)]
+pub struct Around(HashMap<PlaceId, Beside>);
+
+/// What a mapping says of the arrays in it.
+struct Beside {
+    attributes: Object,
+    /// The names of axes that it has under any of [`AXES`].
+    axes: Vec<Vec<String>>,
 }
 
 impl Snapshot {
@@ -77,10 +89,9 @@ impl Snapshot {
     }
 
     /// The metadata of an array of [`Snapshot::zarr_array`].
-    #[must_use]
-    pub fn zarr_metadata(&self, of: &ZarrArray) -> Value {
+    pub fn zarr_metadata(&self, of: &ZarrArray, around: &mut Around) -> Value {
         let shape = self.arrays().get(of.array).and_then(Array::shape);
-        let (attributes, axes) = self.attributes_and_axes(of.array);
+        let (attributes, axes) = self.attributes_and_axes(of.array, around);
         let (data_type, fill_value) = &of.data_type;
         json!({
             "zarr_format": 3,
@@ -90,27 +101,31 @@ impl Snapshot {
             "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": of.chunks.shape() } },
             "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
             "fill_value": fill_value,
-            "codecs": [of.codec()],
+            "codecs": [of.codec],
             "attributes": attributes,
             "dimension_names": axes,
         })
     }
 
     /// The attributes of array `i`, and the names of its axes.
-    fn attributes_and_axes(&self, i: usize) -> (Object, Vec<String>) {
+    fn attributes_and_axes(&self, i: usize, around: &mut Around) -> (Object, Vec<String>) {
         let Some((array, paths)) = self.arrays().get(i).zip(self.paths()) else {
             return (Object::new(), Vec::new());
         };
         let home = array.home();
-        let beside = paths.node(paths.parent(home));
-        let mut attributes = beside.map(scalars).unwrap_or_default();
+        let holder = paths.parent(home);
+        let beside = || Beside::of(paths.node(holder));
+        let beside = around.0.entry(holder).or_insert_with(beside);
+        let mut attributes = beside.attributes.clone();
         let mask = paths.node(home).and_then(|own| attribute(own.get("mask")?));
         let own = [("unit", array.unit().map(Value::from)), ("mask", mask)];
         let own = own.into_iter();
         attributes.extend(own.filter_map(|(key, value)| Some((key.to_owned(), value?))));
         let name = paths.steps(home).pop().unwrap_or_default();
-        let shape = array.shape().unwrap_or_default();
-        (attributes, axes(beside, &name, shape))
+        (
+            attributes,
+            beside.axes(&name, array.shape().unwrap_or_default()),
+        )
     }
 
     /// The attributes of the group of a place: the scalars of its mapping.
@@ -140,34 +155,22 @@ impl ZarrArray {
         if matches!(datatype, Datatype::Struct(_)) {
             lay_out(datatype, 0, &mut fields);
         }
-        let order = match (datatype, datatype.orders()) {
-            (Datatype::Struct(_), _) | (_, Orders::None | Orders::Mixed) => None,
-            (_, Orders::All(order)) => Some(order),
+        let codec = match (datatype, datatype.orders()) {
+            (Datatype::Struct(_), _) | (_, Orders::None | Orders::Mixed) => {
+                json!({ "name": "bytes" })
+            }
+            (_, Orders::All(order)) => {
+                json!({ "name": "bytes", "configuration": { "endian": order.to_string() } })
+            }
         };
         Ok(Self {
             chunks,
             array,
             data_type: kind,
-            order,
+            codec,
             fields,
             itemsize,
         })
-    }
-
-    /// The codec of its chunks.
-    fn codec(&self) -> Value {
-        match self.order {
-            Some(order) => {
-                json!({ "name": "bytes", "configuration": { "endian": order.to_string() } })
-            }
-            None => json!({ "name": "bytes" }),
-        }
-    }
-
-    /// Which array it is.
-    #[must_use]
-    pub fn array(&self) -> usize {
-        self.array
     }
 
     /// The bytes of a chunk, of the elements in C order: padded with zeros if it reaches beyond the array.
@@ -189,7 +192,8 @@ impl ZarrArray {
         };
         let len = extent.end.saturating_sub(extent.start);
         let there: Arc<dyn Source> = Arc::new(Window::new(elements, extent.start, len)?);
-        let missing = self.chunks.len().saturating_sub(len);
+        // all chunks of a regular grid are equally long
+        let missing = self.chunks.chunk_len().saturating_sub(len);
         if missing == 0 {
             return Ok(there);
         }
@@ -210,6 +214,7 @@ pub fn group(attributes: &Object, below: Option<Object>) -> Value {
         "attributes": attributes,
     });
     if let (Some(below), Some(metadata)) = (below, metadata.as_object_mut()) {
+        // as zarr-python writes it; the specification has no word of it yet
         let consolidated = json!({ "kind": "inline", "must_understand": false, "metadata": below });
         metadata.insert("consolidated_metadata".to_owned(), consolidated);
     }
@@ -222,8 +227,8 @@ pub fn text(metadata: &Value) -> Vec<u8> {
     format!("{metadata}\n").into_bytes()
 }
 
-/// The name of a node, by its name under `arrays/`. What Zarr does not allow is percent-encoded: the names of metadata, a name of dots, and
-/// `__` at the beginning. A directory that has the name of an array has a `%` behind it, as no array has anything in it.
+/// The name of a node, by its name under `arrays/`. Percent-encoded is what Zarr forbids: names of metadata, a name of dots, and `__` at the
+/// beginning. A directory beside an array of its name has a `%` behind it: in Zarr, nothing can be in an array.
 #[must_use]
 pub fn node_name(name: &str, is_beside_array: bool) -> String {
     let mut name = match name.strip_prefix("__") {
@@ -256,16 +261,15 @@ fn data_type(datatype: &Datatype) -> Result<(Value, Value), &'static str> {
         Datatype::Ascii(0) | Datatype::Ucs4(0, _) => {
             return Err("Zarr has no strings of no characters");
         }
-        Datatype::Ascii(len) => (
-            configured("null_terminated_bytes", "length_bytes", (*len).into()),
-            "".into(),
-        ),
+        Datatype::Ascii(len) => {
+            let length = json!({ "length_bytes": len });
+            let kind = json!({ "name": "null_terminated_bytes", "configuration": length });
+            (kind, "".into())
+        }
         Datatype::Ucs4(len, _) => {
-            let bytes = len.saturating_mul(4).into();
-            (
-                configured("fixed_length_utf32", "length_bytes", bytes),
-                "".into(),
-            )
+            let length = json!({ "length_bytes": len.saturating_mul(4) });
+            let kind = json!({ "name": "fixed_length_utf32", "configuration": length });
+            (kind, "".into())
         }
         Datatype::Struct(fields) => {
             let typed = fields.iter().zip(names(fields)).map(|(field, name)| {
@@ -277,11 +281,9 @@ fn data_type(datatype: &Datatype) -> Result<(Value, Value), &'static str> {
             let typed: Vec<Value> = typed.collect::<Result<_, _>>()?;
             let size = datatype.size().unwrap_or(0);
             let size = usize::try_from(size.min(chunks::MOST)).unwrap_or(0);
-            let zeros = base64(&vec![0; size]);
-            (
-                configured("structured", "fields", typed.into()),
-                zeros.into(),
-            )
+            let zeros = BASE64_STANDARD.encode(vec![0; size]);
+            let kind = json!({ "name": "structured", "configuration": { "fields": typed } });
+            (kind, zeros.into())
         }
         Datatype::Scalar(scalar, _) => match scalar {
             Scalar::Bool8 => ("bool".into(), false.into()),
@@ -292,31 +294,6 @@ fn data_type(datatype: &Datatype) -> Result<(Value, Value), &'static str> {
             integer => (integer.name().into(), 0.into()),
         },
     })
-}
-
-/// A type with a configuration of one key.
-fn configured(name: &str, key: &str, value: Value) -> Value {
-    let configuration: Object = std::iter::once((key.to_owned(), value)).collect();
-    json!({ "name": name, "configuration": configuration })
-}
-
-/// Bytes in base64 (RFC 4648).
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let digit = |bits: u32| {
-        let at = usize::try_from(bits & 63).unwrap_or(0);
-        char::from(DIGITS.get(at).copied().unwrap_or(b'='))
-    };
-    let mut text = String::with_capacity(bytes.len().div_ceil(3).saturating_mul(4));
-    for three in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        let digits = [bits >> 18, bits >> 12, bits >> 6, bits];
-        let used = three.len().saturating_add(1);
-        text.extend(digits.into_iter().take(used).map(digit));
-        text.extend(std::iter::repeat_n('=', 4_usize.saturating_sub(used)));
-    }
-    text
 }
 
 /// Appends the numbers and texts of a record that begins at `at`, each little-endian. Gives where it ends.
@@ -347,30 +324,37 @@ fn lay_out(datatype: &Datatype, at: u64, out: &mut Vec<RowField>) -> u64 {
     at.saturating_add(datatype.size().unwrap_or(0))
 }
 
-/// The names of an array's axes: those that the tree has beside it. An array of one axis that is called like one of these is the
-/// coordinate along it. Else `dN_LEN`, where N counts from the last axis, so that axes that NumPy would walk together have the same name,
-/// and no others.
-fn axes(beside: Option<Node<'_>>, name: &str, shape: &[u64]) -> Vec<String> {
-    let of_tree = |names: Node<'_>| {
-        let names = names.items().take(MAX_NDIM);
-        let names: Option<Vec<_>> = names.map(|name| name.text().map(str::to_owned)).collect();
-        let names = names?;
-        let different: HashSet<_> = names.iter().collect();
-        if different.len() < names.len() {
-            return None;
+impl Beside {
+    fn of(mapping: Option<Node<'_>>) -> Self {
+        let names = |names: Node<'_>| {
+            let names = names.items().take(MAX_NDIM);
+            let names: Option<Vec<_>> = names.map(|name| name.text().map(str::to_owned)).collect();
+            let different = |names: &Vec<String>| names.iter().collect::<HashSet<_>>().len();
+            names.filter(|names| different(names) == names.len())
+        };
+        let axes = AXES.iter().filter_map(|key| names(mapping?.get(key)?));
+        Self {
+            axes: axes.collect(),
+            attributes: mapping.map(scalars).unwrap_or_default(),
         }
-        if shape.len() == 1 && names.iter().any(|axis| axis == name) {
-            return Some(vec![name.to_owned()]);
+    }
+
+    /// The names of the axes of an array: as the mapping has them, or else `dN_LEN`, where N counts from the last axis.
+    fn axes(&self, name: &str, shape: &[u64]) -> Vec<String> {
+        for names in &self.axes {
+            // a coordinate is called like the axis that it is of
+            if shape.len() == 1 && names.iter().any(|axis| axis == name) {
+                return vec![name.to_owned()];
+            }
+            if names.len() == shape.len() {
+                return names.clone();
+            }
         }
-        (names.len() == shape.len()).then_some(names)
-    };
-    let mut named = AXES.iter().filter_map(|key| of_tree(beside?.get(key)?));
-    named.next().unwrap_or_else(|| {
-        let axes = shape.iter().rev().zip(1_usize..);
-        let mut axes: Vec<_> = axes.map(|(len, n)| format!("d{n}_{len}")).collect();
-        axes.reverse();
-        axes
-    })
+        // xarray takes axes of one name for the same: these are such as NumPy would broadcast together
+        let numbers = (1..=shape.len()).rev();
+        let axes = numbers.zip(shape).map(|(n, len)| format!("d{n}_{len}"));
+        axes.collect()
+    }
 }
 
 /// The scalars of a mapping, with those that `<<` merges into it, by their keys; none if it has too many keys.
@@ -391,9 +375,8 @@ fn scalars(mapping: Node<'_>) -> Object {
         }
     }
     let shown = found.into_iter().filter(|(key, _)| key.len() <= MAX_TEXT);
-    shown
-        .filter_map(|(key, value)| Some((key.to_owned(), attribute(value)?)))
-        .collect()
+    let shown = shown.filter_map(|(key, value)| Some((key.to_owned(), attribute(value)?)));
+    shown.collect()
 }
 
 /// A scalar as JSON, if it is one and not too long.
@@ -405,6 +388,7 @@ fn attribute(node: Node<'_>) -> Option<Value> {
     Some(match node.value()? {
         scalar::Value::Null => Value::Null,
         scalar::Value::Bool(value) => value.into(),
+        // readers have numbers of 64 bits, and would round what is longer
         scalar::Value::Int(value) => match (i64::try_from(value), u64::try_from(value)) {
             (Ok(value), _) => value.into(),
             (_, Ok(value)) => value.into(),
@@ -415,10 +399,6 @@ fn attribute(node: Node<'_>) -> Option<Value> {
             text.into()
         }
     })
-}
-
-fn no_longer() -> Error {
-    corrupt("the tree no longer has this array")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::header::{HeaderText, printable_ascii};
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::rows::{Conversion, RowField};
+use crate::view::product;
 
 /// How many columns FITS has keywords for.
 pub(super) const MAX_COLUMNS: usize = 999;
@@ -50,8 +51,8 @@ impl Columns {
         self.list.len() > MAX_COLUMNS
     }
 
-    /// Adds the columns for the records of an array: of this datatype and shape, at a place in each record. Gives where the next field
-    /// of the record begins; `None` if there is no end to it in 64 bits, or there are too many.
+    /// Adds the columns of a field at byte `at` of each record. Returns where the next field begins; `None` if that is beyond 64 bits, or if
+    /// there are too many columns.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -62,22 +63,17 @@ impl Columns {
         if self.are_too_many() {
             return None;
         }
-        let count = shape.iter().try_fold(1_u64, |n, len| n.checked_mul(*len))?;
+        let count = product(shape)?;
         let end = at.checked_add(datatype.size()?.checked_mul(count)?)?;
         if let (Datatype::Struct(fields), []) = (datatype, shape) {
             let mut at = at;
             for (i, field) in fields.iter().enumerate() {
-                let own = field
-                    .name
-                    .clone()
-                    .filter(|own| !own.is_empty())
-                    .unwrap_or_else(|| format!("f{i}"));
-                let name = if name.is_empty() {
-                    own
-                } else {
-                    format!("{name}_{own}")
-                };
-                at = self.add(&name, &field.datatype, &field.shape, at)?;
+                let own = field.name.clone().filter(|own| !own.is_empty());
+                let mut own = own.unwrap_or_else(|| format!("f{i}"));
+                if !name.is_empty() {
+                    own = format!("{name}_{own}");
+                }
+                at = self.add(&own, &field.datatype, &field.shape, at)?;
             }
             return Some(end);
         }
@@ -89,6 +85,7 @@ impl Columns {
             }
         };
         let repeat = count.checked_mul(elements)?;
+        // FITS counts a complex number once, the conversion its two parts
         let pair = if matches!(letter, 'C' | 'M') { 2 } else { 1 };
         let field = RowField {
             from: at,
@@ -101,6 +98,7 @@ impl Columns {
             .checked_add(field.count.checked_mul(change.sizes().1)?)?;
         let mut shape = shape.to_vec();
         if letter == 'A' {
+            // the characters of a string are its fastest axis
             shape.push(elements);
         }
         let name = self.free_name(name);
@@ -122,6 +120,7 @@ impl Columns {
     /// The name as FITS can hold it, with a number if another column has it: case makes no difference.
     fn free_name(&mut self, name: &str) -> String {
         let mut wanted = printable_ascii(name);
+        // it is ASCII now, and can be cut anywhere
         wanted.truncate(MAX_NAME);
         let numbered = (2_u64..).map(|n| format!("{wanted}_{n}"));
         let mut names = std::iter::once(wanted.clone()).chain(numbered);
@@ -137,13 +136,14 @@ impl Column {
         let (letter, repeat) = self.form;
         header.text(&format!("TFORM{n}"), &format!("{repeat}{letter}"));
         if let Some(zero) = self.zero {
+            // of integers that are multiplied, readers would make floating-point numbers
             header.value(&format!("TSCAL{n}"), 1);
             header.value(&format!("TZERO{n}"), zero);
         }
         if let Some(null) = self.null {
             header.null(&format!("TNULL{n}"), null, self.zero.is_some());
         }
-        // a cell of one element without a shape is a single number
+        // TDIM counts axes from the fastest one (7.3.2); a cell of one element without a shape is a single number
         let is_list_of_one = letter != 'A' && self.shape == [1];
         if (self.shape.len() > 1 && repeat > 0) || is_list_of_one {
             let axes: Vec<_> = self.shape.iter().rev().map(u64::to_string).collect();
@@ -156,13 +156,7 @@ impl Column {
 
     /// Has a number stand for no value, if its cells can hold it.
     pub(super) fn set_null(&mut self, number: i128) {
-        let bits = match self.form.0 {
-            'B' => 8,
-            'I' => 16,
-            'J' => 32,
-            'K' => 64,
-            _ => 0,
-        };
+        let bits = bits(self.form.0);
         self.null = Some(number).filter(|number| can_be(*number, bits, self.zero));
     }
 }
@@ -179,8 +173,8 @@ pub(super) fn can_be(number: i128, bits: i8, zero: Option<i128>) -> bool {
     }
 }
 
-/// What a single element of a datatype is in FITS, or why it is nothing there: the letter of its type, its elements as FITS counts
-/// them, a string's characters, what becomes of them, and what is to be added to the stored numbers.
+/// An element of a datatype as FITS has it, or why it has none: the letter of its type, how many FITS counts (of a string, its
+/// characters), how they are converted, and what is added to the stored numbers.
 fn cell(datatype: &Datatype) -> Result<(char, u64, Conversion, Option<i128>), &'static str> {
     Ok(match datatype {
         Datatype::Ascii(len) => ('A', *len, plain(1, ByteOrder::Big), None),
@@ -207,6 +201,19 @@ fn cell(datatype: &Datatype) -> Result<(char, u64, Conversion, Option<i128>), &'
     })
 }
 
+/// The BITPIX of images whose numbers, or parts of numbers, are of the type with this letter.
+fn bits(letter: char) -> i8 {
+    match letter {
+        'B' => 8,
+        'I' => 16,
+        'J' => 32,
+        'K' => 64,
+        'E' | 'C' => -32,
+        'D' | 'M' => -64,
+        _ => 0,
+    }
+}
+
 /// A number that keeps its value.
 fn plain(size: u8, order: ByteOrder) -> Conversion {
     Conversion::Number {
@@ -216,10 +223,11 @@ fn plain(size: u8, order: ByteOrder) -> Conversion {
     }
 }
 
-/// What becomes of an integer, and what is to be added to what is stored: FITS has signed integers, and unsigned bytes.
+/// How an integer is converted, and what is added to the stored one: FITS has signed integers, and unsigned bytes.
 pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Conversion, Option<i128>) {
     let size = integer.size();
     let is_unsigned = integer.kind() == 'u';
+    // to add or to take away half of the range turns over the sign bit, and nothing else
     let flip = is_unsigned == (size > 1);
     let half = 1_i128 << size.saturating_mul(8).saturating_sub(1);
     let zero = if is_unsigned {
@@ -235,24 +243,16 @@ pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Conversion, 
     (change, flip.then_some(zero))
 }
 
-/// What becomes of the elements of an image, or of the parts of complex ones, its BITPIX and BZERO; or why it is no image.
+/// How the elements of an image, or the parts of complex ones, are converted, its BITPIX and BZERO; or why it is no image.
 pub(super) fn pixel(datatype: &Datatype) -> Result<(Conversion, i8, Option<i128>), &'static str> {
-    let Datatype::Scalar(scalar, order) = datatype else {
-        return Err("FITS images are of numbers, not of strings");
-    };
-    let bits = i8::try_from(u16::from(scalar.size()).saturating_mul(8)).unwrap_or(i8::MAX);
-    match scalar {
-        Scalar::Float16 => Ok((Conversion::Widen(*order), -32, None)),
-        Scalar::Complex64 => Ok((plain(4, *order), -32, None)),
-        Scalar::Complex128 => Ok((plain(8, *order), -64, None)),
-        Scalar::Float32 | Scalar::Float64 => {
-            Ok((plain(scalar.size(), *order), bits.saturating_neg(), None))
+    match datatype {
+        // only tables have truth values: images have 0 and 1
+        Datatype::Scalar(Scalar::Bool8, order) => Ok((plain(1, *order), 8, None)),
+        Datatype::Scalar(..) => {
+            let (letter, _, change, zero) = cell(datatype)?;
+            Ok((change, bits(letter), zero))
         }
-        Scalar::Bool8 => Ok((plain(1, *order), bits, None)),
-        integer => {
-            let (change, zero) = integer_change(*integer, *order);
-            Ok((change, bits, zero))
-        }
+        _ => Err("FITS images are of numbers, not of strings"),
     }
 }
 

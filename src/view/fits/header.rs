@@ -17,13 +17,41 @@ const MIN_TEXT: usize = 8;
 pub(super) struct HeaderText(String);
 
 impl HeaderText {
+    /// The cards that a unit begins with, in the order of FITS Standard 4.0, sections 4.4.1 and 7: of an extension of that kind, or else of
+    /// the primary unit. The slowest axis comes first.
+    pub(super) fn begin(extension: Option<&str>, bits: i8, axes: &[u64]) -> Self {
+        let mut header = Self::default();
+        match extension {
+            Some(kind) => header.text("XTENSION", kind),
+            None => header.value("SIMPLE", 'T'),
+        }
+        header.value("BITPIX", bits);
+        header.value("NAXIS", axes.len());
+        // FITS counts axes from the fastest one
+        for (n, len) in (1..).zip(axes.iter().rev()) {
+            header.value(&format!("NAXIS{n}"), len);
+        }
+        if extension.is_some() {
+            header.value("PCOUNT", 0);
+            header.value("GCOUNT", 1);
+        } else {
+            header.value("EXTEND", 'T');
+        }
+        header
+    }
+
+    /// The header of a primary unit without data.
+    pub(super) fn primary() -> Self {
+        Self::begin(None, 8, &[])
+    }
+
     /// Adds a card with a number or `T` or `F`.
     pub(super) fn value(&mut self, keyword: &str, value: impl Display) {
+        // the fixed format (section 4.2.3): a number ends in column 30
         self.card(&format!("{keyword:<8}= {value:>20}"));
     }
 
-    /// As [`HeaderText::value`], under several words such as `HIERARCH A B`; an empty value is an undefined one. `None` if there is no room
-    /// for it.
+    /// Adds a card with a value under several words such as `HIERARCH A B`. `None` if there is no room for it.
     pub(super) fn long_value(&mut self, words: &str, value: &str) -> Option<()> {
         let card = format!("{words} = {value}");
         (card.len() <= CARD).then(|| self.card(&card))
@@ -41,6 +69,7 @@ impl HeaderText {
     pub(super) fn text(&mut self, keyword: &str, text: &str) {
         let mut quoted = String::new();
         for c in text.chars() {
+            // a quote within quotes is written twice (section 4.2.1.1)
             let len = if c == '\'' { 2 } else { 1 };
             if quoted.len().saturating_add(len) > MAX_TEXT {
                 break;
@@ -60,26 +89,23 @@ impl HeaderText {
     /// Adds a text under several words, with further cards for what does not fit into the first (FITS Standard 4.0, section 4.2.1.2).
     /// `None` if the words leave no room.
     pub(super) fn long_text(&mut self, words: &str, text: &str) -> Option<()> {
-        let start = format!("{words} = '");
+        let mut start = format!("{words} = '");
         let room = CARD.checked_sub(start.len().saturating_add(1))?;
         let room = Some(room).filter(|room| *room >= MIN_TEXT)?;
-        let (mut parts, mut part, mut most) = (Vec::new(), String::new(), room);
+        let (mut part, mut most) = (String::new(), room);
         let mut letters = text.chars().peekable();
         while let Some(c) = letters.next() {
             let len = if c == '\'' { 2 } else { 1 };
             // the last part has no `&` behind it
             let beside = usize::from(letters.peek().is_some());
             if part.len().saturating_add(len).saturating_add(beside) > most {
-                parts.push(std::mem::take(&mut part) + "&");
+                self.card(&format!("{start}{:<MIN_TEXT$}'", part + "&"));
+                (start, part) = ("CONTINUE  '".to_owned(), String::new());
                 most = MAX_TEXT;
             }
             part.extend(std::iter::repeat_n(c, len));
         }
-        parts.push(part);
-        for (n, part) in parts.iter().enumerate() {
-            let start = if n == 0 { &start } else { "CONTINUE  '" };
-            self.card(&format!("{start}{part:<MIN_TEXT$}'"));
-        }
+        self.card(&format!("{start}{part:<MIN_TEXT$}'"));
         Some(())
     }
 
@@ -121,10 +147,10 @@ impl HeaderText {
         }
     }
 
-    /// Adds a card with the number that stands for no value. Of numbers that are stored with an offset there is none, but a comment:
-    /// astropy fails to read what has both.
+    /// Adds a card with the number that stands for no value.
     pub(super) fn null(&mut self, keyword: &str, number: i128, has_offset: bool) {
         if has_offset {
+            // astropy fails to read a unit with BLANK and BZERO, or TNULL and TZERO
             self.comment(&format!(
                 "{number} stands for no value (no {keyword} beside an offset)"
             ));
@@ -158,6 +184,7 @@ impl HeaderText {
 /// A floating-point number as FITS has it, if it is finite: as few digits as tell it from all others.
 pub(super) fn real(number: f64) -> Option<String> {
     let is_finite = number.is_finite();
+    // `{:?}` writes 1e-7, which FITS has as 1E-7
     is_finite.then(|| format!("{number:?}").to_ascii_uppercase())
 }
 

@@ -4,7 +4,7 @@
 use super::column::{WIDENED, can_be, pixel};
 use super::header::{HeaderText, printable_ascii};
 use super::sky::CARDS;
-use super::{Unit, empty_primary_header, unsupported};
+use super::{Unit, unsupported};
 use crate::asdf::Snapshot;
 use crate::asdf::datatype::Datatype;
 use crate::asdf::rows::{Conversion, RowField, RowPart};
@@ -22,11 +22,12 @@ impl Snapshot {
         let array = self.array(i)?;
         let (change, bits, zero) = pixel(datatype).map_err(unsupported)?;
         let null = self.masked(i).filter(|null| can_be(*null, bits, zero));
-        // the axes are in reverse order; a single number has one axis of length 1
+        let (size, width) = change.sizes();
+        let record = datatype.size().unwrap_or(size);
+        // without an axis, NAXIS is 0 and the unit has no data: a single number has an axis of length 1
         let axes = if shape.is_empty() { &[1][..] } else { shape };
-        let header = |is_primary: bool, name: (&str, u64)| {
-            let mut header = HeaderText::default();
-            header.axes(is_primary, bits, axes);
+        let unit = |extension: Option<&str>, name: (&str, u64), from: u64| {
+            let mut header = HeaderText::begin(extension, bits, axes);
             if let Some(zero) = zero {
                 header.value("BSCALE", 1);
                 header.value("BZERO", zero);
@@ -47,79 +48,46 @@ impl Snapshot {
             let sky_at = in_sky.then(|| header.reserve(CARDS));
             Unit {
                 sky_at,
+                parts: vec![one_of_each(i, (record, from), change)],
+                width,
+                count,
                 ..Unit::of_header(header)
             }
         };
-        let size = change.sizes().0;
-        let record = datatype.size().unwrap_or(size);
-        let unit = |unit: Unit, from| filled(unit, i, (record, from), change, count);
         let path = array.brief_path();
         if record == size {
-            let called = name.unwrap_or((&path, 1));
-            return Ok(vec![unit(header(name.is_none(), called), 0)]);
+            let extension = name.map(|_| "IMAGE");
+            return Ok(vec![unit(extension, name.unwrap_or((&path, 1)), 0)]);
         }
-        let (re, im, version) = match name {
-            Some((name, version)) => (format!("{name}/re"), format!("{name}/im"), version),
-            None => ("re".to_owned(), "im".to_owned(), 1),
-        };
-        let mut units = vec![
-            unit(header(false, (&re, version)), 0),
-            unit(header(false, (&im, version)), size),
-        ];
-        if name.is_none() {
-            let mut primary = empty_primary_header();
+        let mut units = Vec::new();
+        let (of, version) = if let Some((name, version)) = name {
+            (format!("{name}/"), version)
+        } else {
+            let mut primary = HeaderText::primary();
             primary.name((&path, 1));
-            units.insert(0, Unit::of_header(primary));
+            units.push(Unit::of_header(primary));
+            (String::new(), 1)
+        };
+        // FITS has no complex images: the real parts are one, the imaginary ones another
+        for (part, from) in [("re", 0), ("im", size)] {
+            let called = format!("{of}{part}");
+            units.push(unit(Some("IMAGE"), (&called, version), from));
         }
         Ok(units)
     }
 }
 
-impl HeaderText {
-    /// Adds the cards that an image begins with: its type and its axes, the slowest first.
-    fn axes(&mut self, is_primary: bool, bits: i8, axes: &[u64]) {
-        if is_primary {
-            self.value("SIMPLE", 'T');
-        } else {
-            self.text("XTENSION", "IMAGE");
-        }
-        self.value("BITPIX", bits);
-        self.value("NAXIS", axes.len());
-        for (n, len) in (1..).zip(axes.iter().rev()) {
-            self.value(&format!("NAXIS{n}"), len);
-        }
-        if is_primary {
-            self.value("EXTEND", 'T');
-        } else {
-            self.value("PCOUNT", 0);
-            self.value("GCOUNT", 1);
-        }
-    }
-}
-
-/// The unit with the data of a number in each record of array `i`: at this place, in records of that length.
-fn filled(
-    unit: Unit,
-    i: usize,
-    (record, from): (u64, u64),
-    change: Conversion,
-    count: u64,
-) -> Unit {
+/// A number of each record of array `i`, at byte `from` of it.
+fn one_of_each(i: usize, (record, from): (u64, u64), change: Conversion) -> RowPart<usize> {
     let field = RowField {
         from,
         to: 0,
         count: 1,
         change,
     };
-    let part = RowPart {
+    RowPart {
         records: i,
         record,
         fields: vec![field],
-    };
-    Unit {
-        parts: vec![part],
-        width: change.sizes().1,
-        count,
-        ..unit
     }
 }

@@ -36,6 +36,7 @@ fn add(
     mapping: Node<'_>,
     (levels, left): (usize, &mut usize),
 ) -> Option<()> {
+    // mappings that merge each other have no end
     let entries = mapping.merged().take(MAX_LEVELS);
     let entries = entries.flat_map(Node::entries);
     let mut seen = HashSet::new();
@@ -89,6 +90,7 @@ fn scalar(header: &mut HeaderText, keyword: &str, node: Node<'_>) -> Option<()> 
         Some(Value::Bool(truth)) => Some(if truth { "T" } else { "F" }.to_owned()),
         Some(Value::Int(number)) => Some(number.to_string()),
         Some(Value::Float(number)) => real(number),
+        // FITS has neither NaN nor null: a keyword without a value says that there is none (4.1.2.3)
         Some(Value::Null) | None => None,
         Some(Value::Str(text) | Value::Huge(text) | Value::Malformed(text)) => {
             let text = Some(printable_ascii(text)).filter(|text| text.len() <= MAX_TEXT)?;

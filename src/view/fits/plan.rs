@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::header::{HeaderText, printable_ascii};
 use super::sky::Sky;
-use super::{FitsFile, Subject, Unit, empty_primary, empty_primary_header, meta, no_longer};
+use super::{FitsFile, Omitted, Subject, Unit, meta, no_longer};
 use crate::asdf::outline::column::is_table;
 use crate::asdf::outline::{PlaceId, What};
 use crate::asdf::paths::Paths;
@@ -46,8 +46,7 @@ impl Snapshot {
 }
 
 impl FitsPlan<'_> {
-    /// All arrays, the tables that are shown as directories, and the directories that hold some; whether FITS can hold one is said by
-    /// [`FitsPlan::file`].
+    /// All arrays, the tables that are shown as directories, and the directories that hold some. FITS may be unable to hold one.
     #[must_use]
     pub fn subjects(&self) -> Vec<Subject> {
         let arrays = (0..self.snapshot.arrays().len()).map(Subject::Array);
@@ -61,29 +60,33 @@ impl FitsPlan<'_> {
     /// # Errors
     /// [`Error::Unsupported`](crate::error::Error::Unsupported) if FITS can't hold it; [`Array::problem`].
     pub fn file(&self, subject: Subject) -> Result<FitsFile> {
-        let at = match self.snapshot.place_of(subject) {
-            Some((paths, place)) => paths.brief(place),
-            None => return Err(no_longer()),
-        };
+        let (paths, place) = self.snapshot.place_of(subject).ok_or_else(no_longer)?;
         let made = match subject {
-            Subject::Array(i) => self.file_of_array(i),
-            Subject::Table(place) => {
-                let unit = self.snapshot.unit_of_table(place, (&at, 1));
-                unit.and_then(|(unit, omitted)| {
-                    FitsFile::new(vec![empty_primary(), unit], omitted, None)
-                })
-            }
             Subject::Directory(place) => self.file_of_directory(place),
+            subject => {
+                let units = self.units(subject, None);
+                units.and_then(|(units, omitted, sky)| FitsFile::new(units, omitted, sky))
+            }
         };
-        made.map_err(|error| error.at(Place::Array(at)))
+        made.map_err(|error| error.at(Place::Array(paths.brief(place))))
     }
 
-    /// The file of array `i`: a binary table if it is structured, else one of images.
-    fn file_of_array(&self, i: usize) -> Result<FitsFile> {
-        let array = self.snapshot.array(i)?;
-        let sky = self.sky_of(array);
-        let (units, omitted) = self.snapshot.units_of_array(i, None, sky.is_some())?;
-        FitsFile::new(units, omitted, sky)
+    /// The units of an array or a table, what they lack, and their place in the sky. Extensions have a name and a version.
+    fn units(
+        &self,
+        subject: Subject,
+        name: Option<(&str, u64)>,
+    ) -> Result<(Vec<Unit>, Omitted, Option<Arc<Sky>>)> {
+        let (sky, (units, omitted)) = match subject {
+            Subject::Array(i) => {
+                let sky = self.sky_of(self.snapshot.array(i)?);
+                let in_sky = sky.is_some();
+                (sky, self.snapshot.units_of_array(i, name, in_sky)?)
+            }
+            Subject::Table(table) => (None, self.snapshot.units_of_table(table, name)?),
+            Subject::Directory(_) => return Err(no_longer()),
+        };
+        Ok((units, omitted, sky))
     }
 
     /// The file of a directory, behind a primary header with the scalars of the nearest `meta`.
@@ -100,24 +103,12 @@ impl FitsPlan<'_> {
             let path = paths.brief(*place);
             let name = ext_name(paths, *place).unwrap_or_else(|| printable_ascii(&path));
             let version: &mut u64 = names.entry(name.to_ascii_uppercase()).or_default();
+            // readers tell extensions of one name by EXTVER (FITS Standard 4.0, section 4.4.2.6)
             *version = version.saturating_add(1);
-            let made = match *subject {
-                Subject::Array(i) => self.snapshot.array(i).and_then(|array| {
-                    let own = self.sky_of(array);
-                    let name = Some((&*name, *version));
-                    let made = self.snapshot.units_of_array(i, name, own.is_some())?;
-                    sky = sky.take().or(own);
-                    Ok(made)
-                }),
-                Subject::Table(table) => {
-                    let made = self.snapshot.unit_of_table(table, (&name, *version));
-                    made.map(|(unit, omitted)| (vec![unit], omitted))
-                }
-                Subject::Directory(_) => continue,
-            };
-            match made {
-                Ok((made, missing)) => {
+            match self.units(*subject, Some((&name, *version))) {
+                Ok((made, missing, own)) => {
                     units.extend(made);
+                    sky = sky.or(own);
                     let missing = missing.into_iter();
                     omitted.extend(missing.map(|(column, why)| (format!("{path}/{column}"), why)));
                 }
@@ -127,7 +118,7 @@ impl FitsPlan<'_> {
         if units.is_empty() {
             return Err(unsupported("nothing that FITS can hold"));
         }
-        let mut primary = empty_primary_header();
+        let mut primary = HeaderText::primary();
         for (name, why) in omitted.iter().take(MAX_EXTENSIONS) {
             primary.comment(&printable_ascii(&format!("left out: {name}: {why}")));
         }
@@ -140,8 +131,7 @@ impl FitsPlan<'_> {
         FitsFile::new(units, omitted, sky)
     }
 
-    /// The directories that have a file of their own, each with the arrays and tables in it. A quantity counts for its value, and the
-    /// columns of a table for none.
+    /// The directories with a file of their own, each with the arrays and tables in it.
     fn members(&self) -> &Members {
         self.members.get_or_init(|| {
             let mut members = Members::new();
@@ -154,6 +144,7 @@ impl FitsPlan<'_> {
             let tables = self.snapshot.tables().into_iter();
             let tables = tables.map(|table| (table, Subject::Table(table)));
             let mut all: Vec<_> = arrays.chain(tables).collect();
+            // extensions stand in the order of the tree
             all.sort_unstable_by_key(|(place, _)| *place);
             for (place, subject) in all {
                 let directory = paths.parent(place);
@@ -167,22 +158,18 @@ impl FitsPlan<'_> {
 
     /// The `meta` in a directory, or in the nearest above it.
     fn meta(&self, directory: PlaceId) -> Option<NodeId> {
+        // known: of n directories side by side, each would search all n keys of the mapping around them
+        if let Some(known) = self.metas.borrow().get(&directory) {
+            return *known;
+        }
         let paths = self.snapshot.paths()?;
-        let mut metas = self.metas.borrow_mut();
-        let (mut at, mut way) = (directory, Vec::new());
-        let found = loop {
-            if let Some(known) = metas.get(&at) {
-                break *known;
-            }
-            way.push(at);
-            let meta = paths.node(at).and_then(|node| node.get("meta"));
-            let meta = meta.filter(|meta| meta.kind() == NodeKind::Mapping);
-            if meta.is_some() || at == PlaceId::ROOT {
-                break meta.map(Node::id);
-            }
-            at = paths.parent(at);
+        let own = paths.node(directory).and_then(|node| node.get("meta"));
+        let own = own.filter(|meta| meta.kind() == NodeKind::Mapping);
+        let found = match own {
+            None if directory != PlaceId::ROOT => self.meta(paths.parent(directory)),
+            own => own.map(Node::id),
         };
-        metas.extend(way.into_iter().map(|place| (place, found)));
+        self.metas.borrow_mut().insert(directory, found);
         found
     }
 
@@ -235,6 +222,7 @@ fn ext_name(paths: &Paths, place: PlaceId) -> Option<String> {
     let steps = paths.steps(place);
     let key = steps.last()?.to_ascii_lowercase();
     match &*key {
+        // the names that STScI's pipelines and DS9 have for science data, errors and data quality
         "data" | "sci" => Some("SCI".to_owned()),
         "err" | "error" => Some("ERR".to_owned()),
         "dq" => Some("DQ".to_owned()),

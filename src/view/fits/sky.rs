@@ -8,18 +8,16 @@ mod fit;
 mod gwcs;
 mod transform;
 
-use std::sync::{Arc, OnceLock};
-
 use super::header::{CARD, HeaderText, printable_ascii};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::is_tagged;
 use crate::asdf::paths::Paths;
 use crate::asdf::tree::{Node, NodeId, NodeKind};
-use crate::error::{Error, Result, unsupported};
-use crate::source::Source;
+use crate::error::{Error, Lasting, Result, unsupported};
+use crate::view::{Elements, array_at};
 
 use fit::{CHECKED, Region, Tangent};
-use gwcs::{Frame, Gwcs, Reader, float, whole};
+use gwcs::{Frame, Gwcs, Reader, float, pair, whole};
 
 /// Cards that a header has for coordinates, blank ones where they take fewer: 53 of the highest degree, and comments.
 pub(super) const CARDS: usize = 57;
@@ -62,10 +60,9 @@ impl Sky {
             [y?, x?]
         } else {
             let data = paths.referent(directory.get("data")?);
-            let outline = paths.outline();
-            let array = |node: Node<'_>| outline.array(outline.find(node.id())?);
-            let value = || array(paths.referent(data.get("value")?));
-            let data = snapshot.array(array(data).or_else(value)?).ok()?;
+            // a quantity has its array as its value
+            let value = || array_at(paths, paths.referent(data.get("value")?));
+            let data = snapshot.array(array_at(paths, data).or_else(value)?).ok()?;
             <[u64; 2]>::try_from(data.shape()?).ok()?
         };
         Some(Self {
@@ -81,11 +78,7 @@ impl Sky {
     }
 
     /// The way to the sky, with the transforms that the tree declares; stored coefficients, which `elements` gives, are not read.
-    pub(super) fn way(
-        &self,
-        snapshot: &Snapshot,
-        elements: &dyn Fn(usize) -> Result<Arc<dyn Source>>,
-    ) -> Way {
+    pub(super) fn way(&self, snapshot: &Snapshot, elements: Elements<'_>) -> Way {
         let node = |id: Option<NodeId>| {
             let paths = snapshot.paths()?;
             Some((paths, paths.tree().node(id?)?))
@@ -98,7 +91,7 @@ impl Sky {
                 reader.gwcs(wcs).map_err(unsupported)
             }),
             size: [x, y],
-            cards: OnceLock::new(),
+            cards: Lasting::new(),
         }
     }
 }
@@ -112,9 +105,8 @@ fn mosaic(info: Node<'_>) -> Result<Tangent, String> {
     }
     let scale = number("pixel_scale_ref")?;
     if !(scale > 0.0 && scale <= MAX_SCALE) {
-        return Err(format!(
-            "wcsinfo has a pixel_scale_ref of {scale:?}, not in degrees"
-        ));
+        let why = format!("wcsinfo has a pixel_scale_ref of {scale:?}, not in degrees");
+        return Err(why);
     }
     let pixel = [number("x_ref")?, number("y_ref")?];
     let sky = [number("ra_ref")?, number("dec_ref")?];
@@ -122,12 +114,11 @@ fn mosaic(info: Node<'_>) -> Result<Tangent, String> {
         return Err("wcsinfo has a dec_ref beyond the pole".to_owned());
     }
     let rows = info.get("rotation_matrix").into_iter();
-    let rows = rows.flat_map(Node::items).map(Node::follow);
-    let cells = rows.flat_map(Node::items).map(Node::follow).take(5);
-    let cells: Option<Vec<f64>> = cells.map(float).collect();
-    let Some([xx, xy, yx, yy]) = cells.as_deref() else {
+    let rows: Option<Vec<_>> = rows.flat_map(Node::items).take(3).map(pair).collect();
+    let Some([[xx, xy], [yx, yy]]) = rows.as_deref() else {
         return Err(missing("rotation_matrix of two by two"));
     };
+    // readers need the inverse of the matrix
     if xx * yy - xy * yx == 0.0 {
         return Err("wcsinfo has a rotation_matrix of no area".to_owned());
     }
@@ -147,7 +138,7 @@ pub(super) struct Way {
     /// Of the image, fastest axis first.
     size: [u64; 2],
     /// What the headers say, once that is known.
-    cards: OnceLock<HeaderText>,
+    cards: Lasting<HeaderText>,
 }
 
 impl Way {
@@ -156,12 +147,7 @@ impl Way {
     /// # Errors
     /// [`Error::Io`] if stored coefficients can't be read at the moment.
     pub(super) fn write(&self, cards: &mut [u8]) -> Result<()> {
-        let found = if let Some(found) = self.cards.get() {
-            found
-        } else {
-            let found = self.found()?;
-            self.cards.get_or_init(|| found)
-        };
+        let found = self.cards.get_or_make(|| self.found())?;
         for (to, from) in cards.iter_mut().zip(found.as_bytes()) {
             *to = *from;
         }
@@ -199,6 +185,7 @@ impl Way {
         };
         let region = Region::of(self.size, gwcs.bounds)?;
         let grid = format!("on {CHECKED} x {CHECKED} pixels");
+        // what the tree says is better than a fit to it, if both agree
         if let Some(Ok(mosaic)) = &self.mosaic
             && gwcs.frame == Frame::Icrs
             && let Ok(error) = gwcs.error(mosaic, region)
@@ -213,10 +200,8 @@ impl Way {
             let why = format!("degree {degree} is {} px off the gwcs", above(error));
             return Err(unsupported(why));
         }
-        let note = format!(
-            "fit of degree {degree}, {} px off the gwcs {grid}",
-            above(error)
-        );
+        let error = above(error);
+        let note = format!("fit of degree {degree}, {error} px off the gwcs {grid}");
         Ok((tangent, gwcs.frame, note))
     }
 }
@@ -227,6 +212,7 @@ fn above(number: f64) -> String {
         // by half of the last digit that is shown
         return format!("{:.2}", number + 0.005);
     }
+    // two digits round by a twentieth of the number at most
     format!("{:.1e}", number * 1.05)
 }
 
@@ -236,20 +222,16 @@ fn write(cards: &mut HeaderText, tangent: &Tangent, frame: Frame) -> Option<()> 
         Frame::Icrs => ("RA---TAN", "DEC--TAN", Some("ICRS")),
         Frame::Galactic => ("GLON-TAN", "GLAT-TAN", None),
     };
-    let sip = if tangent.distortion.is_empty() {
-        ""
-    } else {
-        "-SIP"
-    };
+    let is_distorted = !tangent.distortion.is_empty();
+    let sip = if is_distorted { "-SIP" } else { "" };
     cards.value("WCSAXES", 2);
-    for (n, kind) in [(1, x), (2, y)] {
-        cards.text(&format!("CTYPE{n}"), &format!("{kind}{sip}"));
-    }
+    cards.text("CTYPE1", &format!("{x}{sip}"));
+    cards.text("CTYPE2", &format!("{y}{sip}"));
     let [longitude, latitude] = tangent.sky;
     let [[xx, xy], [yx, yy]] = tangent.matrix;
-    for (n, unit) in [(1, "deg"), (2, "deg")] {
-        cards.text(&format!("CUNIT{n}"), unit);
-    }
+    cards.text("CUNIT1", "deg");
+    cards.text("CUNIT2", "deg");
+    // FITS counts pixels from 1
     for (keyword, number) in [
         ("CRPIX1", tangent.pixel[0] + 1.0),
         ("CRPIX2", tangent.pixel[1] + 1.0),
@@ -265,10 +247,10 @@ fn write(cards: &mut HeaderText, tangent: &Tangent, frame: Frame) -> Option<()> 
     if let Some(reference) = reference {
         cards.text("RADESYS", reference);
     }
-    if !sip.is_empty() {
-        for axis in ['A', 'B'] {
-            cards.value(&format!("{axis}_ORDER"), tangent.degree);
-        }
+    // A and B move a pixel before the CD matrix (Shupe et al. 2005, equations 1 to 3)
+    if is_distorted {
+        cards.value("A_ORDER", tangent.degree);
+        cards.value("B_ORDER", tangent.degree);
         for ((p, q), [a, b]) in &tangent.distortion {
             cards.real(&format!("A_{p}_{q}"), *a)?;
             cards.real(&format!("B_{p}_{q}"), *b)?;
@@ -281,6 +263,7 @@ impl HeaderText {
     /// Adds a comment that tells why there are no coordinates, on as many cards as it needs.
     fn refusal(&mut self, why: &str) {
         let text = printable_ascii(&format!("no coordinates: {why}"));
+        // a comment has 72 characters behind its keyword of 8
         for part in text.as_bytes().chunks(CARD.saturating_sub(8)).take(5) {
             self.comment(&String::from_utf8_lossy(part));
         }

@@ -3,7 +3,7 @@
 use log::warn;
 
 use super::column::Columns;
-use super::{Unit, cells, no_longer, table_unit, unsupported};
+use super::{Omitted, Unit, cells, no_longer, table_units, unsupported};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::{MAX_LABEL, MAX_QUANTITY, is_table, is_tagged};
 use crate::asdf::outline::pointer::reference;
@@ -12,6 +12,7 @@ use crate::asdf::paths::Paths;
 use crate::asdf::rows::RowPart;
 use crate::asdf::tree::{Node, NodeKind};
 use crate::error::Result;
+use crate::view::array_at;
 
 /// Most columns of a table that are looked at: of those that FITS can't hold, each is listed.
 const MAX_LISTED: usize = 10_000;
@@ -41,6 +42,7 @@ impl Snapshot {
         });
         let mut left = MAX_ALL;
         let affordable = tables.take_while(|(id, columns)| {
+            // counted before any is made: aliases may repeat one long list of columns
             let rest = left.checked_sub(*columns);
             if rest.is_none() {
                 let table = paths.brief(*id);
@@ -52,13 +54,12 @@ impl Snapshot {
         affordable.map(|(id, _)| id).collect()
     }
 
-    /// The unit of the table at a place, of this name and version: of its columns that are arrays with as many rows as the first. With
-    /// those that it lacks.
-    pub(super) fn unit_of_table(
+    /// The units of the table at a place: of its columns that are arrays with as many rows as the first. With those that it lacks.
+    pub(super) fn units_of_table(
         &self,
         table: PlaceId,
-        name: (&str, u64),
-    ) -> Result<(Unit, Vec<(String, String)>)> {
+        name: Option<(&str, u64)>,
+    ) -> Result<(Vec<Unit>, Omitted)> {
         if table == PlaceId::ROOT {
             return Err(unsupported("a table without a name: it is the whole tree"));
         }
@@ -83,7 +84,8 @@ impl Snapshot {
                 }
             }
         }
-        table_unit(columns, parts, count.unwrap_or(0), name, omitted)
+        let name = (name, &*paths.brief(table));
+        table_units(columns, parts, count.unwrap_or(0), name, omitted)
     }
 
     /// The array of a column, and how many rows it has: `rows` if that is known; else why the column can't be shown.
@@ -94,20 +96,17 @@ impl Snapshot {
         rows: Option<u64>,
     ) -> Result<(usize, u64), String> {
         let data = column.data.map(|data| paths.referent(data));
-        let place = data.and_then(|data| paths.outline().find(data.id()));
-        let array = place.and_then(|place| paths.outline().array(place));
+        let array = data.and_then(|data| array_at(paths, data));
         let array = array.ok_or_else(|| match data.and_then(reference) {
             Some(_) => "its $ref leads to no array of this file, nor to a column before this one",
             None => "its data are no array of this file",
         })?;
         let known = self.array(array).map_err(|error| error.to_string())?;
         let own = known.shape().and_then(<[u64]>::first);
-        match (own, rows) {
-            (None, _) => Err("a single value".to_owned()),
-            (Some(own), Some(rows)) if *own != rows => {
-                Err(format!("{own} rows, but the table has {rows}"))
-            }
-            (Some(own), _) => Ok((array, *own)),
+        let own = *own.ok_or("a single value")?;
+        match rows {
+            Some(rows) if own != rows => Err(format!("{own} rows, but the table has {rows}")),
+            _ => Ok((array, own)),
         }
     }
 
@@ -120,6 +119,7 @@ impl Snapshot {
     ) -> Option<RowPart<usize>> {
         let known = self.arrays().get(array)?;
         let first = columns.list.len();
+        // the first axis is that of the rows, the others are those of a cell
         let cell = known.shape()?.get(1..)?;
         let record = columns.add(&column.name, known.datatype()?, cell, 0)?;
         let null = self.masked(array);

@@ -1,12 +1,12 @@
 //! What pictures are drawn on: coloured points, letters of a font that is part of the program, and PNG files made of them.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Once;
 
 use ab_glyph::{Font, FontRef, ScaleFont, point};
 use plotters::coord::Shift;
-use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::{BitMapBackend, DrawingArea, IntoDrawingArea, IntoFont, RGBColor};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, TextStyle, register_font};
@@ -49,20 +49,16 @@ pub(super) struct Canvas {
     rgb: Vec<u8>,
 }
 
-/// The bytes that are listed for a picture of that size, which no PNG file of it is longer than: 3 bytes a point, or 1 with a palette.
-/// Deflate has no more than 9 bits for a byte.
+/// The most bytes of a PNG file of that size, with 3 bytes a point, or 1 with a palette.
 pub(super) fn most_bytes((width, height): (u16, u16), bytes: u64) -> u64 {
+    // each row has a byte for its filter, and deflate makes 9 bits of 8 at the worst
     let row = u64::from(width).saturating_mul(bytes).saturating_add(1);
     let raw = row.saturating_mul(height.into());
     raw.saturating_add(raw / 8).saturating_add(AROUND)
 }
 
 /// An error of drawing, which says what it is about.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "it is called with what an outcome holds"
-)]
-pub(super) fn drawing<E: std::error::Error + Send + Sync>(why: DrawingAreaErrorKind<E>) -> Error {
+pub(super) fn drawing(why: &impl Display) -> Error {
     unsupported(format!("drawing: {why}"))
 }
 
@@ -108,19 +104,11 @@ impl Canvas {
 
     /// Puts another canvas on it, with its upper left corner at that point.
     pub(super) fn put(&mut self, (left, top): (u16, u16), other: &Self) {
-        let width = usize::from(other.width.min(self.width.saturating_sub(left)));
         let rows = other.rgb.chunks_exact(other.stride().max(1));
-        let first = usize::from(top).saturating_mul(self.stride());
-        let mut start = first.saturating_add(usize::from(left).saturating_mul(3));
-        for row in rows {
-            let end = start.saturating_add(width.saturating_mul(3));
-            if let (Some(to), Some(from)) = (
-                self.rgb.get_mut(start..end),
-                row.get(..width.saturating_mul(3)),
-            ) {
-                to.copy_from_slice(from);
+        for (y, row) in (top..=u16::MAX).zip(rows) {
+            for (x, colour) in (left..=u16::MAX).zip(row.as_chunks().0) {
+                self.set(x, y, *colour);
             }
-            start = start.saturating_add(self.stride());
         }
     }
 
@@ -128,12 +116,11 @@ impl Canvas {
     pub(super) fn area(&mut self) -> Result<Area<'_>> {
         let size = (self.width.into(), self.height.into());
         let canvas = BitMapBackend::with_buffer_and_format(&mut self.rgb, size);
-        let canvas = canvas.map_err(|why| unsupported(format!("drawing: {why}")))?;
+        let canvas = canvas.map_err(|why| drawing(&why))?;
         Ok(canvas.into_drawing_area())
     }
 
-    /// Writes a text in one line below and to the right of that point. Of a text that is wider than `room` the beginning is written, or
-    /// its end, which says more of a long path.
+    /// Writes a text in one line below and to the right of that point. It is cut to the width `room`: at its end, or if `by_end` at its start.
     pub(super) fn write(
         &mut self,
         at: (u16, u16),
@@ -180,8 +167,7 @@ impl Canvas {
         }
     }
 
-    /// Leaves sixteen values of each colour outside of two rectangles at the top, of those columns and so many rows: so a palette has room
-    /// for what is inside.
+    /// Rounds colours outside of two rectangles at the top, of those columns and so many rows: a palette then has room for those inside.
     pub(super) fn settle(&mut self, columns: &[Range<u16>; 2], rows: u16) {
         let stride = self.stride().max(1);
         for (y, row) in self.rgb.chunks_exact_mut(stride).enumerate() {
@@ -190,6 +176,7 @@ impl Canvas {
                 if y < rows.into() && columns.iter().any(|columns| columns.contains(&x)) {
                     continue;
                 }
+                // to one of sixteen values, both of whose digits are equal
                 *colour = colour.map(|part| part >> 4 | part & 0xF0);
             }
         }

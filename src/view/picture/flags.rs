@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::canvas::Rgb;
-use super::read::{AnyBit, Blocks, Grid};
 use crate::asdf::numbers::unsigned;
 
 /// Arrays of more values than this hold numbers, unless their name says otherwise.
 const FEW: usize = 64;
 /// Counts from 0 without a gap to this one are numbers, too: few photons, or labels.
 const COUNTED: u64 = 8;
+/// The colour of a bit that is alone, as of a mask.
+const SINGLE: Rgb = [0xFF, 0xBB, 0x22];
 /// What is in the names of flags.
 const NAMES: [&str; 5] = ["dq", "flag", "mask", "quality", "bits"];
 
@@ -19,9 +20,8 @@ pub(super) fn is_named(name: &str) -> bool {
     NAMES.iter().any(|part| name.contains(part))
 }
 
-/// The flags of a plane, whose numbers come in order.
+/// The flags of a plane.
 pub(super) struct Flags {
-    blocks: Blocks<AnyBit>,
     /// Elements in all, and those with each bit.
     total: u64,
     counts: [u64; 64],
@@ -33,9 +33,8 @@ pub(super) struct Flags {
 
 impl Flags {
     /// None yet.
-    pub(super) fn new(grid: Grid, is_named: bool) -> Self {
+    pub(super) fn new(is_named: bool) -> Self {
         Self {
-            blocks: Blocks::new(grid),
             total: 0,
             counts: [0; 64],
             values: Some(BTreeSet::new()),
@@ -49,13 +48,14 @@ impl Flags {
         if self.values.is_none() && !self.is_named {
             return;
         }
-        self.blocks.take(0.0, bits);
         self.total = self.total.saturating_add(1);
         let mut left = bits;
         while let Some(count) = self.counts.get_mut(lowest(left)) {
             *count = count.saturating_add(1);
+            // one less turns over the lowest bit that is set, and all below it
             left &= left.wrapping_sub(1);
         }
+        // most elements are like the one before: the set need not be asked
         if bits == self.before {
             return;
         }
@@ -82,19 +82,17 @@ impl Flags {
         let bits = self.counts.iter().enumerate();
         let present: Vec<_> = bits.filter(|(_, count)| **count > 0).collect();
         let len = present.len();
-        let coloured = present.into_iter().enumerate();
-        let coloured = coloured.map(|(n, (bit, count))| {
-            let part = unsigned(*count) / unsigned(self.total);
-            (bit, colour(n, len), part)
-        });
+        let numbered = present.into_iter().enumerate();
+        let part = |count: u64| unsigned(count) / unsigned(self.total);
+        let coloured = numbered.map(|(n, (bit, count))| (bit, colour(n, len), part(*count)));
         coloured.collect()
     }
 
-    /// The colour of each point: that of the rarest bit in its block.
-    pub(super) fn colours(&self) -> impl Iterator<Item = Rgb> {
+    /// The colours of blocks with these bits: each that of its rarest bit, as a rare one would be lost behind a common one.
+    pub(super) fn colours(&self, blocks: &[u64]) -> impl Iterator<Item = Rgb> {
         let mut legend = self.legend();
         legend.sort_by(|a, b| a.2.total_cmp(&b.2));
-        self.blocks.done.iter().map(move |bits| {
+        blocks.iter().map(move |bits| {
             let has = |bit: usize| u32::try_from(bit).is_ok_and(|bit| bits >> bit & 1 == 1);
             let rarest = legend.iter().find(|(bit, ..)| has(*bit));
             rarest.map_or([0; 3], |(_, colour, _)| *colour)
@@ -111,11 +109,7 @@ fn lowest(bits: u64) -> usize {
 fn colour(n: usize, count: usize) -> Rgb {
     let categories = colorous::TABLEAU10;
     let found = match categories.get(n) {
-        _ if count == 1 => colorous::Color {
-            r: 0xFF,
-            g: 0xBB,
-            b: 0x22,
-        },
+        _ if count == 1 => return SINGLE,
         Some(colour) if count <= categories.len() => *colour,
         _ => colorous::RAINBOW.eval_rational(n, count.max(1)),
     };

@@ -1,7 +1,11 @@
 //! Which values are black and white, and how those between become bright: as image viewers choose them.
 
+use std::borrow::Cow;
+
+use super::range;
 use crate::asdf::numbers::unsigned;
 use crate::source::len_u64;
+use crate::view::whole;
 
 /// How the limits of a picture are chosen, of the finite values of its points.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,8 +59,7 @@ pub(super) struct Tones {
 }
 
 impl Tones {
-    /// The tones of these values, whole rows of that many columns; `None` if none of them is finite. Limits that are one value give way to
-    /// the smallest and the largest.
+    /// The tones of these values, whole rows of that many columns; `None` if none of them is finite.
     pub(super) fn of(
         limits: GreyLimits,
         curve: Option<Curve>,
@@ -76,13 +79,12 @@ impl Tones {
                 ((at(below, ends.0), at(above, ends.1)), None)
             }
             GreyLimits::Zscale => (zscale(&sampled(values, columns)), None),
-            GreyLimits::Auto => auto(&finite),
+            GreyLimits::Auto => auto(&finite, ends),
         };
+        // limits that are one value would show no other: then all are shown
         let found = if found.0 < found.1 { found } else { ends };
-        let usual = match limits {
-            GreyLimits::Auto => Curve::Asinh,
-            _ => Curve::Linear,
-        };
+        let is_auto = limits == GreyLimits::Auto;
+        let usual = if is_auto { Curve::Asinh } else { Curve::Linear };
         let part = (found.1 - found.0) * SOFTENING;
         let bend = match curve.unwrap_or(usual) {
             Curve::Linear => None,
@@ -131,6 +133,11 @@ impl Tones {
     pub(super) fn curve(&self) -> &'static str {
         self.bend.map_or("linear", |_| "asinh")
     }
+
+    /// The limits in words.
+    pub(super) fn range(&self) -> String {
+        range(self.limits)
+    }
 }
 
 impl GreyLimits {
@@ -145,25 +152,17 @@ impl GreyLimits {
     }
 }
 
-/// Limits of sorted values by their sky, and the deviation of that. Where most values are one, the others are looked at: an image may
-/// have a border of zeros.
-fn auto(sorted: &[f64]) -> ((f64, f64), Option<f64>) {
-    let whole = middle(sorted);
-    let others: Vec<f64>;
-    let (looked_at, (median, deviation)) = match sky(sorted) {
-        (_, 0.0) => {
-            others = sorted
-                .iter()
-                .copied()
-                .filter(|v| (v - whole).abs() > 0.0)
-                .collect();
-            (&*others, sky(&others))
-        }
-        found => (sorted, found),
-    };
-    let ends = (sorted.first().copied(), sorted.last().copied());
-    let ends = (ends.0.unwrap_or(whole), ends.1.unwrap_or(whole));
-    let white = looked_at.get(share(looked_at.len(), BELOW_WHITE));
+/// Limits of sorted values between these ends by their sky, and the deviation of that.
+fn auto(sorted: &[f64], ends: (f64, f64)) -> ((f64, f64), Option<f64>) {
+    let mut values = Cow::from(sorted);
+    let (mut median, mut deviation) = sky(&values);
+    if deviation == 0.0 {
+        // most values are one, as where an image has a border of zeros: the others are the image
+        let common = middle(sorted);
+        values.to_mut().retain(|v| (v - common).abs() > 0.0);
+        (median, deviation) = sky(&values);
+    }
+    let white = values.get(share(values.len(), BELOW_WHITE));
     let black = (median - BLACK * deviation).max(ends.0);
     let limits = (black, white.copied().unwrap_or(ends.1));
     (limits, Some(deviation).filter(|deviation| *deviation > 0.0))
@@ -221,32 +220,23 @@ fn sampled(values: &[f64], columns: usize) -> Vec<f64> {
 }
 
 /// That part of a length, rounded down.
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a part of a length is one"
-)]
 fn share(len: usize, part: f64) -> usize {
-    (part * length(len)) as usize
+    usize::try_from(whole(part * length(len))).unwrap_or(len)
 }
 
 fn length(len: usize) -> f64 {
     unsigned(len_u64(len))
 }
 
-/// IRAF's zscale of sorted values: a line is fitted to them by least squares, without those that deviate, and the limits are where
-/// that line, made steeper, would reach from the median to the first and the last.
+/// IRAF's zscale of sorted values: fits a line to those that do not deviate, makes it steeper, and goes along it from the median to the
+/// first and the last.
 fn zscale(sorted: &[f64]) -> (f64, f64) {
     let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
         return (0.0, 0.0);
     };
-    let middle = sorted.len() / 2;
-    let upper = sorted.get(middle).copied().unwrap_or(*first);
-    let median = match sorted.get(middle.wrapping_sub(1)) {
-        Some(lower) if sorted.len().is_multiple_of(2) => lower / 2.0 + upper / 2.0,
-        _ => upper,
-    };
+    let at = |i: usize| sorted.get(i).copied().unwrap_or(*first);
+    let centre = sorted.len().saturating_sub(1) / 2;
+    let median = f64::midpoint(at(centre), at(sorted.len() / 2));
     let fewest = FEWEST.max(sorted.len() / 2);
     let (mut kept, mut count) = (vec![true; sorted.len()], sorted.len());
     let mut slope = 0.0;
@@ -266,7 +256,6 @@ fn zscale(sorted: &[f64]) -> (f64, f64) {
         return (*first, *last);
     }
     let slope = slope / CONTRAST;
-    let centre = sorted.len().saturating_sub(1) / 2;
     let low = median - slope * (length(centre) - 1.0);
     let high = median + slope * length(sorted.len().saturating_sub(centre));
     (low.max(*first), high.min(*last))
@@ -276,19 +265,14 @@ fn zscale(sorted: &[f64]) -> (f64, f64) {
 fn reject(sorted: &[f64], kept: &mut [bool], line: (f64, f64, f64)) {
     let grown = (sorted.len() / 100).max(1);
     let (before, behind) = (grown.saturating_sub(1) / 2, grown / 2);
-    let deviates = |(i, value): &(usize, &f64)| {
-        (*value - line.0 - line.1 * length(*i)).abs() > REJECTED * line.2
-    };
-    let points = sorted.iter().enumerate();
-    let mut bad: Vec<usize> = points.filter(deviates).map(|(i, _)| i).collect();
-    let known = kept.iter().enumerate().filter(|(_, kept)| !**kept);
-    bad.extend(known.map(|(i, _)| i));
-    for i in bad {
-        let around = i.saturating_sub(before)..=i.saturating_add(behind);
-        for at in around {
-            if let Some(kept) = kept.get_mut(at) {
-                *kept = false;
-            }
+    let known = kept.to_vec();
+    for (i, (value, is_kept)) in sorted.iter().zip(known).enumerate() {
+        let deviates = (value - line.0 - line.1 * length(i)).abs() > REJECTED * line.2;
+        // what was left out before grows again, as it does in astropy
+        if deviates || !is_kept {
+            let end = i.saturating_add(behind).saturating_add(1).min(kept.len());
+            let around = kept.get_mut(i.saturating_sub(before)..end);
+            around.unwrap_or_default().fill(false);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Arrays of one axis as lines, with axes, ticks and units.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use plotters::chart::ChartBuilder;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
@@ -9,11 +8,10 @@ use plotters::series::LineSeries;
 use plotters::style::{Color, RGBColor};
 
 use super::canvas::{Area, Canvas, FAINT, LETTERS, drawing, letters};
-use super::read::Reader;
-use super::{DIGITS, Picture, pixel, short};
+use super::{DIGITS, NO_VALUES, Picture, Readers, pixel, range, short};
 use crate::asdf::numbers::unsigned;
 use crate::error::Result;
-use crate::source::{Source, len_u64};
+use crate::source::len_u64;
 
 /// The colour of the line.
 const LINE: RGBColor = RGBColor(0xFF, 0xBB, 0x22);
@@ -24,9 +22,9 @@ const PARTS: u16 = 4;
 /// Most ticks of an axis.
 const MOST_TICKS: usize = 10;
 
-/// The smallest and the largest value of each part of a line, and where the part is, whose elements come in order.
-pub(super) struct Ranges {
-    /// Elements in all.
+/// The parts of a line.
+struct Ranges {
+    /// Elements in all, and the index of the next one.
     count: u64,
     at: u64,
     parts: Vec<Part>,
@@ -35,17 +33,42 @@ pub(super) struct Ranges {
 /// A part of a line.
 #[derive(Debug, Clone, Copy)]
 struct Part {
+    /// The index of its first element, and where that is along the axis.
+    first: u64,
     x: f64,
+    /// The smallest and the largest of its finite values.
     values: Option<(f64, f64)>,
 }
 
+impl Part {
+    /// Takes a value; one that is not finite counts for nothing.
+    fn take(&mut self, number: f64) {
+        if number.is_finite() {
+            let values = self.values.unwrap_or((number, number));
+            self.values = Some(both(values, (number, number)));
+        }
+    }
+}
+
+/// The range that holds two others.
+fn both(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
+    (a.0.min(b.0), a.1.max(b.1))
+}
+
 impl Ranges {
-    /// None yet, of so many parts: fewer if there are fewer elements. Elements are at their index.
-    pub(super) fn new(parts: u16, count: u64) -> Self {
+    /// So many parts without values: fewer if there are fewer elements. Elements are at their index.
+    fn new(parts: u16, count: u64) -> Self {
         let parts = count.min(parts.into());
-        let part = |n: u64| Part {
-            x: unsigned(first_of(n, parts, count)),
-            values: None,
+        let part = |n: u64| {
+            // the first element for which `take` chooses this part
+            let first = u128::from(n).saturating_mul(count.into());
+            let first = first.div_ceil(u128::from(parts.max(1)));
+            let first = u64::try_from(first).unwrap_or(u64::MAX);
+            Part {
+                first,
+                x: unsigned(first),
+                values: None,
+            }
         };
         Self {
             count,
@@ -54,43 +77,22 @@ impl Ranges {
         }
     }
 
-    /// The parts, and the index of the first element of each.
-    pub(super) fn firsts(&self) -> impl Iterator<Item = (usize, u64)> {
-        let (parts, count) = (len_u64(self.parts.len()), self.count);
-        let numbers = (0..parts).map(move |n| first_of(n, parts, count));
-        numbers.enumerate()
-    }
-
-    /// Says where part `n` is.
-    pub(super) fn place(&mut self, n: usize, x: f64) {
-        if let Some(part) = self.parts.get_mut(n) {
-            part.x = x;
-        }
-    }
-
-    /// Takes the next element; one that is not finite counts for nothing.
-    pub(super) fn take(&mut self, number: f64) {
+    /// Takes the next element.
+    fn take(&mut self, number: f64) {
         let part = u128::from(self.at)
             .saturating_mul(len_u64(self.parts.len()).into())
             .checked_div(self.count.into());
         self.at = self.at.saturating_add(1);
-        if let Some(part) = part.and_then(|part| usize::try_from(part).ok()) {
-            self.add(part, number);
-        }
-    }
-
-    /// Adds a value to part `n`.
-    pub(super) fn add(&mut self, n: usize, number: f64) {
-        if let Some(part) = self.parts.get_mut(n).filter(|_| number.is_finite()) {
-            let (low, high) = part.values.unwrap_or((number, number));
-            part.values = Some((low.min(number), high.max(number)));
+        let part = part.and_then(|part| usize::try_from(part).ok());
+        if let Some(part) = part.and_then(|part| self.parts.get_mut(part)) {
+            part.take(number);
         }
     }
 
     /// The smallest and the largest value.
-    pub(super) fn limits(&self) -> Option<(f64, f64)> {
+    fn limits(&self) -> Option<(f64, f64)> {
         let values = self.parts.iter().filter_map(|part| part.values);
-        values.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+        values.reduce(both)
     }
 
     /// The points of the line, in pieces: a part without a finite value is a gap.
@@ -109,10 +111,9 @@ impl Ranges {
     }
 
     /// Draws the line: with its axes, and what they are called, in letters of that size; or nothing else.
-    pub(super) fn draw(&self, area: &Area<'_>, named: Option<(u16, &str, &str)>) -> Result<()> {
+    fn draw(&self, area: &Area<'_>, named: Option<(u16, &str, &str)>) -> Result<()> {
         let xs = self.parts.iter().map(|part| part.x);
-        let xs = xs.filter(|x| x.is_finite()).map(|x| (x, x));
-        let xs = xs.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
+        let xs = xs.filter(|x| x.is_finite()).map(|x| (x, x)).reduce(both);
         let axes = (
             Axis::of(xs.unwrap_or_default(), 0.0),
             Axis::of(self.limits().unwrap_or_default(), BEYOND),
@@ -126,7 +127,8 @@ impl Ranges {
                 .x_label_area_size(font.saturating_mul(3))
                 .y_label_area_size(font.saturating_mul(6));
         }
-        let mut chart = chart.build_cartesian_2d(axes.0, axes.1).map_err(drawing)?;
+        let chart = chart.build_cartesian_2d(axes.0, axes.1);
+        let mut chart = chart.map_err(|why| drawing(&why))?;
         if let Some((font, x, y)) = named {
             let (width, height) = area.dim_in_pixel();
             let letters_in = |side: u32| {
@@ -147,7 +149,7 @@ impl Ranges {
                 .x_desc(x)
                 .y_desc(y)
                 .draw()
-                .map_err(drawing)?;
+                .map_err(|why| drawing(&why))?;
         }
         for points in self.pieces() {
             // a single point is no line
@@ -155,68 +157,47 @@ impl Ranges {
                 [point] => vec![*point, *point],
                 _ => points,
             };
-            chart
-                .draw_series(LineSeries::new(points, LINE))
-                .map_err(drawing)?;
+            let drawn = chart.draw_series(LineSeries::new(points, LINE));
+            drawn.map_err(|why| drawing(&why))?;
         }
         Ok(())
     }
 }
 
 impl Picture {
-    /// Draws a line. Gives the range of its values in words.
+    /// Draws a line. Gives the range of its values in words, and the ends of each part.
     pub(super) fn draw_line(
         &self,
         canvas: &mut Canvas,
-        reader: &Reader,
-        (count, places): (u64, Option<Arc<dyn Source>>),
-        numbers: &mut Vec<f64>,
-    ) -> Result<String> {
+        (values, places): &Readers,
+        count: u64,
+    ) -> Result<(String, Vec<f64>)> {
         let (width, height) = self.sides();
         let mut ranges = Ranges::new(width.saturating_mul(PARTS), count);
-        let firsts: Vec<_> = ranges.firsts().collect();
-        if count.saturating_mul(self.scalar.size().into()) > self.style.most {
-            for (n, at) in &firsts {
-                let mut add = |number, _| ranges.add(*n, number);
-                reader.one(self.first.saturating_add(*at), &mut add)?;
+        if self.values.bytes(count) > self.style.most {
+            for part in &mut ranges.parts {
+                let at = self.first.saturating_add(part.first);
+                values.one(at, &mut |number, _| part.take(number))?;
             }
         } else {
-            let mut take = |number, _| ranges.take(number);
-            reader.run(self.first, count, &mut take)?;
+            values.run(self.first, count, &mut |number, _| ranges.take(number))?;
         }
-        if let (Some(held), Some(elements)) = (&self.places, places) {
-            let reader = Reader {
-                cache: Arc::clone(&self.cache),
-                elements,
-                scalar: held.scalar,
-                order: held.order,
-            };
-            for (n, at) in firsts {
-                reader.one(at, &mut |x, _| ranges.place(n, x))?;
+        if let Some(places) = places {
+            for part in &mut ranges.parts {
+                places.one(part.first, &mut |x, _| part.x = x)?;
             }
         }
-        let values = ranges.parts.iter().filter_map(|part| part.values);
-        numbers.extend(values.flat_map(|(low, high)| [low, high]));
-        let label = self.places.as_ref().map_or("index", |it| &it.label);
+        let label = self.places.as_ref().map_or("index", |(_, label)| label);
         let unit = self.unit.as_ref().map(|unit| format!(" ({unit})"));
         let value = format!("{}{}", self.name, unit.unwrap_or_default());
-        let font = self.font();
         let named = self.around().1 > 0;
         let whole = canvas.area()?;
         let (chart, _) = whole.split_vertically(u32::from(height));
-        ranges.draw(&chart, named.then_some((font, label, &*value)))?;
-        Ok(match ranges.limits() {
-            Some((low, high)) => format!("{} .. {}", short(low, DIGITS), short(high, DIGITS)),
-            None => "no finite values".to_owned(),
-        })
+        ranges.draw(&chart, named.then_some((self.font(), label, &*value)))?;
+        let words = ranges.limits().map_or_else(|| NO_VALUES.to_owned(), range);
+        let ends = ranges.parts.iter().filter_map(|part| part.values);
+        Ok((words, ends.flat_map(|(low, high)| [low, high]).collect()))
     }
-}
-
-/// The index of the first element of part `n` of so many of so many elements: the first for which [`Ranges::take`] gives this part.
-fn first_of(n: u64, parts: u64, count: u64) -> u64 {
-    let first = u128::from(n).saturating_mul(count.into());
-    let first = first.div_ceil(u128::from(parts.max(1)));
-    u64::try_from(first).unwrap_or(u64::MAX)
 }
 
 /// An axis between two values, the first of which is smaller.

@@ -1,15 +1,19 @@
 //! Planes of numbers, colours and flags as pictures.
 
+use std::iter;
+
 use super::canvas::{Canvas, FAINT, GROUND, Rgb};
 use super::flags::Flags;
 use super::limits::Tones;
-use super::read::{Blocks, Grid, Mean, Reader};
-use super::{Colours, DIGITS, Picture, short};
+use super::read::{Blocks, Grid, Reader};
+use super::{Colours, NO_VALUES, Picture, Style, short};
 use crate::asdf::datatype::Scalar;
 use crate::error::Result;
+use crate::view::whole;
 
 /// Shades between black and white. A palette has room for the colours around the plane besides.
 const SHADES: usize = 224;
+const LAST_SHADE: usize = SHADES - 1;
 /// What stands for no number: a blue that no shade has. Both digits of each part are equal.
 const NOTHING: Rgb = [0x22, 0x44, 0x88];
 /// Digits of the numbers beside the bar.
@@ -20,26 +24,19 @@ const MARKS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 impl Colours {
     /// All shades, from black to white.
     fn shades(self) -> Vec<Rgb> {
-        let numbers = (0..SHADES).map(|n| (n, SHADES.saturating_sub(1)));
-        let gradient = match self {
-            Self::Grey => {
-                let grey = |(n, last): (usize, usize)| {
-                    let grey = n.saturating_mul(255).checked_div(last).unwrap_or(0);
-                    [u8::try_from(grey).unwrap_or(u8::MAX); 3]
-                };
-                return numbers.map(grey).collect();
-            }
-            Self::Inferno => colorous::INFERNO,
-            Self::Viridis => colorous::VIRIDIS,
-            Self::Cubehelix => colorous::CUBEHELIX,
+        let shade = |n: usize| {
+            let gradient = match self {
+                Self::Grey => {
+                    let grey = n.saturating_mul(255) / LAST_SHADE;
+                    return [u8::try_from(grey).unwrap_or(u8::MAX); 3];
+                }
+                Self::Inferno => colorous::INFERNO,
+                Self::Viridis => colorous::VIRIDIS,
+                Self::Cubehelix => colorous::CUBEHELIX,
+            };
+            gradient.eval_rational(n, SHADES).into_array()
         };
-        let shade = |(n, last): (usize, usize)| {
-            // the last number of `eval_rational` is one below what it divides by
-            gradient
-                .eval_rational(n, last.saturating_add(1))
-                .into_array()
-        };
-        numbers.map(shade).collect()
+        (0..SHADES).map(shade).collect()
     }
 }
 
@@ -51,67 +48,57 @@ fn shade(shades: &[Rgb], brightness: f64) -> Rgb {
 }
 
 /// That part of a number, from 0 to it.
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "`as` saturates, and NaN becomes 0"
-)]
-fn part_of(part: f64, whole: u8) -> u8 {
-    (part.clamp(0.0, 1.0) * f64::from(whole)).round() as u8
+fn part_of(part: f64, of: u8) -> u8 {
+    let part = (part.clamp(0.0, 1.0) * f64::from(of)).round();
+    u8::try_from(whole(part)).unwrap_or(of)
 }
 
 impl Picture {
-    /// Draws a plane of numbers or flags, and at its side what its colours mean. Gives the limits in words.
+    /// Draws a plane of numbers or flags, and at its side what its colours mean. Gives the limits in words, and the numbers.
     pub(super) fn draw_plane(
         &self,
         canvas: &mut Canvas,
         reader: &Reader,
         grid: Grid,
-        numbers: &mut Vec<f64>,
-    ) -> Result<String> {
-        let row = grid.sides.0.saturating_mul(self.scalar.size().into());
-        let sampled = grid.sampled(row, self.style.most);
-        let mut means: Blocks<Mean> = Blocks::new(sampled);
-        let may_be_flags = matches!(self.scalar.kind(), 'u' | 'b');
-        let mut flags = may_be_flags.then(|| Flags::new(sampled, self.is_named_flags));
-        grid.read(
-            reader,
-            (self.first, 1),
-            self.style.most,
-            &mut |number, bits| {
-                means.take(number, bits);
-                if let Some(flags) = &mut flags {
-                    flags.take(bits);
-                }
-            },
-        )?;
+    ) -> Result<(String, Vec<f64>)> {
+        let Style { most, limits, .. } = self.style;
+        let mut blocks = Blocks::new(grid.sampled(self.values.bytes(grid.sides.0), most));
+        let may_be_flags = matches!(self.values.scalar.kind(), 'u' | 'b');
+        let mut flags = may_be_flags.then(|| Flags::new(self.is_named_flags));
+        grid.read(reader, (self.first, 1), most, &mut |number, bits| {
+            blocks.take(number, bits);
+            if let Some(flags) = &mut flags {
+                flags.take(bits);
+            }
+        })?;
+        // only now, as it takes all values to tell flags from numbers
         if let Some(flags) = flags.filter(Flags::are_flags) {
-            self.draw_points(canvas, grid, flags.colours());
-            return Ok(self.draw_legend(canvas, &flags.legend()));
+            self.draw_points(canvas, grid, flags.colours(&blocks.bits));
+            let words = self.draw_legend(canvas, &flags.legend());
+            return Ok((words, Vec::new()));
         }
-        let columns = usize::from(grid.points.0);
-        let (limits, curve) = (self.style.limits, self.style.curve);
-        let Some(tones) = Tones::of(limits, curve, &means.done, columns) else {
-            let nothing = means.done.iter().map(|_| NOTHING);
-            self.draw_points(canvas, grid, nothing);
-            return Ok("no finite values".to_owned());
+        let Some(tones) = self.tones(canvas, grid, &blocks.means) else {
+            return Ok((NO_VALUES.to_owned(), Vec::new()));
         };
         let shades = self.style.colours.shades();
-        let points = means.done.iter().map(|mean| match mean {
+        let points = blocks.means.iter().map(|mean| match mean {
             mean if mean.is_nan() => NOTHING,
             mean => shade(&shades, tones.brightness(*mean)),
         });
         self.draw_points(canvas, grid, points);
         self.draw_bar(canvas, &tones, &shades);
-        numbers.append(&mut means.done);
-        let (low, high) = tones.limits;
-        let (limits, curve) = (limits.name(), tones.curve());
-        Ok(format!(
-            "{} .. {} {limits} {curve}",
-            short(low, DIGITS),
-            short(high, DIGITS)
-        ))
+        let words = format!("{} {} {}", tones.range(), limits.name(), tones.curve());
+        Ok((words, blocks.means))
+    }
+
+    /// The tones of values. Without a finite one there are none, and all points become [`NOTHING`].
+    fn tones(&self, canvas: &mut Canvas, grid: Grid, values: &[f64]) -> Option<Tones> {
+        let (limits, curve) = (self.style.limits, self.style.curve);
+        let tones = Tones::of(limits, curve, values, grid.points.0.into());
+        if tones.is_none() {
+            self.draw_points(canvas, grid, iter::repeat(NOTHING));
+        }
+        tones
     }
 
     /// Draws a plane of colours. Gives the limits in words.
@@ -122,55 +109,42 @@ impl Picture {
         grid: Grid,
         channels: u64,
     ) -> Result<String> {
-        let row = grid.sides.0.saturating_mul(self.scalar.size().into());
-        let sampled = grid.sampled(row.saturating_mul(channels), self.style.most);
-        let count = usize::try_from(channels).unwrap_or(0);
-        let mut means: Vec<Blocks<Mean>> = (0..count).map(|_| Blocks::new(sampled)).collect();
+        let most = self.style.most;
+        let row = grid.sides.0.saturating_mul(channels);
+        let sampled = grid.sampled(self.values.bytes(row), most);
+        let mut blocks: Vec<_> = (0..channels).map(|_| Blocks::new(sampled)).collect();
         let mut channel = 0_usize;
-        grid.read(
-            reader,
-            (self.first, channels),
-            self.style.most,
-            &mut |number, bits| {
-                if let Some(means) = means.get_mut(channel) {
-                    means.take(number, bits);
-                }
-                channel = channel.saturating_add(1);
-                if channel >= count {
-                    channel = 0;
-                }
-            },
-        )?;
+        grid.read(reader, (self.first, channels), most, &mut |number, bits| {
+            if let Some(blocks) = blocks.get_mut(channel) {
+                blocks.take(number, bits);
+            }
+            channel = channel.saturating_add(1);
+            if channel >= blocks.len() {
+                channel = 0;
+            }
+        })?;
         // a fourth colour says how much there is of the others
-        let opacity = means.split_off(count.min(3)).pop();
-        let (limits, curve) = (self.style.limits, self.style.curve);
-        let tones = if self.scalar == Scalar::Uint8 {
-            Some(Tones::straight((0.0, 255.0)))
-        } else {
-            let all: Vec<f64> = means
-                .iter()
-                .flat_map(|it| it.done.iter().copied())
-                .collect();
-            Tones::of(limits, curve, &all, usize::from(grid.points.0))
+        let opacity = blocks.split_off(blocks.len().min(3)).pop();
+        let (tones, words, opaque) = match self.values.scalar {
+            // bytes are colours as screens have them: to stretch them would change their hues
+            Scalar::Uint8 => (Tones::straight((0.0, 255.0)), "colours".to_owned(), 255.0),
+            scalar => {
+                let all = blocks.iter().flat_map(|it| it.means.iter().copied());
+                let Some(tones) = self.tones(canvas, grid, &all.collect::<Vec<_>>()) else {
+                    return Ok(NO_VALUES.to_owned());
+                };
+                let words = format!("colours {}", tones.range());
+                let is_16_bits = scalar == Scalar::Uint16;
+                (tones, words, if is_16_bits { 65_535.0 } else { 1.0 })
+            }
         };
-        let Some(tones) = tones else {
-            let nothing = std::iter::repeat_n(NOTHING, usize::from(u16::MAX));
-            self.draw_points(canvas, grid, nothing);
-            return Ok("no finite values".to_owned());
-        };
-        let whole = match self.scalar {
-            Scalar::Uint8 => 255.0,
-            Scalar::Uint16 => 65_535.0,
-            _ => 1.0,
-        };
-        let points = means.first().map_or(0, |means| means.done.len());
+        let points = blocks.first().map_or(0, |blocks| blocks.means.len());
         let colours = (0..points).map(|n| {
-            let of = |blocks: &Blocks<Mean>| blocks.done.get(n).copied().unwrap_or(f64::NAN);
-            let part = opacity
-                .as_ref()
-                .map_or(1.0, |it| (of(it) / whole).clamp(0.0, 1.0));
+            let of = |blocks: &Blocks| blocks.means.get(n).copied().unwrap_or(f64::NAN);
+            let part = opacity.as_ref().map_or(opaque, of) / opaque;
+            let part = part.clamp(0.0, 1.0);
             let mut colour = [0; 3];
-            for ((to, blocks), ground) in colour.iter_mut().zip(&means).zip(GROUND) {
+            for ((to, blocks), ground) in colour.iter_mut().zip(&blocks).zip(GROUND) {
                 let brightness = tones.brightness(of(blocks)) * 255.0;
                 let mixed = brightness * part + f64::from(ground) * (1.0 - part);
                 *to = part_of(mixed / 255.0, u8::MAX);
@@ -178,26 +152,19 @@ impl Picture {
             colour
         });
         self.draw_points(canvas, grid, colours);
-        let (low, high) = tones.limits;
-        Ok(match self.scalar {
-            Scalar::Uint8 => "colours".to_owned(),
-            _ => format!("colours {} .. {}", short(low, DIGITS), short(high, DIGITS)),
-        })
+        Ok(words)
     }
 
     /// Draws a point for each block, row 0 at the bottom.
     fn draw_points(&self, canvas: &mut Canvas, grid: Grid, colours: impl Iterator<Item = Rgb>) {
         let (_, height) = self.sides();
-        let (mut row, mut column) = (0_u16, 0_u16);
         let size = (self.enlarged, self.enlarged);
-        for colour in colours {
-            let low = row.saturating_add(1).saturating_mul(self.enlarged);
+        let rows = 1..=grid.points.1;
+        let points = rows.flat_map(|row| (0..grid.points.0).map(move |column| (column, row)));
+        for ((column, row), colour) in points.zip(colours) {
             let left = column.saturating_mul(self.enlarged);
-            canvas.fill((left, height.saturating_sub(low)), size, colour);
-            column = column.saturating_add(1);
-            if column >= grid.points.0 {
-                (row, column) = (row.saturating_add(1), 0);
-            }
+            let top = height.saturating_sub(row.saturating_mul(self.enlarged));
+            canvas.fill((left, top), size, colour);
         }
     }
 
@@ -248,7 +215,7 @@ impl Picture {
     fn draw_legend(&self, canvas: &mut Canvas, legend: &[(usize, Rgb, f64)]) -> String {
         let ((left, height), font) = (self.sides(), self.font());
         let line = font.saturating_add(2);
-        let is_mask = self.scalar == Scalar::Bool8;
+        let is_mask = self.values.scalar == Scalar::Bool8;
         let words = match (legend, is_mask) {
             ([], true) => "all false".to_owned(),
             ([], false) => "no bit is set".to_owned(),

@@ -2,18 +2,55 @@
 
 use std::sync::Arc;
 
-use crate::asdf::datatype::{ByteOrder, Scalar};
+use crate::asdf::Array;
+use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::numbers::{each_chunk, each_integer, each_number, unsigned};
 use crate::codec::Cache;
 use crate::error::Result;
 use crate::source::{Source, Window};
+use crate::view::{Elements, whole};
 
-/// Elements of a type that can be read.
-pub(super) struct Reader {
-    pub(super) cache: Arc<Cache>,
-    pub(super) elements: Arc<dyn Source>,
+/// An array of numbers, by its index.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbers {
+    pub(super) array: usize,
     pub(super) scalar: Scalar,
-    pub(super) order: ByteOrder,
+    order: ByteOrder,
+}
+
+impl Numbers {
+    /// Array `i`, if its elements are numbers.
+    pub(super) fn of(i: usize, array: &Array) -> Option<Self> {
+        let Some(Datatype::Scalar(scalar, order)) = array.datatype() else {
+            return None;
+        };
+        Some(Self {
+            array: i,
+            scalar: *scalar,
+            order: *order,
+        })
+    }
+
+    /// Bytes of so many numbers.
+    pub(super) fn bytes(self, count: u64) -> u64 {
+        count.saturating_mul(self.scalar.size().into())
+    }
+
+    /// Opens their elements.
+    pub(super) fn open(self, cache: &Arc<Cache>, elements: Elements<'_>) -> Result<Reader> {
+        Ok(Reader {
+            cache: Arc::clone(cache),
+            elements: elements(self.array)?,
+            numbers: self,
+        })
+    }
+}
+
+/// Numbers that can be read.
+pub(super) struct Reader {
+    cache: Arc<Cache>,
+    elements: Arc<dyn Source>,
+    numbers: Numbers,
 }
 
 impl Reader {
@@ -24,8 +61,7 @@ impl Reader {
         count: u64,
         each: &mut impl FnMut(f64, u64),
     ) -> Result<()> {
-        let size = u64::from(self.scalar.size());
-        let (start, len) = (first.saturating_mul(size), count.saturating_mul(size));
+        let (start, len) = (self.numbers.bytes(first), self.numbers.bytes(count));
         let part = Window::new(Arc::clone(&self.elements), start, len)?;
         each_chunk(&self.cache, &part, len, &mut |bytes| {
             self.numbers(bytes, each);
@@ -34,40 +70,31 @@ impl Reader {
 
     /// Calls `each` with number `at`. Reads no more than that.
     pub(super) fn one(&self, at: u64, each: &mut impl FnMut(f64, u64)) -> Result<()> {
+        // the longest number is a complex one of two float64
         let mut bytes = [0; 16];
-        let bytes = bytes.get_mut(..self.scalar.size().into());
+        let bytes = bytes.get_mut(..self.numbers.scalar.size().into());
         let bytes = bytes.unwrap_or_default();
-        let start = at.saturating_mul(self.scalar.size().into());
-        self.elements.read_exact_at(bytes, start)?;
+        self.elements.read_exact_at(bytes, self.numbers.bytes(at))?;
         self.numbers(bytes, each);
         Ok(())
     }
 
     fn numbers(&self, bytes: &[u8], each: &mut impl FnMut(f64, u64)) {
-        let (scalar, order) = (self.scalar, self.order);
-        match scalar {
-            Scalar::Uint64 => each_integer(false, order, bytes, &mut |number| {
+        let Numbers { scalar, order, .. } = self.numbers;
+        if scalar == Scalar::Uint64 {
+            // a float64 has 53 bits of them, and would lose the lowest flags
+            each_integer(false, order, bytes, &mut |number| {
                 let bits = u64::try_from(number).unwrap_or(u64::MAX);
                 each(unsigned(bits), bits);
-            }),
-            _ if scalar.kind() == 'u' || scalar.kind() == 'b' => {
-                each_number(scalar, order, bytes, &mut |number| {
-                    each(number, bits(number));
-                });
-            }
-            _ => each_number(scalar, order, bytes, &mut |number| each(number, 0)),
+            });
+        } else if matches!(scalar.kind(), 'u' | 'b') {
+            each_number(scalar, order, bytes, &mut |number| {
+                each(number, u64::try_from(whole(number)).unwrap_or(0));
+            });
+        } else {
+            each_number(scalar, order, bytes, &mut |number| each(number, 0));
         }
     }
-}
-
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "it was an unsigned integer of 32 bits or fewer"
-)]
-fn bits(number: f64) -> u64 {
-    number as u64
 }
 
 /// A plane in blocks, each of which is a point of its picture.
@@ -82,8 +109,8 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Calls `each` with the numbers of the plane that begins at number `first` and has `channels` of them for each element. No more
-    /// than about `most` bytes are read where that is possible: then some rows of each block, or one element of each.
+    /// Calls `each` with the numbers of the plane that begins at number `first`, `channels` of them for each element. If they have more
+    /// than `most` bytes, it reads some rows of each block, or one element of each.
     pub(super) fn read(
         &self,
         reader: &Reader,
@@ -92,11 +119,12 @@ impl Grid {
         each: &mut impl FnMut(f64, u64),
     ) -> Result<()> {
         let row = self.sides.0.saturating_mul(channels);
-        let sampled = self.sampled(row.saturating_mul(reader.scalar.size().into()), most);
+        let sampled = self.sampled(reader.numbers.bytes(row), most);
         if sampled.block == self.block {
             return reader.run(first, row.saturating_mul(self.sides.1), each);
         }
         for y in 0..sampled.sides.1 {
+            // the rows that are read of a block are spread over all of it
             let within = y.checked_rem(sampled.block.1).unwrap_or(0);
             let block = y.checked_div(sampled.block.1).unwrap_or(0);
             let inside = within.saturating_mul(self.block.1);
@@ -139,91 +167,55 @@ impl Grid {
     }
 }
 
-/// What the numbers of a block come to.
-pub(super) trait Cell: Default + Clone {
-    /// The outcome.
-    type Sum;
-    fn take(&mut self, number: f64, bits: u64);
-    fn sum(&self) -> Self::Sum;
-}
-
-/// The mean of the finite numbers; NaN without one. How many they are: so many that a whole number of 32 bits has no room for them.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Mean {
+/// What the numbers of a block have come to.
+#[derive(Debug, Default, Clone, Copy)]
+struct Cell {
     sum: f64,
-    count: f64,
-}
-
-#[cfg(test)]
-impl Mean {
-    /// The mean of so many numbers with that sum.
-    pub(super) fn with(sum: f64, count: f64) -> Self {
-        Self { sum, count }
-    }
-}
-
-impl Cell for Mean {
-    type Sum = f64;
-
-    fn take(&mut self, number: f64, _: u64) {
-        if number.is_finite() {
-            self.sum += number;
-            self.count += 1.0;
-        }
-    }
-
-    fn sum(&self) -> f64 {
-        self.sum / self.count
-    }
-}
-
-/// The bits that any number has.
-#[derive(Debug, Default, Clone)]
-pub(super) struct AnyBit(u64);
-
-impl Cell for AnyBit {
-    type Sum = u64;
-
-    fn take(&mut self, _: f64, bits: u64) {
-        self.0 |= bits;
-    }
-
-    fn sum(&self) -> u64 {
-        self.0
-    }
+    /// How many are finite. The numbers of a block can be too many for a whole number of 32 bits.
+    finite: f64,
+    /// The bits that any of them has.
+    bits: u64,
 }
 
 /// The blocks of a plane, whose numbers come in order.
-pub(super) struct Blocks<C: Cell> {
+pub(super) struct Blocks {
     grid: Grid,
     /// The row of blocks that is being read.
-    cells: Vec<C>,
+    cells: Vec<Cell>,
     /// The column and the row of the next number, the block it is in, and how many columns of that are left.
     at: (u64, u64),
     column: usize,
     left: u64,
-    /// Of the rows of blocks that are done.
-    pub(super) done: Vec<C::Sum>,
+    /// Of each block in the rows of blocks that are done: the mean of its finite numbers, or NaN without one.
+    pub(super) means: Vec<f64>,
+    /// The bits that any number of it has.
+    pub(super) bits: Vec<u64>,
 }
 
-impl<C: Cell> Blocks<C> {
+impl Blocks {
     /// None done yet.
     pub(super) fn new(grid: Grid) -> Self {
         Self {
-            cells: vec![C::default(); grid.points.0.into()],
+            cells: vec![Cell::default(); grid.points.0.into()],
             at: (0, 0),
             column: 0,
             left: grid.block.0,
             grid,
-            done: Vec::new(),
+            means: Vec::new(),
+            bits: Vec::new(),
         }
     }
 
     /// Takes the next number.
     pub(super) fn take(&mut self, number: f64, bits: u64) {
         if let Some(cell) = self.cells.get_mut(self.column) {
-            cell.take(number, bits);
+            cell.bits |= bits;
+            if number.is_finite() {
+                cell.sum += number;
+                cell.finite += 1.0;
+            }
         }
+        // counted down: a division for each number would take longer than all else
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
             self.column = self.column.saturating_add(1);
@@ -241,8 +233,32 @@ impl<C: Cell> Blocks<C> {
         self.at = (0, self.at.1.saturating_add(1));
         let inside = self.at.1.checked_rem(self.grid.block.1).unwrap_or(0);
         if inside == 0 || self.at.1 == self.grid.sides.1 {
-            self.done.extend(self.cells.iter().map(C::sum));
-            self.cells.fill(C::default());
+            let done = self.cells.iter();
+            self.means.extend(done.clone().map(|it| it.sum / it.finite));
+            self.bits.extend(done.map(|it| it.bits));
+            self.cells.fill(Cell::default());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The count stopped at its largest number, while the sum went on.
+    #[test]
+    fn a_block_of_billions_of_elements_has_their_mean() {
+        let grid = Grid {
+            sides: (2, 1),
+            block: (2, 1),
+            points: (1, 1),
+        };
+        let mut blocks = Blocks::new(grid);
+        blocks.cells[0].sum = 4_294_967_295.0;
+        blocks.cells[0].finite = f64::from(u32::MAX);
+        blocks.take(8_589_934_592.0, 0);
+        blocks.take(8_589_934_592.0, 0);
+        let want: f64 = (4_294_967_295.0 + 2.0 * 8_589_934_592.0) / 4_294_967_297.0;
+        assert_eq!(blocks.means[0].to_bits(), want.to_bits());
     }
 }

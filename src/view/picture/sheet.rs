@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use super::canvas::Canvas;
-use super::{Elements, Picture, Shown, Style};
+use super::{Picture, Shown, Style};
 use crate::asdf::Snapshot;
 use crate::error::Result;
+use crate::view::Elements;
 
 /// The most pictures of a sheet.
 const MOST_CELLS: usize = 64;
@@ -16,17 +17,14 @@ const GAP: u16 = 8;
 /// The shorter side of what is worth looking at, and the elements of such a line.
 const WORTHY: u64 = 16;
 
-/// A sheet that is being drawn, row by row from the top.
+/// A sheet that is being drawn.
 pub struct Sheet {
     /// What each picture is drawn with.
     style: Style,
     columns: u16,
     width: u16,
-    /// The row that is being filled, and those above it.
-    row: Vec<Canvas>,
-    above: Vec<Canvas>,
-    /// Pictures so far, and such for which there is no room.
-    count: usize,
+    pictures: Vec<Canvas>,
+    /// How many there is no room for.
     left_out: usize,
 }
 
@@ -46,9 +44,7 @@ impl Sheet {
             },
             columns,
             width: style.size,
-            row: Vec::new(),
-            above: Vec::new(),
-            count: 0,
+            pictures: Vec::new(),
             left_out: 0,
         }
     }
@@ -56,7 +52,7 @@ impl Sheet {
     /// Whether nothing is on it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.pictures.is_empty()
     }
 
     /// How each of its pictures is to be made.
@@ -70,54 +66,38 @@ impl Sheet {
     /// # Errors
     /// As [`Picture::draw`].
     pub fn add(&mut self, picture: &Picture, elements: Elements<'_>) -> Result<()> {
-        if self.count >= MOST_CELLS {
+        if self.pictures.len() >= MOST_CELLS {
             self.left_out = self.left_out.saturating_add(1);
             return Ok(());
         }
-        let opened = picture.opened(elements)?;
-        self.row.push(picture.canvas(&opened, &mut Vec::new())?);
-        self.count = self.count.saturating_add(1);
-        if self.row.len() >= self.columns.into() {
-            self.end_row();
-        }
+        let (canvas, _) = picture.canvas(&picture.opened(elements)?)?;
+        self.pictures.push(canvas);
         Ok(())
-    }
-
-    /// Puts the pictures of a row side by side.
-    fn end_row(&mut self) {
-        let height = self.row.iter().map(|canvas| canvas.size().1).max();
-        let Some(height) = height else {
-            return;
-        };
-        let mut strip = Canvas::new((self.width, height.saturating_add(GAP)));
-        let cell = self.style.size.saturating_add(GAP);
-        let lefts = (0_u16..).map(|n| n.saturating_mul(cell));
-        for (left, canvas) in lefts.zip(self.row.drain(..)) {
-            strip.put((left, 0), &canvas);
-        }
-        self.above.push(strip);
     }
 
     /// The PNG file, and how many pictures are not on it because it was full.
     ///
     /// # Errors
     /// None that a caller can cause.
-    pub fn file(mut self) -> Result<(Vec<u8>, usize)> {
-        self.end_row();
-        let heights = self.above.iter().map(|strip| strip.size().1);
-        let height = heights.fold(0, u16::saturating_add);
-        let mut sheet = Canvas::new((self.width, height.max(1)));
-        let mut top = 0_u16;
-        for strip in &self.above {
-            sheet.put((0, top), strip);
-            top = top.saturating_add(strip.size().1);
+    pub fn file(self) -> Result<(Vec<u8>, usize)> {
+        let cell = self.style.size.saturating_add(GAP);
+        let mut placed = Vec::new();
+        let mut bottom = 0_u16;
+        for row in self.pictures.chunks(self.columns.into()) {
+            let lefts = (0_u16..).map(|n| n.saturating_mul(cell));
+            placed.extend(lefts.zip(row).map(|(left, it)| ((left, bottom), it)));
+            let height = row.iter().map(|it| it.size().1).max().unwrap_or(0);
+            bottom = bottom.saturating_add(height).saturating_add(GAP);
+        }
+        let mut sheet = Canvas::new((self.width, bottom.max(1)));
+        for (corner, picture) in placed {
+            sheet.put(corner, picture);
         }
         Ok((sheet.png(false, None)?, self.left_out))
     }
 }
 
-/// The arrays of a file that are worth a picture, in its order: those of some size, or else all that have one. What says where the elements
-/// of another one are is left out, as it is an axis there.
+/// The arrays of a file that are worth a picture, in its order: those of some size, or else all that have one.
 #[must_use]
 pub fn best(snapshot: &Snapshot, style: Style) -> Vec<usize> {
     let arrays = 0..snapshot.arrays().len();
@@ -129,9 +109,10 @@ pub fn best(snapshot: &Snapshot, style: Style) -> Vec<usize> {
     let pictures = pictures.map(|(i, picture)| (i, worth(&picture), picture.places));
     let found: Vec<_> = pictures.collect();
     let any = found.iter().any(|(_, worth, _)| *worth);
+    // places of elements are the axis of another picture
     let beside = found
         .iter()
-        .filter_map(|(.., places)| Some(places.as_ref()?.array));
+        .filter_map(|(.., places)| Some(places.as_ref()?.0.array));
     let beside: HashSet<usize> = beside.collect();
     let best = found
         .iter()

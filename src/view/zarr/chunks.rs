@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use crate::view::product;
+
 /// Most bytes of a chunk.
 pub(crate) const MOST: u64 = 4 << 20;
 
@@ -46,7 +48,20 @@ impl Chunks {
     /// The chunks of an array of that shape. `None` if an element has no bytes, or more than a chunk may have, or the array 2^63 or more.
     #[must_use]
     pub fn of(shape: &[u64], itemsize: u64) -> Option<Self> {
-        if itemsize == 0 || itemsize > MOST {
+        Self::cut(shape, itemsize, MOST)
+    }
+
+    /// The chunks of `len` bytes each of an array of that shape, if all are whole and have whole rows.
+    #[must_use]
+    pub fn of_len(shape: &[u64], itemsize: u64, len: u64) -> Option<Self> {
+        // chunks of an equal, smaller length would do as well, but are not those that are stored
+        let chunks = Self::cut(shape, itemsize, len).filter(|it| it.len == len)?;
+        chunks.stretch.is_multiple_of(len).then_some(chunks)
+    }
+
+    /// The largest chunks of at most so many bytes.
+    fn cut(shape: &[u64], itemsize: u64, most: u64) -> Option<Self> {
+        if itemsize == 0 || itemsize > most {
             return None;
         }
         if shape.contains(&0) {
@@ -65,8 +80,8 @@ impl Chunks {
         for (part, count) in chunk.iter_mut().zip(shape).rev() {
             if whole {
                 stretch = len.checked_mul(*count)?;
-                let most = MOST.checked_div(len)?.max(1);
-                along = count.div_ceil(most);
+                let rows = most.checked_div(len)?.max(1);
+                along = count.div_ceil(rows);
                 // of equal lengths, so that little is padded
                 *part = count.div_ceil(along);
                 len = len.checked_mul(*part)?;
@@ -75,10 +90,8 @@ impl Chunks {
         }
         let grid = shape.iter().zip(&chunk);
         let grid: Option<Vec<u64>> = grid.map(|(n, part)| Some(n.div_ceil(*part))).collect();
-        let bytes = shape
-            .iter()
-            .try_fold(itemsize, |n, len| n.checked_mul(*len));
-        bytes.filter(|bytes| i64::try_from(*bytes).is_ok())?;
+        let bytes = product(shape)?.checked_mul(itemsize)?;
+        i64::try_from(bytes).ok()?;
         Some(Self {
             shape: chunk,
             grid: grid?,
@@ -86,42 +99,6 @@ impl Chunks {
             along,
             stretch,
         })
-    }
-
-    /// The chunks of `len` bytes each of an array of that shape, if all are whole and have whole rows.
-    #[must_use]
-    pub fn of_len(shape: &[u64], itemsize: u64, len: u64) -> Option<Self> {
-        let mut chunk = vec![1; shape.len()];
-        let whole = len.checked_div(itemsize)?;
-        let whole = whole
-            .checked_mul(itemsize)
-            .filter(|whole| *whole == len)
-            .map(|_| whole);
-        let (mut left, mut along, mut stretch) = (whole?, 1, itemsize);
-        for (part, count) in chunk.iter_mut().zip(shape).rev() {
-            *part = left.min(*count);
-            left = left
-                .checked_div(*part)
-                .filter(|n| Some(left) == n.checked_mul(*part))?;
-            if along == 1 {
-                stretch = stretch.checked_mul(*count)?;
-                along = count
-                    .checked_div(*part)
-                    .filter(|n| Some(*count) == n.checked_mul(*part))?;
-            } else if *part > 1 {
-                return None;
-            }
-        }
-        let grid = shape.iter().zip(&chunk);
-        let grid: Option<Vec<u64>> = grid.map(|(n, part)| n.checked_div(*part)).collect();
-        let found = Self {
-            shape: chunk,
-            grid: grid?,
-            len,
-            along,
-            stretch,
-        };
-        (left == 1).then_some(found)
     }
 
     /// The lengths of a chunk's axes, the slowest first.
@@ -138,17 +115,11 @@ impl Chunks {
 
     /// Bytes of a chunk.
     #[must_use]
-    pub fn len(&self) -> u64 {
+    pub fn chunk_len(&self) -> u64 {
         self.len
     }
 
-    /// Whether chunks have no bytes: never.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Where the bytes of a chunk are among those of the elements in C order; fewer than [`Chunks::len`] if it is to be padded.
+    /// Where the bytes of a chunk are among those of the elements in C order; fewer than [`Chunks::chunk_len`] if it is to be padded.
     #[must_use]
     pub fn extent(&self, chunk: u64) -> Option<Range<u64>> {
         let before = chunk.checked_div(self.along)?.checked_mul(self.stretch)?;
@@ -352,14 +323,14 @@ mod tests {
             itemsize in prop_oneof![Just(1_u64), Just(8), Just(700_000)],
         ) {
             let chunks = of(&shape, itemsize);
-            prop_assert!(chunks.len() <= MOST);
+            prop_assert!(chunks.chunk_len() <= MOST);
             let bytes: u64 = shape.iter().product::<u64>() * itemsize;
             // at the start of each chunk that begins where the one before it ends, up to the last
             let (last, mut at) = (chunks.count().min(1000), 0);
             for chunk in 0..last {
                 let extent = chunks.extent(chunk).unwrap();
                 prop_assert_eq!(extent.start, at);
-                prop_assert!(extent.end - extent.start <= chunks.len());
+                prop_assert!(extent.end - extent.start <= chunks.chunk_len());
                 at = extent.end;
             }
             if last == chunks.count() {

@@ -4,12 +4,12 @@
 //! A chunk is a part of the file: elements that lie there in C or Fortran order, or a stored stream that numcodecs decodes. What would
 //! have to be gathered, or decoded in another way, is left out. A few elements in the tree are in the references themselves.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use base64::prelude::{BASE64_STANDARD, Engine};
+use serde_json::{Value, json};
 
-use super::{Chunks, base64, no_longer, node_name};
+use super::{Around, Chunks, Object, no_longer, node_name};
 use crate::asdf::datatype::{ByteOrder, Datatype};
 use crate::asdf::fits::Fits;
 use crate::asdf::npy::names;
@@ -25,13 +25,12 @@ const MOST_INSIDE: u64 = 1 << 20;
 const MOST_DECODED: u64 = (1 << 31) - 1;
 /// Most chunks of an array.
 const MOST_CHUNKS: u64 = 1 << 20;
-/// Bytes of a length in front of a stored chunk, and most of both lengths with what is between them.
+/// Bytes of a length in front of a stored chunk.
 const LENGTH: usize = 4;
-const LONGEST_HEADER: usize = 12;
 
 /// The references to the arrays of files, by their keys.
 #[derive(Debug, Default)]
-pub struct References(Map<String, Value>);
+pub struct References(Object);
 
 /// The chunks of an array, and what they are.
 struct Referred {
@@ -57,17 +56,17 @@ struct Plain {
 }
 
 impl References {
-    /// Adds the arrays of a file that is at `url`, below a group: `path` is empty, or ends with a slash. Gives the paths in the tree of
-    /// those that can't be had without this program, each with the reason.
+    /// Adds the arrays of the file at `url` to the group at `path`, which is empty or ends with a slash. Returns the paths of the arrays
+    /// that can't be read without this program, each with the reason.
     pub fn add(&mut self, snapshot: &Snapshot, url: &str, path: &str) -> Vec<(String, Error)> {
         self.add_group(path, snapshot, PlaceId::ROOT);
-        let mut left_out = Vec::new();
-        for (i, array) in snapshot.arrays().iter().enumerate() {
-            if let Err(error) = self.add_array(snapshot, i, (url, path)) {
-                left_out.push((array.path(), error));
-            }
-        }
-        left_out
+        let mut around = Around::default();
+        let arrays = snapshot.arrays().iter().enumerate();
+        let left_out = arrays.filter_map(|(i, array)| {
+            let added = self.add_array(snapshot, i, (url, path), &mut around);
+            Some((array.path(), added.err()?))
+        });
+        left_out.collect()
     }
 
     /// All of them as a line of JSON.
@@ -92,7 +91,13 @@ impl References {
     }
 
     /// Adds an array, and the groups that it is in.
-    fn add_array(&mut self, of: &Snapshot, i: usize, (url, path): (&str, &str)) -> Result<()> {
+    fn add_array(
+        &mut self,
+        of: &Snapshot,
+        i: usize,
+        (url, path): (&str, &str),
+        around: &mut Around,
+    ) -> Result<()> {
         of.zarr_array(i)?;
         let array = of.array(i)?;
         let (datatype, shape) = array.datatype().zip(array.shape()).ok_or_else(no_longer)?;
@@ -116,16 +121,15 @@ impl References {
             "filters": null,
         });
         self.add_text(format!("{path}.zarray"), &metadata);
-        let (mut attributes, axes) = of.attributes_and_axes(i);
+        let (mut attributes, axes) = of.attributes_and_axes(i, around);
         attributes.insert("_ARRAY_DIMENSIONS".to_owned(), axes.into());
         self.add_text(format!("{path}.zattrs"), &attributes.into());
         for (indices, reference) in referred.chunks {
             let indices: Vec<_> = indices.iter().map(u64::to_string).collect();
-            // the only chunk of an array without axes
-            let key = if indices.is_empty() {
-                "0".to_owned()
-            } else {
-                indices.join(".")
+            let key = match &*indices {
+                // the only chunk of an array without axes
+                [] => "0".to_owned(),
+                indices => indices.join("."),
             };
             self.0.insert(format!("{path}{key}"), reference);
         }
@@ -151,11 +155,11 @@ impl Snapshot {
     fn referred(&self, i: usize, array: &Array, url: &str) -> Result<Referred> {
         let shape = array.shape().unwrap_or_default();
         let itemsize = array.datatype().and_then(Datatype::size).unwrap_or(0);
-        match array.origin() {
+        let plain = match array.origin() {
             Origin::Inline => {
                 let bytes = read_all(&*self.array_bin(i)?, MOST_INSIDE)?;
-                let inside = format!("base64:{}", base64(&bytes));
-                Ok(Referred::one(shape, None, inside.into(), bytes.is_empty()))
+                let inside = in_base64(&bytes);
+                return Ok(Referred::one(shape, None, inside, bytes.is_empty()));
             }
             Origin::Block(n) => {
                 let header = self.layout().blocks.get(*n).ok_or_else(no_longer)?;
@@ -173,28 +177,27 @@ impl Snapshot {
                 if !view.is_dense() && !view.is_fortran_dense() {
                     return Err(unsupported("its elements do not lie together"));
                 }
-                let plain = Plain {
+                Plain {
                     holder,
                     skip: view.extent().start,
                     at: at.saturating_add(view.extent().start),
                     is_fortran: !view.is_dense(),
-                };
-                plain.referred((shape, itemsize), url, self.file_len())
+                }
             }
             Origin::Fits { unit, .. } => {
                 let fits = self.fits().ok_or_else(no_longer)?;
                 let at = fits.elements_at(*unit)?;
-                let plain = Plain {
+                Plain {
                     holder: fits.data(*unit)?,
                     skip: 0,
                     at: at.ok_or_else(|| unsupported("its unit has to be converted"))?,
                     is_fortran: false,
-                };
-                plain.referred((shape, itemsize), url, self.file_len())
+                }
             }
-            Origin::External(_) => Err(unsupported("in another file")),
-            Origin::Unknown => Err(no_longer()),
-        }
+            Origin::External(_) => return Err(unsupported("in another file")),
+            Origin::Unknown => return Err(no_longer()),
+        };
+        plain.referred((shape, itemsize), url, self.file_len())
     }
 
     /// The chunks of an array that is all of the compressed block `n`, whose data begin at that byte of the file at `url`.
@@ -209,11 +212,8 @@ impl Snapshot {
         if len == 0 {
             return Ok(Referred::one(shape, None, Value::Null, true));
         }
-        let code = self
-            .layout()
-            .blocks
-            .get(n)
-            .map_or([0; 4], |header| header.compression);
+        let header = self.layout().blocks.get(n).ok_or_else(no_longer)?;
+        let code = header.compression;
         // of chunks, where the decoded size is behind their stored one
         let (codec, size_at) = match (&code, self.framing(n)) {
             (b"zlib", _) => ("zlib", None),
@@ -254,8 +254,7 @@ impl Referred {
 }
 
 impl Plain {
-    /// The chunks. What the last one of an axis has too many are other bytes of the file, of which readers take no notice; where the
-    /// file ends before, the chunk is in the references.
+    /// The chunks. The last one along an axis may reach into other bytes of the file: readers leave these out.
     fn referred(
         &self,
         (shape, itemsize): (&[u64], u64),
@@ -276,10 +275,18 @@ impl Plain {
         let reference = |n| -> Result<Value> {
             let extent = chunks.extent(n).ok_or_else(no_longer)?;
             let start = self.at.saturating_add(extent.start);
-            if start.saturating_add(chunks.len()) <= file_len {
-                return Ok(json!([url, start, chunks.len()]));
+            let len = chunks.chunk_len();
+            if start.saturating_add(len) <= file_len {
+                return Ok(json!([url, start, len]));
             }
-            Ok(format!("base64:{}", base64(&self.padded(extent, chunks.len())?)).into())
+            // the file ends within the chunk
+            let [there, len] = [extent.end.saturating_sub(extent.start), len]
+                .map(|len| usize::try_from(len).unwrap_or(0));
+            let mut bytes = vec![0; len];
+            let own = bytes.get_mut(..there).ok_or_else(no_longer)?;
+            let start = self.skip.saturating_add(extent.start);
+            self.holder.read_exact_at(own, start)?;
+            Ok(in_base64(&bytes))
         };
         let all = (0..chunks.count()).map(|n| Ok((turned(chunks.indices(n)), reference(n)?)));
         Ok(Referred {
@@ -289,40 +296,25 @@ impl Plain {
             codec: None,
         })
     }
-
-    /// The bytes of a chunk, of which the array has these.
-    fn padded(&self, extent: Range<u64>, len: u64) -> Result<Vec<u8>> {
-        let there = extent.end.saturating_sub(extent.start);
-        let [there, len] = [there, len].map(|len| usize::try_from(len).unwrap_or(0));
-        let mut bytes = vec![0; there];
-        self.holder
-            .read_exact_at(&mut bytes, self.skip.saturating_add(extent.start))?;
-        bytes.resize(len, 0);
-        Ok(bytes)
-    }
 }
 
-/// The chunks of a block as those of an array of that shape, size of elements and length: each is whole rows, as many as the others. In
-/// front of each is its stored length; `size_at` bytes behind that, its decoded one.
+/// The chunks of a block as chunks of an array of that shape, element size and length: all have the same number of whole rows. In front
+/// of each is its stored length; `size_at` bytes behind that, its decoded one.
 fn stored_chunks(
     stored: &dyn Source,
-    (codec, size_at): (&'static str, usize),
+    (codec, size_at): (&'static str, u64),
     (shape, itemsize, len): (&[u64], u64, u64),
     (url, at): (&str, u64),
 ) -> Result<Referred> {
     let (mut streams, mut from, mut decoded, mut each) = (Vec::new(), 0_u64, 0_u64, None);
     while decoded < len {
-        let mut header = [0; LONGEST_HEADER];
-        let (stream, rest) = header.split_at_mut(LENGTH);
-        let rest = rest
-            .get_mut(..size_at.saturating_add(LENGTH))
-            .ok_or_else(no_longer)?;
+        let mut lengths = [[0; LENGTH]; 2];
+        let [stream, size] = &mut lengths;
         stored.read_header_at(stream, from)?;
         let start = from.saturating_add(len_u64(LENGTH));
-        stored.read_header_at(rest, start)?;
-        let number = |bytes: &[u8]| bytes.first_chunk().copied().unwrap_or_default();
-        let size = u32::from_le_bytes(number(rest.get(size_at..).unwrap_or_default()));
-        let stream = u32::from_be_bytes(number(stream));
+        stored.read_header_at(size, start.saturating_add(size_at))?;
+        // Python asdf writes the stored length, LZ4 and Blosc their own headers
+        let (stream, size) = (u32::from_be_bytes(*stream), u32::from_le_bytes(*size));
         streams.push(json!([url, at.saturating_add(start), stream]));
         if *each.get_or_insert(size) != size || size == 0 || len_u64(streams.len()) > MOST_CHUNKS {
             return Err(unsupported(format!("{codec} chunks of different lengths")));
@@ -341,6 +333,11 @@ fn stored_chunks(
         order: 'C',
         codec: Some(codec),
     })
+}
+
+/// Bytes as kerchunk has them in the references themselves.
+fn in_base64(bytes: &[u8]) -> Value {
+    format!("base64:{}", BASE64_STANDARD.encode(bytes)).into()
 }
 
 /// The type of elements as version 2 of Zarr has it: NumPy's string, or a list of fields.

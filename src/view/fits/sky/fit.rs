@@ -44,10 +44,7 @@ fn power(powers: &[f64], of: usize) -> f64 {
 
 /// How many of the terms a polynomial of that degree has.
 fn terms(degree: usize) -> usize {
-    degree
-        .saturating_mul(degree.saturating_add(3))
-        .checked_div(2)
-        .unwrap_or(0)
+    degree.saturating_mul(degree.saturating_add(3)) / 2
 }
 
 /// A way from pixels to the sky by the gnomonic projection.
@@ -64,22 +61,8 @@ pub(super) struct Tangent {
     pub(super) distortion: Vec<((usize, usize), [f64; 2])>,
 }
 
-/// Pixels, and where they are in the sky, in degrees.
-struct Points {
-    pixels: Vec<[f64; 2]>,
-    sky: Vec<[f64; 2]>,
-}
-
-impl Points {
-    /// The same pixels, and where they are in the plane that touches the sky at `centre`.
-    fn projected(self, centre: [f64; 2]) -> Result<Self> {
-        let sky = self.sky.iter().map(|sky| projected(*sky, centre));
-        Ok(Self {
-            sky: sky.collect::<Result<_>>()?,
-            pixels: self.pixels,
-        })
-    }
-}
+/// Pixels, each with where it is in the sky or in a plane that touches it, in degrees.
+type Points = Vec<([f64; 2], [f64; 2])>;
 
 /// A rectangle of pixels.
 #[derive(Clone, Copy)]
@@ -124,6 +107,7 @@ impl Region {
 
     /// The pixels on which a fit is made: more towards the edges, where polynomials err most.
     fn fitted(self) -> Vec<[f64; 2]> {
+        // Chebyshev's nodes: on equal steps, polynomials of a high degree swing between the outer ones
         let step = std::f64::consts::PI / f64::from(FITTED);
         self.grid(FITTED, |i| -((f64::from(i) + 0.5) * step).cos())
     }
@@ -137,8 +121,8 @@ impl Region {
 
 impl Gwcs {
     /// Where pixels are in the sky.
-    fn points(&self, pixels: Vec<[f64; 2]>) -> Result<Points> {
-        let mut sky = Vec::with_capacity(pixels.len());
+    fn points(&self, pixels: &[[f64; 2]]) -> Result<Points> {
+        let mut points = Points::with_capacity(pixels.len());
         for some in pixels.chunks(BATCH) {
             let axes: Axes = vec![
                 some.iter().map(|[x, _]| *x).collect(),
@@ -148,33 +132,35 @@ impl Gwcs {
             let [longitudes, latitudes] = &found[..] else {
                 return Err(unsupported("a transform to something else"));
             };
-            sky.extend(longitudes.iter().zip(latitudes).map(|(a, b)| [*a, *b]));
+            let sky = longitudes.iter().zip(latitudes).map(|(a, b)| [*a, *b]);
+            points.extend(some.iter().copied().zip(sky));
         }
-        let is_sky = |[longitude, latitude]: &[f64; 2]| {
+        let is_sky = |[longitude, latitude]: [f64; 2]| {
             longitude.is_finite() && latitude.is_finite() && latitude.abs() <= 90.0
         };
-        if let Some((pixel, _)) = pixels.iter().zip(&sky).find(|(_, at)| !is_sky(at)) {
-            let [x, y] = pixel;
+        if let Some(([x, y], _)) = points.iter().find(|(_, at)| !is_sky(*at)) {
             let why = format!("no place in the sky at pixel ({x}, {y})");
             return Err(unsupported(why));
         }
-        Ok(Points { pixels, sky })
+        Ok(points)
     }
 
     /// The largest distance, in pixels, of a way to the sky from this one.
     pub(super) fn error(&self, tangent: &Tangent, region: Region) -> Result<f64> {
-        let points = self.points(region.checked())?;
-        tangent.error(&points.projected(tangent.sky)?)
+        let points = self.points(&region.checked())?;
+        tangent.error(&projected(points, tangent.sky)?)
     }
 
     /// The best way to the sky that FITS can hold, with its largest error in pixels.
     pub(super) fn fitted(&self, region: Region) -> Result<(Tangent, f64)> {
         let middle = region.middle();
-        let centre = self.points(vec![middle])?;
-        let sky = *centre.sky.first().ok_or_else(|| unsupported("no centre"))?;
-        let equations = Equations::of(&self.points(region.fitted())?, region, sky)?;
-        let checked = self.points(region.checked())?.projected(sky)?;
+        let centre = self.points(&[middle])?;
+        let (_, sky) = *centre.first().ok_or_else(|| unsupported("no centre"))?;
+        let fitted = projected(self.points(&region.fitted())?, sky)?;
+        let equations = Equations::of(&fitted, region);
+        let checked = projected(self.points(&region.checked())?, sky)?;
         let mut best: Option<(Tangent, f64)> = None;
+        // a higher degree fits 576 points better, but may swing between them: the check decides
         for degree in 1..=MAX_DEGREE {
             let Some(tangent) = equations.solved(degree, region, sky) else {
                 continue;
@@ -196,7 +182,7 @@ impl Tangent {
     fn error(&self, points: &Points) -> Result<f64> {
         let inverse = inverse(self.matrix).ok_or_else(|| unsupported("a matrix of no area"))?;
         let mut largest: f64 = 0.0;
-        for (pixel, place) in points.pixels.iter().zip(&points.sky) {
+        for (pixel, place) in points {
             let wanted = times(inverse, *place);
             let [x, y] = self.undistorted(*pixel);
             let distance = f64::hypot(wanted[0] - x, wanted[1] - y);
@@ -221,15 +207,19 @@ impl Tangent {
     }
 }
 
-/// The place in the plane that touches the sky at `centre`, in degrees.
-fn projected(sky: [f64; 2], centre: [f64; 2]) -> Result<[f64; 2]> {
-    let [x, y, z] = vector([sky[0] - centre[0], sky[1]]);
+/// The same pixels, with where they are in the plane that touches the sky at `centre` (FITS WCS Paper II, section 5.1.3).
+fn projected(mut points: Points, centre: [f64; 2]) -> Result<Points> {
     let (sin, cos) = centre[1].to_radians().sin_cos();
-    let (east, north, up) = (y, z * cos - x * sin, z * sin + x * cos);
-    if up < 0.01 {
-        return Err(unsupported("an image of about half the sky"));
+    for (_, place) in &mut points {
+        let [x, y, z] = vector([place[0] - centre[0], place[1]]);
+        let (east, north, up) = (y, z * cos - x * sin, z * sin + x * cos);
+        // what is 90 degrees away is infinitely far in the plane
+        if up < 0.01 {
+            return Err(unsupported("an image of about half the sky"));
+        }
+        *place = [(east / up).to_degrees(), (north / up).to_degrees()];
     }
-    Ok([(east / up).to_degrees(), (north / up).to_degrees()])
+    Ok(points)
 }
 
 fn times(matrix: [[f64; 2]; 2], [x, y]: [f64; 2]) -> [f64; 2] {
@@ -245,22 +235,22 @@ fn inverse([[a, b], [c, d]]: [[f64; 2]; 2]) -> Option<[[f64; 2]; 2]> {
     (is_plane && is_finite).then_some(inverse)
 }
 
-/// The normal equations of polynomials for both coordinates of the tangent plane: of the terms of the highest degree, which those of a
-/// lower one begin with.
+/// The normal equations of both coordinates' polynomials of the highest degree; they begin with the terms of all lower degrees.
 struct Equations {
     products: [[f64; TERMS]; TERMS],
     sums: [[f64; TERMS]; 2],
 }
 
 impl Equations {
-    fn of(points: &Points, region: Region, sky: [f64; 2]) -> Result<Self> {
+    fn of(points: &Points, region: Region) -> Self {
         let (middle, half) = (region.middle(), region.half());
         let mut all = Self {
             products: [[0.0; TERMS]; TERMS],
             sums: [[0.0; TERMS]; 2],
         };
         let powers = powers();
-        for (pixel, at) in points.pixels.iter().zip(&points.sky) {
+        for (pixel, place) in points {
+            // coordinates from -1 to 1: powers of thousands of pixels would leave no digits to the sums
             let xs = powers_of((pixel[0] - middle[0]) / half[0]);
             let ys = powers_of((pixel[1] - middle[1]) / half[1]);
             let row = powers.map(|(p, q)| power(&xs, p) * power(&ys, q));
@@ -269,13 +259,13 @@ impl Equations {
                     *product += a * b;
                 }
             }
-            for (sums, coordinate) in all.sums.iter_mut().zip(projected(*at, sky)?) {
+            for (sums, coordinate) in all.sums.iter_mut().zip(place) {
                 for (sum, a) in sums.iter_mut().zip(row) {
                     *sum += a * coordinate;
                 }
             }
         }
-        Ok(all)
+        all
     }
 
     /// The way to the sky whose polynomials have this degree; `None` if the points do not determine it.
@@ -284,10 +274,12 @@ impl Equations {
         let [east, north] = self.coefficients(count)?;
         let [xs, ys] = region.half().map(powers_of);
         let all = powers().into_iter().zip(east.into_iter().zip(north));
+        // back from coordinates between -1 and 1 to pixels
         let mut all = all.map(|((p, q), (east, north))| {
             let scale = power(&xs, p) * power(&ys, q);
             ((p, q), [east / scale, north / scale])
         });
+        // the linear terms are the matrix; the others are a distortion before it, and so are divided by it
         let ((_, by_x), (_, by_y)) = (all.next()?, all.next()?);
         let matrix = [[by_x[0], by_y[0]], [by_x[1], by_y[1]]];
         let inverse = inverse(matrix)?;
@@ -312,9 +304,11 @@ impl Equations {
                 row.push(rest / above.last()?);
             }
             let rest = products.get(row.len())? - dot(&row, &row);
+            // not above 0, or NaN, where points on a line leave a term open
             row.push(Some(rest.sqrt()).filter(|root| *root > 0.0)?);
             lower.push(row);
         }
+        // forwards through the lower triangle, then back through its mirror image
         let solve = |sums: &[f64; TERMS]| {
             let mut middle: Vec<f64> = Vec::new();
             for (row, sum) in lower.iter().zip(sums) {
@@ -354,7 +348,9 @@ mod tests {
             };
             let own = own.into_iter().map(|number| number * 0.1 / 3600.0 * 500.0);
             let unit = Line(1.0, 0.0);
-            Transform::Polynomial2(Numbers::Here(own.collect()), side, [unit; 2])
+            let own: Vec<f64> = own.collect();
+            let own = Numbers::new(move || Ok(own.clone()));
+            Transform::Polynomial2(own, side, [unit; 2])
         };
         let to_unit = Line(1.0 / 500.0, -1.0);
         let transform = Transform::Chain(vec![
@@ -385,7 +381,7 @@ mod tests {
             let gwcs = distorted(&scaled, side, turn);
             let region = Region::of([1002, 1002], None).unwrap();
             let (tangent, error) = gwcs.fitted(region).unwrap();
-            let points = gwcs.points(pixels).unwrap().projected(tangent.sky).unwrap();
+            let points = projected(gwcs.points(&pixels).unwrap(), tangent.sky).unwrap();
             let found = tangent.error(&points).unwrap();
             // between the pixels of the grid an error may be a little larger
             prop_assert!(found <= error * 1.1 + 1e-7, "{found} {error}");

@@ -3,23 +3,25 @@
 //! What is not known is an error that names it: coordinates that are wrong are worse than none.
 
 use std::cell::Cell;
-use std::sync::{Arc, OnceLock};
 
-use super::transform::{Line, MAX_NUMBERS, Numbers, Transform, Wrap, rotations};
+use super::transform::{Line, Numbers, Transform, Wrap, rotations};
 use crate::asdf::datatype::Datatype;
-use crate::asdf::numbers::nearest;
+use crate::asdf::numbers::{each_number, nearest};
 use crate::asdf::outline::column::is_tagged;
 use crate::asdf::paths::Paths;
 use crate::asdf::scalar::Value;
 use crate::asdf::tree::{Node, NodeKind};
 use crate::asdf::{Origin, Snapshot};
-use crate::error::Result as LibraryResult;
-use crate::source::Source;
+use crate::source::{len_u64, read_all};
+use crate::view::{Elements, array_at, product};
 
 /// What may be done for each point: about as many multiplications.
 const MAX_COST: usize = 2000;
 /// What a transform costs besides its coefficients.
 const COST: usize = 10;
+/// Most numbers of one array of coefficients, and bytes of a longest one.
+const MAX_NUMBERS: u64 = 256;
+const LONGEST: u64 = 16;
 /// Characters of a name from the tree in a message.
 const MAX_NAME: usize = 40;
 
@@ -48,17 +50,13 @@ pub(super) struct Reader<'s> {
     snapshot: &'s Snapshot,
     paths: &'s Paths,
     /// The elements of an array.
-    elements: &'s dyn Fn(usize) -> LibraryResult<Arc<dyn Source>>,
+    elements: Elements<'s>,
     /// What may still be done for each point.
     left: Cell<usize>,
 }
 
 impl<'s> Reader<'s> {
-    pub(super) fn new(
-        snapshot: &'s Snapshot,
-        paths: &'s Paths,
-        elements: &'s dyn Fn(usize) -> LibraryResult<Arc<dyn Source>>,
-    ) -> Self {
+    pub(super) fn new(snapshot: &'s Snapshot, paths: &'s Paths, elements: Elements<'s>) -> Self {
         Self {
             snapshot,
             paths,
@@ -78,6 +76,7 @@ impl<'s> Reader<'s> {
             let transform = step.get("transform").filter(|it| !is_null(*it));
             if n == 0 {
                 pixels(frame)?;
+                // gwcs has the bounding box of the whole on its first transform
                 bounds = transform.map(intervals).transpose()?.flatten();
             } else if last.is_some() {
                 return Err("a frame that no transform leads from".to_owned());
@@ -89,29 +88,30 @@ impl<'s> Reader<'s> {
         }
         let frame = celestial(last.ok_or("a last step with a transform")?)?;
         let transform = chain(parts)?;
-        match transform.arity() {
-            (2, 2) => Ok(Gwcs {
-                transform,
-                bounds,
-                frame,
-            }),
-            (inputs, outputs) => Err(format!("{inputs} coordinates to {outputs}, not 2 to 2")),
+        let (inputs, outputs) = transform.arity();
+        if (inputs, outputs) != (2, 2) {
+            return Err(format!("{inputs} coordinates to {outputs}, not 2 to 2"));
         }
+        Ok(Gwcs {
+            transform,
+            bounds,
+            frame,
+        })
     }
 
     /// Counts what is done for each point.
     fn spend(&self, cost: usize) -> Found<()> {
         let left = self.left.get().checked_sub(cost);
-        self.left.set(left.unwrap_or(0));
-        left.map(drop)
-            .ok_or_else(|| "a transform that takes too long".to_owned())
+        self.left
+            .set(left.ok_or("a transform that takes too long")?);
+        Ok(())
     }
 
     /// The transform that a node declares.
     pub(super) fn transform(&self, node: Node<'_>) -> Found<Transform> {
         self.spend(COST)?;
         let name = kind(node, &["stsci.edu:asdf/transform/", "stsci.edu:gwcs/"])
-            .ok_or_else(|| format!("the transform {} is not known", brief(last_of_tag(node))))?;
+            .ok_or_else(|| unknown("the transform", last_of_tag(node)))?;
         let parts = || {
             let parts = node.get("forward").ok_or("a transform of no others")?;
             let parts = parts.items().map(|part| self.transform(part.follow()));
@@ -124,6 +124,7 @@ impl<'s> Reader<'s> {
             "scale" => Ok(Transform::Line(Line(number(node, "factor")?, 0.0))),
             "identity" => {
                 let count = count(node, "n_dims")?.unwrap_or(1);
+                // each coordinate is copied
                 self.spend(count)?;
                 Ok(Transform::Remap((0..count).collect(), count))
             }
@@ -152,14 +153,14 @@ impl<'s> Reader<'s> {
                     Some(360) => Ok(Transform::ToSphere(Wrap::At360)),
                     _ => Err("spherical_cartesian: wrap_lon_at is not known".to_owned()),
                 },
-                other => Err(format!("spherical_cartesian: {} is not known", cut(other))),
+                other => Err(unknown("spherical_cartesian:", Some(other))),
             },
             "gnomonic" => match text(node, "direction")? {
                 "pix2sky" => Ok(Transform::ToSky),
                 "sky2pix" => Ok(Transform::FromSky),
-                other => Err(format!("gnomonic: {} is not known", cut(other))),
+                other => Err(unknown("gnomonic:", Some(other))),
             },
-            other => Err(format!("the transform {} is not known", cut(other))),
+            other => Err(unknown("the transform", Some(other))),
         }
     }
 
@@ -186,9 +187,7 @@ impl<'s> Reader<'s> {
     fn array(&self, node: Node<'_>, key: &str) -> Found<(Vec<u64>, Numbers)> {
         let fail = |why: &str| format!("{key}: {why}");
         let node = node.get(key).ok_or_else(|| fail("missing"))?;
-        let outline = self.paths.outline();
-        let place = outline.find(node.id());
-        let (shape, numbers) = match place.and_then(|place| outline.array(place)) {
+        let (shape, numbers) = match array_at(self.paths, node) {
             Some(i) => {
                 let array = self.snapshot.array(i).map_err(|error| error.to_string())?;
                 if matches!(array.origin(), Origin::External(_)) {
@@ -198,18 +197,19 @@ impl<'s> Reader<'s> {
                     return Err(fail("no numbers"));
                 };
                 let elements = (self.elements)(i).map_err(|error| error.to_string())?;
-                let stored = Numbers::Stored {
-                    elements,
-                    scalar: *scalar,
-                    order: *order,
-                    read: OnceLock::new(),
+                let (scalar, order) = (*scalar, *order);
+                let stored = move || {
+                    let bytes = read_all(&*elements, MAX_NUMBERS.saturating_mul(LONGEST))?;
+                    let mut all = Vec::new();
+                    each_number(scalar, order, &bytes, &mut |number| all.push(number));
+                    Ok(all)
                 };
-                (array.shape().unwrap_or_default().to_vec(), stored)
+                let shape = array.shape().unwrap_or_default();
+                (shape.to_vec(), Numbers::new(stored))
             }
             None => listed(node).map_err(fail)?,
         };
-        let count = shape.iter().try_fold(1_u64, |n, len| n.checked_mul(*len));
-        let count = count.filter(|count| *count > 0 && *count <= MAX_NUMBERS);
+        let count = product(&shape).filter(|count| *count > 0 && *count <= MAX_NUMBERS);
         let count = count.ok_or_else(|| fail("none, or too many"))?;
         self.spend(usize::try_from(count).unwrap_or(usize::MAX))?;
         Ok((shape, numbers))
@@ -232,19 +232,16 @@ fn chain(parts: Vec<Transform>) -> Found<Transform> {
 fn listed(node: Node<'_>) -> Result<(Vec<u64>, Numbers), &'static str> {
     let most = usize::try_from(MAX_NUMBERS).unwrap_or(0);
     let rows: Vec<_> = node.items().map(Node::follow).take(most).collect();
-    let len = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
-    let plain = |row: &Node<'_>| float(*row);
-    if let Some(numbers) = rows.iter().map(plain).collect::<Option<Vec<_>>>() {
-        return Ok((vec![len(node.len())], Numbers::Here(numbers)));
-    }
+    let mut shape = vec![len_u64(node.len())];
+    let mut cells = rows.clone();
     let width = rows.first().map_or(0, |row| row.len());
-    let even = rows.iter().all(|row| row.len() == width) && width <= most;
-    let cells = rows.iter().flat_map(|row| row.items()).filter(|_| even);
-    let numbers: Option<Vec<_>> = cells.map(|cell| float(cell.follow())).collect();
-    match numbers {
-        Some(numbers) if even => Ok((vec![len(node.len()), len(width)], Numbers::Here(numbers))),
-        _ => Err("no plain numbers"),
+    let has_rows = rows.iter().any(|row| row.kind() == NodeKind::Sequence);
+    if has_rows && width <= most && rows.iter().all(|row| row.len() == width) {
+        shape.push(len_u64(width));
+        cells = rows.iter().flat_map(|row| row.items()).collect();
     }
+    let numbers = floats(cells.into_iter()).ok_or("no plain numbers")?;
+    Ok((shape, Numbers::new(move || Ok(numbers.clone()))))
 }
 
 fn remap(node: Node<'_>) -> Found<Transform> {
@@ -266,72 +263,69 @@ fn remap(node: Node<'_>) -> Found<Transform> {
 fn euler(node: Node<'_>) -> Found<Transform> {
     let angle = |key| number(node, key);
     let (phi, theta, psi) = (angle("phi")?, angle("theta")?, angle("psi")?);
+    // those of astropy's RotateNative2Celestial and RotateCelestial2Native (FITS WCS Paper II, equations 2 and 5)
     let (axes, angles, wrap) = match text(node, "direction")? {
-        "native2celestial" => {
-            let angles = [psi - 90.0, theta - 90.0, -(90.0 + phi)];
-            ("zxz", angles, Wrap::At360)
-        }
-        "celestial2native" => {
-            let angles = [90.0 + phi, 90.0 - theta, 90.0 - psi];
-            ("zxz", angles, Wrap::At360)
-        }
+        "native2celestial" => (
+            "zxz",
+            [psi - 90.0, theta - 90.0, -(90.0 + phi)],
+            Wrap::At360,
+        ),
+        "celestial2native" => ("zxz", [90.0 + phi, 90.0 - theta, 90.0 - psi], Wrap::At360),
         axes => (axes, [phi, theta, psi], Wrap::At180),
     };
     let matrix = rotations(axes, &angles);
-    let matrix = matrix.ok_or_else(|| format!("rotate3d: {} is not known", cut(axes)))?;
+    let matrix = matrix.ok_or_else(|| unknown("rotate3d:", Some(axes)))?;
     Ok(Transform::rotate_sphere(matrix, wrap))
 }
 
 fn sequence(node: Node<'_>) -> Found<Transform> {
     let angles = node.get("angles").ok_or("rotate_sequence_3d: no angles")?;
-    let angles = angles
-        .items()
-        .take(COST)
-        .map(|angle| float(angle.follow()).ok_or("rotate_sequence_3d: an angle with a unit"));
-    let angles: Vec<f64> = angles.collect::<Result<_, _>>()?;
+    let angles = floats(angles.items().take(COST));
+    let angles = angles.ok_or("rotate_sequence_3d: an angle with a unit")?;
     let axes = text(node, "axes_order")?;
     let matrix = rotations(axes, &angles).ok_or("rotate_sequence_3d: axes that are not known")?;
     match text(node, "rotation_type")? {
         "cartesian" => Ok(Transform::Rotate(matrix)),
         "spherical" => Ok(Transform::rotate_sphere(matrix, Wrap::At180)),
-        other => Err(format!("rotate_sequence_3d: {} is not known", cut(other))),
+        other => Err(unknown("rotate_sequence_3d:", Some(other))),
     }
 }
 
 /// The frame that the gwcs begins with must be one of pixels.
 fn pixels(frame: Node<'_>) -> Found<()> {
     axes_in_order(frame)?;
-    let units = frame.get("unit").into_iter().flat_map(Node::items);
-    for unit in units.map(Node::follow) {
-        if !matches!(unit.text(), Some("pixel" | "pix")) {
-            return Err(format!("the unit {} of pixels", brief(unit.text())));
-        }
+    match other_unit(frame, &["pixel", "pix"]) {
+        Some(unit) => Err(format!("the unit {} of pixels", brief(unit.text()))),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// A unit of a frame that is none of these.
+fn other_unit<'t>(frame: Node<'t>, wanted: &[&str]) -> Option<Node<'t>> {
+    let units = frame.get("unit").into_iter().flat_map(Node::items);
+    let is_other = |unit: &Node<'_>| unit.text().is_none_or(|text| !wanted.contains(&text));
+    units.map(Node::follow).find(is_other)
 }
 
 /// The frame that the gwcs ends with must be one of the sky, in degrees.
 fn celestial(frame: Node<'_>) -> Found<Frame> {
     if kind(frame, &["stsci.edu:gwcs/"]) != Some("celestial_frame") {
         let name = last_of_tag(frame).or_else(|| frame.text());
-        return Err(format!("the frame {} is not known", brief(name)));
+        return Err(unknown("the frame", name));
     }
     axes_in_order(frame)?;
-    let units = frame.get("unit").ok_or("a sky without units")?;
-    for unit in units.items().map(Node::follow) {
-        if unit.text() != Some("deg") {
-            return Err(format!("the unit {} is not known", brief(unit.text())));
-        }
+    if frame.get("unit").is_none() {
+        return Err("a sky without units".to_owned());
+    }
+    if let Some(unit) = other_unit(frame, &["deg"]) {
+        return Err(unknown("the unit", unit.text()));
     }
     let reference = frame.get("reference_frame");
     let reference = reference.ok_or("a sky without a reference frame")?;
     match kind(reference, &["astropy.org:astropy/coordinates/frames/"]) {
         Some("icrs") => Ok(Frame::Icrs),
         Some("galactic") => Ok(Frame::Galactic),
-        _ => Err(format!(
-            "the frame {} is not known",
-            brief(last_of_tag(reference))
-        )),
+        _ => Err(unknown("the frame", last_of_tag(reference))),
     }
 }
 
@@ -385,12 +379,13 @@ fn interval(node: Node<'_>, key: &str, n: Option<usize>) -> Found<[f64; 2]> {
 }
 
 /// Two numbers.
-fn pair(node: Node<'_>) -> Option<[f64; 2]> {
-    let mut items = node.follow().items().map(|item| float(item.follow()));
-    match (items.next()??, items.next()??, items.next()) {
-        (low, high, None) => Some([low, high]),
-        _ => None,
-    }
+pub(super) fn pair(node: Node<'_>) -> Option<[f64; 2]> {
+    floats(node.follow().items().take(3))?.try_into().ok()
+}
+
+/// Nodes that all are numbers.
+fn floats<'t>(nodes: impl Iterator<Item = Node<'t>>) -> Option<Vec<f64>> {
+    nodes.map(|node| float(node.follow())).collect()
 }
 
 /// The name in the tag of a node, without its version, if it begins with one of these behind `tag:`.
@@ -438,13 +433,11 @@ fn number(node: Node<'_>, key: &str) -> Found<f64> {
 
 /// The small number that a key has, if it is there.
 fn count(node: Node<'_>, key: &str) -> Found<Option<usize>> {
-    let Some(found) = node.get(key).filter(|it| !is_null(*it)) else {
-        return Ok(None);
-    };
-    let found = whole(found).filter(|count| *count <= 360);
-    Ok(Some(
-        found.ok_or_else(|| format!("{key} is no small number"))?,
-    ))
+    let found = node.get(key).filter(|it| !is_null(*it)).map(|found| {
+        let count = whole(found).filter(|count| *count <= 360);
+        count.ok_or_else(|| format!("{key} is no small number"))
+    });
+    found.transpose()
 }
 
 fn text<'t>(node: Node<'t>, key: &str) -> Found<&'t str> {
@@ -454,10 +447,11 @@ fn text<'t>(node: Node<'t>, key: &str) -> Found<&'t str> {
 
 /// A name of the tree, cut for a message.
 fn brief(name: Option<&str>) -> &str {
-    cut(name.unwrap_or("without a name"))
+    let name = name.unwrap_or("without a name");
+    name.split_at(name.floor_char_boundary(MAX_NAME)).0
 }
 
-fn cut(name: &str) -> &str {
-    name.get(..name.floor_char_boundary(MAX_NAME))
-        .unwrap_or_default()
+/// Why something of that name can't be evaluated.
+fn unknown(what: &str, name: Option<&str>) -> String {
+    format!("{what} {} is not known", brief(name))
 }

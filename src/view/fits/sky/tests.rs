@@ -1,7 +1,10 @@
 //! Transforms and coordinates by trees as gwcs 1.0 writes them. The numbers are those of gwcs 1.0 and astropy 8.0.
 
+use std::sync::Arc;
+
 use super::super::tests::{has, made, snapshot};
 use super::*;
+use crate::source::Source;
 use crate::view::fits::Subject;
 
 /// Transforms, each with a point that it takes and the point that it gives.

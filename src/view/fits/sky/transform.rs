@@ -3,60 +3,32 @@
 //! Angles are in degrees, as astropy's models have them without units. A rotation turns the axes, not the points.
 
 use std::array;
-use std::sync::{Arc, OnceLock};
 
-use crate::asdf::datatype::{ByteOrder, Scalar};
-use crate::asdf::numbers::each_number;
-use crate::error::Result;
-use crate::source::{Source, read_all};
+use crate::error::{Lasting, Result};
 
 /// Points by their coordinates: for each axis, one number a point.
 pub(super) type Axes = Vec<Vec<f64>>;
 /// A linear map of three coordinates, by rows.
 pub(super) type Matrix = [[f64; 3]; 3];
 
-/// Most numbers of one array of coefficients.
-pub(super) const MAX_NUMBERS: u64 = 256;
-/// Bytes of a longest number.
-const LONGEST: u64 = 16;
-
-/// Numbers of the tree, or of an array that is read when they are needed.
-pub(super) enum Numbers {
-    /// Of the tree.
-    Here(Vec<f64>),
-    /// The elements of an array, at most [`MAX_NUMBERS`].
-    Stored {
-        /// The bytes.
-        elements: Arc<dyn Source>,
-        /// What they are.
-        scalar: Scalar,
-        /// In which order.
-        order: ByteOrder,
-        /// The numbers, once they have been read.
-        read: OnceLock<Vec<f64>>,
-    },
+/// Coefficients, which are read when they are first needed: to open a file must not decode a block.
+pub(super) struct Numbers {
+    read: Box<dyn Fn() -> Result<Vec<f64>> + Send + Sync>,
+    found: Lasting<Vec<f64>>,
 }
 
 impl Numbers {
-    /// All of them.
-    fn read(&self) -> Result<&[f64]> {
-        match self {
-            Self::Here(numbers) => Ok(numbers),
-            Self::Stored {
-                elements,
-                scalar,
-                order,
-                read,
-            } => {
-                if let Some(numbers) = read.get() {
-                    return Ok(numbers);
-                }
-                let bytes = read_all(&**elements, MAX_NUMBERS.saturating_mul(LONGEST))?;
-                let mut numbers = Vec::new();
-                each_number(*scalar, *order, &bytes, &mut |number| numbers.push(number));
-                Ok(read.get_or_init(|| numbers))
-            }
+    /// Those that `read` gives.
+    pub(super) fn new(read: impl Fn() -> Result<Vec<f64>> + Send + Sync + 'static) -> Self {
+        Self {
+            read: Box::new(read),
+            found: Lasting::new(),
         }
+    }
+
+    /// All of them.
+    fn all(&self) -> Result<&[f64]> {
+        self.found.get_or_make(&self.read).map(Vec::as_slice)
     }
 }
 
@@ -86,8 +58,7 @@ pub(super) enum Transform {
     Remap(Vec<usize>, usize),
     /// Of one coordinate: the coefficients of its powers.
     Polynomial1(Numbers, Line),
-    /// Of two coordinates: the coefficients of the products of their powers, a square of this length, of which those above the degree do
-    /// not count.
+    /// Of two coordinates: the coefficients of the products of their powers, in a square of this length.
     Polynomial2(Numbers, usize, [Line; 2]),
     /// Of two coordinates: a matrix, and what is added.
     Affine(Numbers, Numbers),
@@ -161,28 +132,31 @@ impl Transform {
                 places.iter().map(at).collect()
             }
             Self::Polynomial1(numbers, line) => {
-                let numbers = numbers.read()?;
+                let numbers = numbers.all()?;
                 each(&axes, |[x]| [horner(numbers, line.of(x))])
             }
             Self::Polynomial2(numbers, side, [of_x, of_y]) => {
-                let numbers = numbers.read()?;
+                let numbers = numbers.all()?;
                 each(&axes, |[x, y]| {
                     [square(numbers, *side, of_x.of(x), of_y.of(y))]
                 })
             }
-            Self::Affine(matrix, translation) => match (matrix.read()?, translation.read()?) {
+            Self::Affine(matrix, translation) => match (matrix.all()?, translation.all()?) {
                 ([xx, xy, yx, yy], [dx, dy]) => {
                     each(&axes, |[x, y]| [xx * x + xy * y + dx, yx * x + yy * y + dy])
                 }
+                // an array with fewer elements than it declares
                 _ => each(&axes, |[_, _]| [f64::NAN; 2]),
             },
             Self::Rotate(matrix) => each(&axes, |vector| times(matrix, vector)),
             Self::ToVector => each(&axes, vector),
             Self::ToSphere(wrap) => each(&axes, |vector| sphere(vector, *wrap)),
+            // FITS WCS Paper II, equations 14, 15 and 55
             Self::ToSky => each(&axes, |[x, y]| {
                 let theta = f64::atan2(1_f64.to_degrees(), f64::hypot(x, y));
                 [f64::atan2(x, -y).to_degrees(), theta.to_degrees()]
             }),
+            // equations 12, 13 and 54; the half of the sphere behind the centre is not in the plane
             Self::FromSky => each(&axes, |[phi, theta]| {
                 let far = if theta > 0.0 { 1.0 } else { f64::NAN };
                 let radius = (far / theta.to_radians().tan()).to_degrees();
@@ -223,6 +197,7 @@ fn horner(coefficients: &[f64], x: f64) -> f64 {
 
 /// A polynomial of two coordinates: row i, column j has the coefficient of x^i y^j, as far as i + j is below `side`.
 fn square(coefficients: &[f64], side: usize, x: f64, y: f64) -> f64 {
+    // Horner's scheme in x, each of whose coefficients is a polynomial in y
     let rows = coefficients.chunks(side.max(1)).take(side).enumerate();
     rows.rev().fold(0.0, |sum, (i, row)| {
         let row = row.get(..side.saturating_sub(i)).unwrap_or(row);
@@ -235,6 +210,11 @@ fn times(matrix: &Matrix, vector: [f64; 3]) -> [f64; 3] {
     matrix.map(|row| row.iter().zip(vector).map(|(a, b)| a * b).sum())
 }
 
+/// A matrix whose rows are the columns of another.
+fn transposed([[xx, xy, xz], [yx, yy, yz], [zx, zy, zz]]: Matrix) -> Matrix {
+    [[xx, yx, zx], [xy, yy, zy], [xz, yz, zz]]
+}
+
 /// The unit vector of a longitude and a latitude.
 pub(super) fn vector([longitude, latitude]: [f64; 2]) -> [f64; 3] {
     let (sin, cos) = longitude.to_radians().sin_cos();
@@ -245,6 +225,7 @@ pub(super) fn vector([longitude, latitude]: [f64; 2]) -> [f64; 3] {
 /// The longitude and latitude of a vector.
 fn sphere([x, y, z]: [f64; 3], wrap: Wrap) -> [f64; 2] {
     let radius = f64::hypot(x, y);
+    // a pole has any longitude; astropy says 0
     let longitude = if radius == 0.0 {
         0.0
     } else {
@@ -276,11 +257,9 @@ pub(super) fn rotations(axes: &str, angles: &[f64]) -> Option<Matrix> {
     let mut both = axes.chars().zip(angles);
     both.try_fold(about('z', 0.0)?, |done, (axis, angle)| {
         let next = about(axis, *angle)?;
-        let column = |n: usize| done.map(|row| row.get(n).copied().unwrap_or(f64::NAN));
-        let columns: [[f64; 3]; 3] = array::from_fn(|n| times(&next, column(n)));
-        let [a, b, c] = columns;
-        Some(array::from_fn(|n| {
-            [a, b, c].map(|column| column.get(n).copied().unwrap_or(f64::NAN))
-        }))
+        // a matrix times another is it times each column of that
+        Some(transposed(
+            transposed(done).map(|column| times(&next, column)),
+        ))
     })
 }
