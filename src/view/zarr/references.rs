@@ -193,6 +193,7 @@ impl Snapshot {
                 plain.referred((shape, itemsize), url, self.file_len())
             }
             Origin::External(_) => Err(unsupported("in another file")),
+            Origin::Chunked => Err(unsupported("in chunks of its own")),
             Origin::Unknown => Err(no_longer()),
         }
     }
