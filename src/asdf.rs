@@ -11,6 +11,7 @@ mod chain;
 #[doc(hidden)]
 pub mod check;
 pub mod checksum;
+mod chunked;
 mod copy;
 pub mod datatype;
 #[doc(hidden)]
@@ -85,6 +86,7 @@ use block::OpenBlock;
 use buffers::Buffers;
 use check::CheckedText;
 use checksum::ChecksumState;
+use chunked::OpenChunks;
 use external::{ExternalBlock, Sandbox};
 use find::ArrayTable;
 use fits::Fits;
@@ -128,6 +130,7 @@ pub struct Snapshot {
     options: OpenOptions,
     /// The first blocks of other files, by the path of the file.
     external_blocks: Mutex<HashMap<PathBuf, ExternalBlock>>,
+    chunks: Arc<OpenChunks>,
 }
 
 impl Snapshot {
@@ -216,6 +219,7 @@ impl Snapshot {
             cache,
             options,
             external_blocks: Mutex::default(),
+            chunks: Arc::default(),
         }
     }
 
@@ -342,6 +346,16 @@ impl Snapshot {
                 Arc::clone(&self.cache),
                 self.options.clone(),
             )
+        }
+    }
+
+    /// The same snapshot, for a source that opens more of it later.
+    fn copy(&self) -> Self {
+        Self {
+            tree: self.tree.clone(),
+            found: self.found.clone(),
+            chunks: Arc::clone(&self.chunks),
+            ..self.unread()
         }
     }
 

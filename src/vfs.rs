@@ -73,7 +73,7 @@
 //! | `Vfs::state` | which state is shown; readers clone the `Arc`. A state is made of the one before, so who shows one has `Saver::writer`, if there is one |
 //! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
 //! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
-//! | `WrittenFile::inner`, `State::left`, `State::info_lens`, `State::json`, `Overlay`, `Earlier`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text) and `Snapshot::external_blocks` (in `asdf`), `Blocks::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `WrittenFile::inner`, `State::left`, `State::info_lens`, `State::json`, `Overlay`, `Earlier`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), `Blocks::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //!
 //! Threads of a mount:
 //!

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::Snapshot;
 use super::datatype::{ByteOrder, Datatype};
+use super::decl::chunked::Chunked;
 use super::gather::Strided;
 use super::inline::Elements;
 use super::npy;
@@ -37,6 +38,8 @@ pub enum Origin {
         /// How the unit differs from the declaration in the tree, if it does.
         difference: Option<String>,
     },
+    /// In the chunks of a grid, each in a block or array.
+    Chunked,
     /// Not known, because the declaration is broken.
     #[default]
     Unknown,
@@ -54,9 +57,11 @@ pub struct Array {
 
 /// The part that only some arrays have.
 #[derive(Debug)]
-enum Detail {
+pub(super) enum Detail {
     /// Its elements are in the tree. Their bytes are kept only while a reader holds them.
     Inline(Elements, Mutex<Weak<Vec<u8>>>),
+    /// Its elements are in chunks.
+    Chunked(Arc<Chunked>),
     /// It lies in another file. The error of the last attempt to read that file, if it failed.
     Outside(Mutex<Option<Error>>),
     /// Why it has no files.
@@ -109,11 +114,11 @@ impl ArrayData {
         (&form.datatype, shape, &form.strides, form.fortran)
     }
 
-    /// Whether two arrays show the same bytes over the same blocks. `false` for inline elements, which are not compared.
+    /// Whether two arrays show the same bytes over the same blocks. `false` for elements inline or in chunks, which are not compared.
     #[must_use]
     pub fn shows_the_same(&self, other: &Self) -> bool {
         let (a, b) = (&*self.form, &*other.form);
-        a.origin != Origin::Inline
+        !matches!(a.origin, Origin::Inline | Origin::Chunked)
             && a.origin == b.origin
             && (&a.datatype, &a.shape, &a.strides) == (&b.datatype, &b.shape, &b.strides)
             && (self.offset, a.fortran, a.len) == (other.offset, b.fortran, b.len)
@@ -173,14 +178,14 @@ impl Form {
 }
 
 impl Array {
-    /// The array at `home`. `located` holds its elements if they are in the tree, `None` if they lie `offset` bytes into a block,
+    /// The array at `home`. `located` holds what is special about it, `None` if its elements lie `offset` bytes into a block,
     /// and an error if the array has no files.
     pub(super) fn new(
         paths: &Arc<Paths>,
         home: PlaceId,
         form: Arc<Form>,
         offset: u64,
-        located: Result<Option<Elements>>,
+        located: Result<Option<Detail>>,
     ) -> Self {
         // made without its detail first, because an error is named by the path of the array
         let mut array = Self {
@@ -191,7 +196,7 @@ impl Array {
         };
         let detail = match located {
             Err(error) => Some(Detail::Problem(array.named(error))),
-            Ok(Some(elements)) => Some(Detail::Inline(elements, Mutex::default())),
+            Ok(Some(detail)) => Some(detail),
             Ok(None) if matches!(array.origin(), Origin::External(_)) => {
                 Some(Detail::Outside(Mutex::default()))
             }
@@ -293,7 +298,7 @@ impl Array {
         match self.detail.as_deref()? {
             Detail::Problem(error) => Some(Cow::Borrowed(error)),
             Detail::Outside(why) => lock(why).clone().map(Cow::Owned),
-            Detail::Inline(..) => None,
+            Detail::Inline(..) | Detail::Chunked(_) => None,
         }
     }
 
@@ -426,17 +431,17 @@ impl Snapshot {
         let array = self.array(i)?;
         match self.around(array)? {
             Some(block) => self.array_over(i, block),
-            None => self.inline_bytes(array),
+            None => self.bytes_by_itself(i, array),
         }
     }
 
-    /// The bytes that hold the elements of an array: a block, or the data of another file. `None` if they are in the tree.
+    /// The bytes that hold the elements of an array: a block, or the data of another file. `None` if they are in the tree or in chunks.
     fn around(&self, array: &Array) -> Result<Option<Arc<dyn Source>>> {
         Ok(Some(match array.origin() {
             Origin::Block(n) => self.block(*n)?,
             Origin::External(uri) => self.external(uri, array)?,
             Origin::Fits { unit, .. } => self.fits_elements(*unit)?,
-            Origin::Inline | Origin::Unknown => return Ok(None),
+            Origin::Inline | Origin::Chunked | Origin::Unknown => return Ok(None),
         }))
     }
 
@@ -461,7 +466,10 @@ impl Snapshot {
             return self.npy_over(i, block);
         }
         let header = Arc::new(Memory::new(array.npy_header()?));
-        Ok(Arc::new(Joined::new(header, self.inline_bytes(array)?)?))
+        Ok(Arc::new(Joined::new(
+            header,
+            self.bytes_by_itself(i, array)?,
+        )?))
     }
 
     /// Array `i` behind an NPY header, read from `block` in place of the block in the file.
@@ -505,9 +513,10 @@ impl Snapshot {
         }
     }
 
-    /// The elements that are written in the tree, in C order. All that read them at the same time share the bytes.
-    fn inline_bytes(&self, array: &Array) -> Result<Arc<dyn Source>> {
+    /// The elements that are written in the tree or in chunks, in C order. All that read those in the tree at the same time share the bytes.
+    fn bytes_by_itself(&self, i: usize, array: &Array) -> Result<Arc<dyn Source>> {
         match (array.detail.as_deref(), self.tree()) {
+            (Some(Detail::Chunked(chunked)), _) => self.chunked_bytes(i, chunked),
             (Some(Detail::Inline(elements, shared)), Some(Ok(tree))) => {
                 // locked while they are encoded, so that two readers do not do it at once
                 let mut shared = lock(shared);

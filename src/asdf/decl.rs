@@ -3,6 +3,7 @@
 //! ASDF Standard, core/ndarray. Checks everything that can be checked without looking at blocks; whether the view lies inside
 //! its block is found out later. Knows nothing of where in the tree the array stands, which is `outline`'s.
 
+pub(super) mod chunked;
 mod property;
 
 use crate::asdf::datatype::{ByteOrder, Datatype, MAX_DEPTH};
@@ -11,6 +12,8 @@ use crate::asdf::strided::MAX_NDIM;
 use crate::asdf::tree::{Node, NodeId, NodeKind, Tree};
 use crate::error::{Error, Result, corrupt, unsupported};
 use crate::source::len_u64;
+
+use chunked::Chunked;
 
 /// Units that aliases and merges may add to what the declarations of a tree cost.
 const SPARE: u64 = 1 << 18;
@@ -24,6 +27,8 @@ pub enum Declared {
     Stored(StoredArray),
     /// Elements in the tree itself.
     Inline(Inline),
+    /// Elements in the chunks of a grid.
+    Chunked(Box<Chunked>),
 }
 
 /// A view of a block.
@@ -88,14 +93,26 @@ pub fn is_ndarray(tag: &str) -> bool {
     }
 }
 
+/// Whether a node declares an array: one by itself, or one in chunks that are in the file.
+pub(super) fn is_array(node: Node<'_>) -> bool {
+    let is_chunked = |tag| chunked::is_tag(tag) && chunked::is_inside(node);
+    node.tag()
+        .is_some_and(|tag| is_ndarray(tag) || is_chunked(tag))
+}
+
 impl Declared {
-    /// Reads the declaration at an ndarray node.
+    /// Reads the declaration at a node that is an array.
     ///
     /// # Errors
     /// [`Error::Corrupt`] or [`Error::Unsupported`] with its line, if it makes no sense.
     pub(super) fn read(node: Node<'_>, allowance: &mut Allowance) -> Result<Self> {
-        let properties = Properties::read(node, allowance);
-        let declared = properties.and_then(|properties| properties.declared(allowance));
+        let declared = if node.tag().is_some_and(chunked::is_tag) {
+            let chunked = Chunked::read(node, allowance);
+            chunked.map(|chunked| Self::Chunked(Box::new(chunked)))
+        } else {
+            let properties = Properties::read(node, allowance);
+            properties.and_then(|properties| properties.declared(allowance))
+        };
         declared.map_err(|why| why.at(node.place()))
     }
 }

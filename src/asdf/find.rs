@@ -1,11 +1,12 @@
 //! From the declarations of a tree to arrays: each proved against its block, with the names of its files.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::Snapshot;
-use super::array::{Array, Form, Link, Origin};
+use super::array::{Array, Detail, Form, Link, Origin};
 use super::datatype::{ByteOrder, Datatype};
+use super::decl::chunked::{Chunked, Chunks};
 use super::decl::{Declared, Inline, Storage, StoredArray};
 use super::inline;
 use super::outline::{Outline, PlaceId, What};
@@ -166,15 +167,23 @@ fn array(
         }
         Ok(Declared::Inline(inline)) => {
             let located = fill_inline(&mut form, paths.tree(), &inline, room);
-            (0, located.map(Some))
+            let detail = |elements| Some(Detail::Inline(elements, Mutex::default()));
+            (0, located.map(detail))
+        }
+        Ok(Declared::Chunked(chunked)) => {
+            let located = fill_chunked(&mut form, &chunked, blocks);
+            (
+                0,
+                located.map(|()| Some(Detail::Chunked((*chunked).into()))),
+            )
         }
     };
     // an error of the declaration goes first, because the user can correct that one
-    let located = located.and_then(|elements| {
+    let located = located.and_then(|detail| {
         if paths.is_nameless(home) {
             return Err(unsupported(NAMELESS));
         }
-        Ok(elements)
+        Ok(detail)
     });
     Array::new(paths, home, form.shared(forms), offset, located)
 }
@@ -340,6 +349,20 @@ fn fill_inline(
     // last, so that an array beyond the limit still shows its type and shape
     room.take(&elements)?;
     Ok(elements)
+}
+
+/// Fills in what is declared of elements in chunks. Of these only the block that has their numbers is looked at, and only at its length.
+fn fill_chunked(form: &mut Form, chunked: &Chunked, blocks: Blocks<'_>) -> Result<()> {
+    let (shape, size) = (chunked.grid.shape(), chunked.grid.itemsize());
+    form.datatype = Some(chunked.datatype.clone());
+    form.shape = Some(shape.to_vec());
+    if let Chunks::Blocks { map, .. } = chunked.chunks {
+        let map = blocks.index(i64::try_from(map).unwrap_or(i64::MAX))?;
+        chunked.check_map(blocks.data_size(map)?)?;
+    }
+    form.origin = Origin::Chunked;
+    form.len = View::new(size, shape, None, 0, u64::MAX)?.len();
+    Ok(())
 }
 
 impl Snapshot {

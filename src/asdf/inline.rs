@@ -9,6 +9,7 @@ mod output;
 mod room;
 
 use self::output::Output;
+pub(super) use self::output::element;
 pub use self::room::Room;
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::decl::Inline;

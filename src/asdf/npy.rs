@@ -13,6 +13,7 @@ use super::datatype::{ByteOrder, Datatype, Field};
 use crate::error::{Result, unsupported};
 
 pub use read::Header;
+pub(super) use read::plain;
 
 /// First bytes of an NPY file.
 const MAGIC: &[u8] = b"\x93NUMPY";

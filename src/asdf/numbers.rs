@@ -22,12 +22,14 @@ const SHORT: u64 = 1 << 30;
 const MOST_SHOWN: u64 = 64;
 
 impl Snapshot {
-    /// Whether a long array shows the bytes of its block over and over, as by strides of 0: a block of some bytes could keep a reader
-    /// waiting for hours.
+    /// Whether a long array shows the bytes of its block over and over, as by strides of 0, or hardly any of the file: some bytes could
+    /// keep a reader waiting for hours.
     pub(crate) fn repeats_endlessly(&self, array: &Array) -> bool {
         let len = array.bin_len();
         let block = match array.data().origin() {
             Origin::Block(n) => self.block_len(*n).unwrap_or(0),
+            // any number of its chunks may be missing
+            Origin::Chunked => self.file_len(),
             Origin::Inline | Origin::External(_) | Origin::Fits { .. } | Origin::Unknown => {
                 return false;
             }

@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use crate::asdf::decl::{Allowance, Declared, is_ndarray};
+use crate::asdf::decl::{Allowance, Declared, is_array};
 use crate::asdf::tree::{Component, Node, NodeId, NodeKind, Parts, Tree};
 use crate::error::Result;
 
@@ -276,7 +276,7 @@ impl<'t> TreeWalk<'t> {
                     self.refer(component, node, uri);
                 }
             }
-            (Some(component), _) if node.tag().is_some_and(is_ndarray) => {
+            (Some(component), _) if is_array(node) => {
                 self.declare(component, node);
             }
             (_, NodeKind::Scalar) => {}

@@ -31,6 +31,7 @@ impl Snapshot {
             .block_users()
             .get(n)
             .is_none_or(|users| users.len() != 1)
+            || self.chunk_users().is_ok_and(|users| users.contains_key(&n))
         {
             return Some("other arrays lie in its block");
         }

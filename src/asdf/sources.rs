@@ -94,7 +94,7 @@ fn declared(tree: &Tree) -> Result<Vec<(Node<'_>, Option<Storage>)>> {
     arrays
         .map(|(node, declared)| match declared? {
             Declared::Stored(stored) => Ok((node, Some(stored.storage))),
-            Declared::Inline(_) => Ok((node, None)),
+            Declared::Inline(_) | Declared::Chunked(_) => Ok((node, None)),
         })
         .collect()
 }

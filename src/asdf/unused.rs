@@ -1,14 +1,15 @@
 //! Blocks that no array uses, and whether something else in the tree may name a block by its number.
 //!
 //! The standard has no users of blocks but arrays. A library may keep block numbers under a tag of its own, as asdf-zarr does
-//! for chunks, and nothing in the tree marks these. Every number under an unknown tag therefore counts as the number of a block,
-//! if there is such a block.
+//! for chunks, which are known ([`Snapshot::chunk_users`]). Nothing in the tree marks others. Every number under an unknown tag
+//! therefore counts as the number of a block, if there is such a block.
 
 use std::collections::HashSet;
 
 use super::Snapshot;
 use super::array::Origin;
-use super::decl::is_ndarray;
+use super::decl;
+use super::decl::chunked;
 use super::find::block_index;
 use super::outline::Limit;
 use super::scalar::Value;
@@ -39,8 +40,12 @@ impl Snapshot {
             Some(Err(_)) => false,
             Some(Ok(tree)) => self.knows_all_users(tree),
         };
+        let chunks = is_known.then(|| self.chunk_users());
+        let Some(Ok(chunks)) = chunks else {
+            return Vec::new();
+        };
         let users = self.block_users().iter().enumerate();
-        let unused = users.filter(|(_, users)| is_known && users.is_empty());
+        let unused = users.filter(|(n, users)| users.is_empty() && !chunks.contains_key(n));
         unused.map(|(n, _)| n).collect()
     }
 
@@ -88,7 +93,10 @@ impl Snapshot {
         let is_left_out = self
             .paths()
             .is_some_and(|paths| paths.outline().reaches(Limit::Places));
-        let declared = || tree.count_tagged(is_ndarray);
+        let declared = || match tree.count_tagged(chunked::is_tag) {
+            0 => tree.count_tagged(decl::is_ndarray),
+            _ => tree.all().filter(is_array).count(),
+        };
         !is_left_out
             && arrays
                 .iter()
@@ -168,7 +176,7 @@ fn integer(node: Node<'_>) -> Option<i64> {
 }
 
 fn is_array(node: &Node<'_>) -> bool {
-    node.kind() != NodeKind::Alias && node.tag().is_some_and(is_ndarray)
+    node.kind() != NodeKind::Alias && decl::is_array(*node)
 }
 
 /// The `source` of a mapping, as an array has it.

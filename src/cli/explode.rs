@@ -126,6 +126,7 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
     let stem = stem.to_string_lossy();
     let name = |n: usize| format!("{stem}{n:04}.asdf");
     let tree = directory.join(file.file_name().unwrap_or_default());
+    check_apart(&original.snapshot).map_err(fail)?;
     let text = exploded_text(&original.snapshot, &name).map_err(fail)?;
     let kept = kept(&original.snapshot).map_err(fail)?;
     if tree.symlink_metadata().is_ok() {
@@ -186,6 +187,19 @@ fn exploded_text(snapshot: &Snapshot, name: &dyn Fn(usize) -> String) -> Result<
         }
         Storage::Fits(_) => Ok(storage.clone()),
     })
+}
+
+/// That no block of an array is one of an array in chunks as well: those stay with the tree.
+fn check_apart(snapshot: &Snapshot) -> Result<()> {
+    let users = snapshot.block_users();
+    let is_shared = |n: &usize| users.get(*n).is_some_and(|users| !users.is_empty());
+    match snapshot.chunk_users()?.into_keys().find(is_shared) {
+        None => Ok(()),
+        Some(n) => {
+            let why = "it is an array and a chunk of another one";
+            Err(Error::unsupported(Place::Block(n), why))
+        }
+    }
 }
 
 /// The blocks that stay with the tree: those that no array uses. Something else in the tree may name them by their numbers, as
@@ -265,6 +279,11 @@ fn imploded(snapshot: &Snapshot, sandbox: &Sandbox) -> Result<(Vec<u8>, Vec<Whol
     // nothing can stand behind a streamed block
     let mut last = blocks.pop_if(|block| block.header.streamed());
     let own_last = last.is_some();
+    let numbered = own.saturating_sub(1);
+    if own_last && snapshot.chunk_users()?.contains_key(&numbered) {
+        let why = "a streamed block for chunks of an array, which would get another number";
+        return Err(Error::unsupported(Place::Block(numbered), why));
+    }
     let mut last_name = None;
     for storage in storages(snapshot)? {
         let Storage::External(uri) = storage else {

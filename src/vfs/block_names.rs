@@ -89,8 +89,12 @@ impl Vfs {
 
 /// Whether block `n` is the last one, and no array uses it.
 fn is_removable(state: &State, n: usize) -> bool {
-    let users = state.snapshot.block_users().get(n);
-    n.saturating_add(1) == state.snapshot.layout().blocks.len() && users.is_none_or(Vec::is_empty)
+    let snapshot = &state.snapshot;
+    n.saturating_add(1) == snapshot.layout().blocks.len()
+        && snapshot.block_users().get(n).is_none_or(Vec::is_empty)
+        && snapshot
+            .chunk_users()
+            .is_ok_and(|users| !users.contains_key(&n))
 }
 
 #[cfg(test)]

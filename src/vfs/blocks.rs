@@ -18,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::news::News;
 use super::saved::Through;
 use super::scratch::GONE_FOR;
+use super::version::Shows;
 use super::{Error, Node, Result, State, locked};
 use crate::asdf::Snapshot;
 use crate::asdf::checksum::ChecksumState;
@@ -282,12 +283,17 @@ impl Blocks {
         matches!(content, Content::Edited(_) | Content::Emptied(_)).then_some(content)
     }
 
-    /// Notes that a file of a block is opened to be read, which another one may write.
-    pub(super) fn note_opened(&self, block: usize, file: Node, version: u64) {
-        let written = self.writer_of(block);
-        let is_it = |it: &Arc<WrittenFile>| (it.file, it.version) == (file, version);
-        if let Some(written) = written.filter(|written| !is_it(written)) {
-            written.opened.store(true, Ordering::Release);
+    /// Notes that a file of these blocks is opened to be read, which another one may write.
+    pub(super) fn note_opened(&self, shows: Shows, file: Node, version: u64) {
+        let note = |it: &Arc<WrittenFile>| {
+            if (it.file, it.version) != (file, version) {
+                it.opened.store(true, Ordering::Release);
+            }
+        };
+        match shows {
+            Shows::Nothing => {}
+            Shows::Block(block) => self.writer_of(block).iter().for_each(note),
+            Shows::Several => locked(&self.by_block).values().for_each(note),
         }
     }
 

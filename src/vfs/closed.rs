@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::attr::{Attr, FileFacts, VfsOptions};
 use super::catalogue::Catalogue;
+use super::data::shown;
 use super::error::Error;
 use super::node::Node;
-use super::version::Versions;
+use super::version::{Shows, Versions};
 use super::{
     Result, TREE_NAME, TreeMark, Vfs, block_name, hash_of, index, info_files, root_directories,
 };
-use crate::asdf::Origin;
 use crate::source::{Stat, len_u64};
 
 /// What FILE showed when it was closed.
@@ -75,22 +75,13 @@ impl ClosedFile {
 
     /// The version of a file.
     fn version(&self, file: Node) -> u64 {
-        self.versions.of(file, self.block_of(file))
+        self.versions.of(file, self.shown_by(file))
     }
 
-    /// The block that a file shows, if that is known.
-    fn block_of(&self, file: Node) -> Option<usize> {
-        match (file, &self.names) {
-            (Node::Block(n), _) => Some(index(n)),
-            (Node::Array(number, _), Some(names)) => {
-                let array = names.array(number);
-                array.and_then(|(_, data)| match data.origin() {
-                    Origin::Block(n) => Some(*n),
-                    _ => None,
-                })
-            }
-            _ => None,
-        }
+    /// The blocks that a file shows, as far as that is known.
+    fn shown_by(&self, file: Node) -> Shows {
+        let names = self.names.as_ref();
+        shown(file, |number| Some(names?.array(number)?.1.origin()))
     }
 
     /// The names in a directory, in the order in which [`Vfs`] lists them; nothing if FILE has to be opened for them.
@@ -159,7 +150,7 @@ impl ClosedFile {
         }
         let mut attr = Attr::of_file(node, 0, file, self.is_read_only, options);
         attr.version = self.version(node);
-        if let Some(time) = self.versions.time(node, self.block_of(node)) {
+        if let Some(time) = self.versions.time(node, self.shown_by(node)) {
             (attr.mtime, attr.ctime) = (time, time);
         }
         match (node, &self.names) {

@@ -310,6 +310,7 @@ impl Vfs {
     /// Shows the same state, in which a block has other bytes.
     pub(super) fn show_changed_block(&self, change: BlockChange) {
         let old = self.state();
+        old.snapshot.forget_chunks();
         let stat = old.timed.then(|| old.left());
         let mut new = old.next(Arc::clone(&old.snapshot), stat);
         new.note_changed(change);

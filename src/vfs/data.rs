@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::blocks::{Content, WrittenFile};
 use super::hdus;
 use super::node::Node;
+use super::version::Shows;
 use super::{Access, Error, Reading, Result, State, Vfs, index, locked};
 use crate::asdf::{Origin, Snapshot};
 use crate::codec;
@@ -46,7 +47,7 @@ impl DataHandle {
     /// The file that is written to.
     pub(super) fn writes(&self) -> Result<&Arc<WrittenFile>> {
         self.writes.as_ref().ok_or(Error::ReadOnly(
-            "inline and external arrays: edit tree.yaml, or the other file",
+            "inline and external arrays, and those in chunks: edit tree.yaml, the other file, or the block of a chunk",
         ))
     }
 
@@ -74,11 +75,9 @@ impl Vfs {
             // the kernel shows the same pages to all handles of the file: those that are open look at the other file anew, too
             self.blocks.changed();
         }
-        let block = block_of(state, node);
-        if let Some(block) = block {
-            self.blocks.note_opened(block, node, state.version(node));
-        }
-        let block = block.filter(|_| access.write);
+        let shows = shown_by(state, node);
+        self.blocks.note_opened(shows, node, state.version(node));
+        let block = block_of(state, node).filter(|_| access.write);
         let written = block.map(|block| self.add_writer(state, block, node));
         let handle = DataHandle::new(node, state, written.transpose()?);
         if access.truncate {
@@ -237,13 +236,27 @@ pub(super) fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
 
 /// The block that holds the bytes of a block or array, if one does.
 pub(super) fn block_of(state: &State, node: Node) -> Option<usize> {
+    match shown_by(state, node) {
+        Shows::Block(n) => Some(n),
+        Shows::Nothing | Shows::Several => None,
+    }
+}
+
+/// The blocks that hold the bytes of a block or array.
+pub(super) fn shown_by(state: &State, node: Node) -> Shows {
+    shown(node, |number| Some(state.array_data(number)?.origin()))
+}
+
+/// The same, by the origin of the array of a number.
+pub(super) fn shown<'a>(node: Node, origin: impl FnOnce(u32) -> Option<&'a Origin>) -> Shows {
     match node {
-        Node::Block(n) => Some(index(n)),
-        Node::Array(number, _) => match state.array_data(number)?.origin() {
-            Origin::Block(n) => Some(*n),
-            _ => None,
+        Node::Block(n) => Shows::Block(index(n)),
+        Node::Array(number, _) => match origin(number) {
+            Some(Origin::Block(n)) => Shows::Block(*n),
+            Some(Origin::Chunked) => Shows::Several,
+            _ => Shows::Nothing,
         },
-        _ => None,
+        _ => Shows::Nothing,
     }
 }
 

@@ -343,6 +343,18 @@ impl Vfs {
 
     /// Checks that a block of that length still holds every array that lies in it.
     pub(super) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
+        let is_for_chunks = || {
+            snapshot
+                .chunk_users()
+                .is_ok_and(|users| users.contains_key(&block))
+        };
+        if snapshot.block_len(block) != Some(len) && is_for_chunks() {
+            return Err(Error::Library(Library::Rejected {
+                at: Place::Block(block),
+                why: format!("it is for a chunk of an array, which {len} bytes are not"),
+                advice: "write as many as it has".to_owned(),
+            }));
+        }
         for &i in snapshot.block_users().get(block).into_iter().flatten() {
             // an array that makes no sense already does not keep its block from being mended
             let sound = |array: &&Array| array.problem().is_none();

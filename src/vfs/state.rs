@@ -204,13 +204,17 @@ impl State {
 
     /// Whether the bytes of an array lie in another file.
     pub(super) fn is_elsewhere(&self, node: Node) -> bool {
-        let is_external = |origin: &Origin| matches!(origin, Origin::External(_));
+        self.shows(node, |origin| matches!(origin, Origin::External(_)))
+    }
+
+    /// Whether a file shows an array whose origin `holds`.
+    fn shows(&self, node: Node, holds: impl Fn(&Origin) -> bool) -> bool {
         match node {
             Node::Array(number, _) => {
                 let data = self.array_data(number);
-                data.is_some_and(|data| is_external(data.origin()))
+                data.is_some_and(|data| holds(data.origin()))
             }
-            Node::View(view, number) => self.shows_any(view, number, is_external),
+            Node::View(view, number) => self.shows_any(view, number, holds),
             _ => false,
         }
     }
@@ -221,7 +225,9 @@ impl State {
             Node::View(View::Fits | View::Previews, _) | Node::StatsTsv => true,
             node => {
                 let block = block_of(self, node).or_else(|| self.zarr_block(node));
-                self.is_elsewhere(node) || block.is_some_and(|block| !is_patched(self, block))
+                let is_slow =
+                    |origin: &Origin| matches!(origin, Origin::External(_) | Origin::Chunked);
+                self.shows(node, is_slow) || block.is_some_and(|block| !is_patched(self, block))
             }
         }
     }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::data::block_of;
+use super::data::{block_of, shown_by};
 use super::node::Node;
 use super::saved::{BlockChange, Through};
 use super::state::State;
@@ -16,6 +16,17 @@ use super::views::View;
 
 /// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
 pub const VERSIONS: u64 = 1 << 10;
+
+/// The blocks that a file shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shows {
+    /// None.
+    Nothing,
+    /// One.
+    Block(usize),
+    /// Some, which are not looked up: as those of an array in chunks.
+    Several,
+}
 
 /// When files were made others, by a clock that goes on by one with each change. The version of a file is the time of the last change of
 /// anything that it shows.
@@ -148,27 +159,31 @@ impl Versions {
     }
 
     /// The changes of a block or array.
-    fn changes(&self, file: Node, block: Option<usize>) -> impl Iterator<Item = Change> {
-        let of_block = block.and_then(|block| self.blocks.get(&block));
+    fn changes(&self, file: Node, shows: Shows) -> impl Iterator<Item = Change> {
+        let of_block = match shows {
+            Shows::Block(block) => self.blocks.get(&block),
+            Shows::Nothing | Shows::Several => None,
+        };
+        let all = (shows == Shows::Several).then(|| self.blocks.values());
         let of_array = match file {
             Node::Array(number, _) => [self.arrays.get(&number), self.all_arrays.as_ref()],
             _ => [None, None],
         };
-        let changes = of_array.into_iter().chain([of_block]);
-        changes.flatten().copied()
+        let changes = of_array.into_iter().chain([of_block]).flatten();
+        changes.chain(all.into_iter().flatten()).copied()
     }
 
     /// When the bytes of a block or array came to be; `None` of any other file, which has the time of FILE.
-    pub(super) fn time(&self, file: Node, block: Option<usize>) -> Option<SystemTime> {
-        let changed = self.changes(file, block).map(|change| change.at).max();
+    pub(super) fn time(&self, file: Node, shows: Shows) -> Option<SystemTime> {
+        let changed = self.changes(file, shows).map(|change| change.at).max();
         match file {
             Node::Block(_) | Node::Array(..) => changed.or(self.since),
             _ => None,
         }
     }
 
-    /// The version of a file, by what has changed; `block`: the one that it shows, if it shows one.
-    fn counted(&self, file: Node, block: Option<usize>) -> u64 {
+    /// The version of a file, by what has changed.
+    fn counted(&self, file: Node, shows: Shows) -> u64 {
         match file {
             // always the same directories, and texts of which the kernel keeps no pages
             Node::Root
@@ -187,7 +202,7 @@ impl Versions {
             | Node::Tree(_)
             | Node::Scratch(_) => 0,
             Node::Block(_) | Node::Array(..) => {
-                let changes = self.changes(file, block).map(|change| change.clock);
+                let changes = self.changes(file, shows).map(|change| change.clock);
                 changes.fold(self.elsewhere, u64::max)
             }
             // these show several arrays, and more of the tree
@@ -201,13 +216,15 @@ impl Versions {
 
     /// The version of a file that grows.
     fn of_growing(&self, file: Node) -> u64 {
-        let changes = self.changes(file, None).map(|change| change.clock);
+        let changes = self
+            .changes(file, Shows::Nothing)
+            .map(|change| change.clock);
         changes.fold(self.stream, u64::max)
     }
 
-    /// What tells the form and bytes of a file from others that it had. `block`: the one that it shows, if it shows one.
-    fn form(&self, file: Node, block: Option<usize>) -> u64 {
-        let counted = self.counted(file, block);
+    /// What tells the form and bytes of a file from others that it had.
+    fn form(&self, file: Node, shows: Shows) -> u64 {
+        let counted = self.counted(file, shows);
         // a change that came through the file itself gives the others another number, not this file: the kernel has its bytes
         let own = self.own.get(&file);
         own.filter(|own| own.counted == counted)
@@ -222,8 +239,8 @@ impl Versions {
     }
 
     /// The version of a file.
-    pub(super) fn of(&self, file: Node, block: Option<usize>) -> u64 {
-        let form = self.form(file, block);
+    pub(super) fn of(&self, file: Node, shows: Shows) -> u64 {
+        let form = self.form(file, shows);
         let is_data = matches!(
             file,
             Node::Block(_)
@@ -248,12 +265,12 @@ impl State {
         if self.is_growing(file) {
             return self.versions.of_growing(file);
         }
-        self.versions.of(file, block_of(self, file))
+        self.versions.of(file, shown_by(self, file))
     }
 
     /// When the bytes of a block or array came to be; `None` of one that grows, and of any other file, which have the time of FILE.
     pub(super) fn time(&self, file: Node) -> Option<SystemTime> {
-        let time = self.versions.time(file, block_of(self, file));
+        let time = self.versions.time(file, shown_by(self, file));
         time.filter(|_| !self.is_growing(file))
     }
 
@@ -262,7 +279,7 @@ impl State {
         if self.is_growing(file) {
             return self.versions.of_growing(file);
         }
-        self.versions.form(file, block_of(self, file))
+        self.versions.form(file, shown_by(self, file))
     }
 
     /// Whether a file has the last bytes in this state that it had in its form of here, as `now` tells.
@@ -308,7 +325,7 @@ impl State {
             self.versions.changed_stream();
         }
         if let Some(Through { file, form, .. }) = through {
-            let counted = self.versions.counted(file, Some(block));
+            let counted = self.versions.counted(file, Shows::Block(block));
             // a version that never comes: the file does not keep its number, but its handles know whose bytes these are
             let counted = if own.is_some() { counted } else { u64::MAX };
             let change = OwnChange {

@@ -23,6 +23,8 @@ mod arrays;
 #[cfg(feature = "fuse")]
 mod behind;
 #[cfg(feature = "fuse")]
+mod chunked;
+#[cfg(feature = "fuse")]
 mod cli;
 mod command;
 mod common;

@@ -21,7 +21,7 @@ fn metadata(mount: &Mount, node: &str) -> Value {
 }
 
 /// The oracle, with these arguments, if there is a Python for it.
-fn oracle<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Option<Outcome> {
+pub(crate) fn oracle<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Option<Outcome> {
     let python = python()?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/zarr_oracle.py");
     Some(run(Command::new(python).arg(script).args(arguments)))

@@ -47,12 +47,13 @@ impl Array {
             .map(|strides| format!("{strides:?}"))
     }
 
-    /// Where its elements are, as the tree says it: a block index, `inline`, or a URI.
+    /// Where its elements are, as the tree says it: a block index, `inline`, `chunks`, or a URI.
     #[must_use]
     pub fn source_text(&self) -> String {
         match &self.data.form.origin {
             Origin::Block(n) => n.to_string(),
             Origin::Inline => "inline".to_owned(),
+            Origin::Chunked => "chunks".to_owned(),
             Origin::External(uri) => uri.clone(),
             Origin::Fits { reference, .. } => format!("fits:{reference}"),
             Origin::Unknown => "-".to_owned(),

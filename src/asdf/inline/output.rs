@@ -1,6 +1,8 @@
 //! Where the bytes of elements go.
 
-use crate::asdf::datatype::ByteOrder;
+use crate::asdf::datatype::{ByteOrder, Datatype};
+use crate::asdf::tree::Node;
+use crate::error::Result;
 
 /// The bytes of elements; `None` if the elements are only checked. A check must not cost the memory of their padding, which a
 /// hostile datatype makes as long as it likes.
@@ -22,4 +24,10 @@ impl Output<'_> {
         let len = usize::try_from(len).unwrap_or(0);
         out.resize(out.len().saturating_add(len), 0);
     }
+}
+
+/// The bytes of one element that is written at a node; `Corrupt` with the line if it does not fit.
+pub(in crate::asdf) fn element(node: Node<'_>, datatype: &Datatype) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    super::encode(node, datatype, &mut Output(Some(&mut bytes))).map(|_| bytes)
 }

@@ -253,8 +253,11 @@ fn field(literal: &Literal) -> Result<Field> {
     }
 }
 
-/// A type such as `<f4`.
-fn plain(text: &str) -> Result<Datatype> {
+/// A type such as `<f4`, as NumPy spells it.
+///
+/// # Errors
+/// [`Unsupported`](crate::error::Error::Unsupported) if ASDF has no such datatype.
+pub(in crate::asdf) fn plain(text: &str) -> Result<Datatype> {
     let unknown = || unsupported(format!("ASDF has no datatype for NumPy's {text:?}"));
     let mut chars = text.chars();
     let (order, kind) = (chars.next(), chars.next());

@@ -1,7 +1,7 @@
 //! References: a `$ref` within the tree becomes a link, one into another file is recorded.
 
 use super::{Limit, TreeWalk, What};
-use crate::asdf::decl::is_ndarray;
+use crate::asdf::decl::is_array;
 use crate::asdf::tree::{Component, Node, NodeKind};
 
 /// Bytes of a repeated URI that cost as much as a node.
@@ -46,7 +46,7 @@ impl<'t> TreeWalk<'t> {
             if let Some(to) = self.outline.find(target.id()) {
                 self.link(component, node, to);
             }
-        } else if !around && target.tag().is_some_and(is_ndarray) {
+        } else if !around && is_array(target) {
             let link = self.add(component, node, What::Nothing);
             self.pending.extend(link.map(|link| (link, target.id())));
         }

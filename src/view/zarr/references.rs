@@ -195,6 +195,7 @@ impl Snapshot {
                 }
             }
             Origin::External(_) => return Err(unsupported("in another file")),
+            Origin::Chunked => return Err(unsupported("in chunks of its own")),
             Origin::Unknown => return Err(no_longer()),
         };
         plain.referred((shape, itemsize), url, self.file_len())
