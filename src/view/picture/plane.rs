@@ -63,8 +63,9 @@ impl Picture {
     ) -> Result<(String, Vec<f64>)> {
         let Style { most, limits, .. } = self.style;
         let mut blocks = Blocks::new(grid.sampled(self.values.bytes(grid.sides.0), most));
-        let may_be_flags = matches!(self.values.scalar.kind(), 'u' | 'b');
-        let mut flags = may_be_flags.then(|| Flags::new(self.is_named_flags));
+        let kind = self.values.scalar.kind();
+        let is_named = self.is_named_flags || kind == 'b';
+        let mut flags = matches!(kind, 'u' | 'b').then(|| Flags::new(is_named));
         grid.read(reader, (self.first, 1), most, &mut |number, bits| {
             blocks.take(number, bits);
             if let Some(flags) = &mut flags {

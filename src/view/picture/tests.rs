@@ -208,7 +208,11 @@ fn flags_have_colours_by_bit_and_a_legend() {
     block[0] = 2;
     block[64..128].fill(16);
     block[64] = 18;
-    let file = colours("uint8", "[64, 64]", &block);
+    let of = |name: &str, scalar: &str, shape: &str, block: &[u8]| {
+        let fields = format!("source: 0, datatype: {scalar}, byteorder: little, shape: {shape}");
+        with_tree(&format!("{name}: N {{{fields}}}"), block)
+    };
+    let file = of("dq", "uint8", "[64, 64]", &block);
     let found = drawn(&file, style(800));
     let low = 64 * 8 - 1;
     let [rare, common] = [found.at(0, low), found.at(100, low - 8)];
@@ -218,17 +222,34 @@ fn flags_have_colours_by_bit_and_a_legend() {
     assert_eq!(found.at(100, low), [0; 3]);
     let legend = |colour: [u8; 3]| (0..200).any(|y| found.at(64 * 8 + 9, y) == colour);
     assert!(legend(rare) && legend(common));
-    // counts are numbers, and so are many values
-    for values in [[0_u8, 1, 2, 3, 4, 5, 6, 7, 8].repeat(8), (0..72).collect()] {
-        let file = colours("uint8", "[8, 9]", &values);
-        let found = drawn(&file, style(16));
-        assert_eq!(found.at(found.width - 1, 0), WHITE);
+    // classes and counts are numbers: those with two bits, and low ones
+    let classes = [0_u8, 1, 2, 4].repeat(18);
+    let mut photons = [0_u8, 0, 1, 0, 0, 0].repeat(12);
+    photons[70..].copy_from_slice(&[44, 1]);
+    for (name, scalar, block, are_flags) in [
+        ("x", "uint8", &classes, false),
+        ("dq", "uint8", &classes, true),
+        ("x", "uint16", &[photons.clone(), photons.clone()].concat(), false),
+        ("x", "uint16", &[0, 0, 4, 0, 0, 1, 0, 8].repeat(18), true),
+    ] {
+        let found = drawn(&of(name, scalar, "[8, 9]", block), style(300));
+        let of_array = (0..200).flat_map(|y| (0..200).map(move |x| (x, y)));
+        let is_grey = of_array
+            .map(|(x, y)| found.at(x, y))
+            .all(|[red, green, blue]| red == green && green == blue);
+        assert_eq!(is_grey, !are_flags, "{name} {scalar}");
     }
-    // but not under a name of flags
-    let named = "dq: N {source: 0, datatype: uint8, byteorder: little, shape: [8, 9]}";
-    let named = with_tree(named, &(0..72).collect::<Vec<u8>>());
-    let found = drawn(&named, style(16));
-    assert_ne!(found.at(found.width - 1, 0), WHITE);
+}
+
+/// Classes 1 and 3 of a map had one colour, and counts of photons were bits.
+#[test]
+fn each_class_has_a_tone_of_its_own() {
+    let block = [0_u8, 1, 2, 3].repeat(100);
+    let found = drawn(&colours("uint8", "[20, 20]", &block), style(16));
+    let mut tones: Vec<_> = (0..16).map(|x| found.at(x, 8)).collect();
+    tones.sort_unstable();
+    tones.dedup();
+    assert!(tones.len() >= 4, "{tones:?}");
 }
 
 #[test]
