@@ -9,8 +9,8 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use sha2::{Digest, Sha256};
 
 use super::array_at;
-use super::picture::{Histogram, Style};
-use super::stats::Stats;
+use super::picture::{Style, short};
+use super::stats::{Histogram, Stats};
 use crate::asdf::tree::{Node, NodeKind, Tree};
 use crate::asdf::{Array, Snapshot};
 use crate::error::{Result, printable};
@@ -29,6 +29,8 @@ const MOST_ENTRIES: usize = 5000;
 const MOST_VALUE: usize = 500;
 const MOST_DEPTH: usize = 64;
 const MOST_ARRAYS: usize = 1000;
+/// Digits of the ends of a histogram.
+const DIGITS: usize = 4;
 /// Width and height of a histogram, in units of its own.
 const PLOT: (u16, u16) = (240, 40);
 /// Entries that a collection may have to be unfolded at first.
@@ -71,12 +73,13 @@ impl Page {
 
     /// Adds a file. What can't be read of it is said in its place.
     pub fn add(&mut self, name: &str, snapshot: &Snapshot) {
-        let stats = snapshot.all_stats();
         self.begin(name);
         let blocks = snapshot.layout().blocks.len();
         let arrays = snapshot.arrays();
         let count = arrays.len();
         self.arrays = count.min(MOST_ARRAYS);
+        let shown: Vec<usize> = (0..self.arrays).collect();
+        let spreads = snapshot.spreads(&shown);
         let kind = snapshot.container();
         let by = snapshot.written_by().map(|by| format!(", written by {by}"));
         let line = format!(
@@ -86,8 +89,8 @@ impl Page {
         self.write(format_args!("<p class=faint>{}</p>\n", Text(&line)));
         if count > 0 {
             self.body.push_str("<h2>Arrays</h2>\n<div class=cards>\n");
-            for (i, array) in arrays.iter().enumerate().take(MOST_ARRAYS) {
-                self.card(snapshot, i, array, stats.get(i));
+            for ((i, array), spread) in arrays.iter().enumerate().zip(&spreads) {
+                self.card(snapshot, (i, array), spread);
                 self.arrays = self.arrays.saturating_sub(1);
             }
             self.body.push_str("</div>\n");
@@ -164,9 +167,8 @@ impl Page {
     fn card(
         &mut self,
         snapshot: &Snapshot,
-        i: usize,
-        array: &Array,
-        stats: Option<&Result<Option<Stats>>>,
+        (i, array): (usize, &Array),
+        spread: &Result<Option<(Stats, Option<Histogram>)>>,
     ) {
         let path = array.path();
         let datatype = array.datatype_text().unwrap_or_default();
@@ -184,7 +186,8 @@ impl Page {
                 "<img alt=\"picture of {named}\" loading=lazy src=\"data:image/png;base64,{data}\">\n"
             ));
         }
-        if let Some((_, Some(histogram))) = &drawn {
+        let are_flags = drawn.is_some_and(|(_, are_flags)| are_flags);
+        if let (false, Ok(Some((_, Some(histogram))))) = (are_flags, spread) {
             self.histogram(histogram);
         }
         self.body.push_str("<dl>");
@@ -192,17 +195,17 @@ impl Page {
         self.row("shape", &array.shape_text().unwrap_or_default());
         self.row("unit", array.unit().unwrap_or_default());
         self.row("bytes", &array.bin_len().to_string());
-        match (array.problem(), stats) {
+        match (array.problem(), spread) {
             (Some(why), _) => self.row("no files", &why.to_string()),
-            (None, Some(Err(why))) => self.row("not read", &why.to_string()),
-            (None, Some(Ok(Some(stats)))) => {
+            (None, Err(why)) => self.row("not read", &why.to_string()),
+            (None, Ok(Some((stats, _)))) => {
                 let range = stats.range.map(|(low, high)| format!("{low} .. {high}"));
                 self.row("range", &range.unwrap_or_default());
                 let mean = stats.mean.map(|mean| format!("{mean:?}"));
                 self.row("mean", &mean.unwrap_or_default());
                 self.row("NaN", &stats.nan.to_string());
             }
-            (None, _) => {}
+            (None, Ok(None)) => {}
         }
         self.body.push_str("</dl>\n</article>\n");
     }
@@ -214,8 +217,8 @@ impl Page {
         }
     }
 
-    /// The picture of an array, as large as there is room, and how its numbers are spread; none if it has none or there is no room.
-    fn picture(&self, snapshot: &Snapshot, i: usize) -> Option<(Vec<u8>, Option<Histogram>)> {
+    /// The picture of an array, as large as there is room, and whether it shows flags; none if it has none or there is no room.
+    fn picture(&self, snapshot: &Snapshot, i: usize) -> Option<(Vec<u8>, bool)> {
         let each = self.room.checked_div(len_u64(self.arrays.max(1)))?;
         // a point of noise takes a byte, four of which are written for three
         let side = (each / 4).saturating_mul(3).isqrt();
@@ -235,7 +238,8 @@ impl Page {
     /// Draws how numbers are spread: how many there are, on a logarithmic scale.
     fn histogram(&mut self, histogram: &Histogram) {
         let (width, height) = PLOT;
-        let [low, high] = histogram.ends();
+        let (low, high) = histogram.limits;
+        let [low, high] = [low, high].map(|end| short(end, DIGITS));
         let bars = histogram.heights();
         let step = f64::from(width) / crate::asdf::numbers::unsigned(len_u64(bars.len()).max(1));
         self.write(format_args!(

@@ -7,7 +7,6 @@
 
 mod canvas;
 mod flags;
-mod histogram;
 mod limits;
 mod line;
 mod plane;
@@ -29,7 +28,6 @@ use crate::source::{Made, Memory, Source};
 use canvas::{Canvas, most_bytes};
 use read::{Grid, Numbers, Reader};
 
-pub use histogram::Histogram;
 pub use limits::{Curve, GreyLimits};
 pub use sheet::{Sheet, best};
 
@@ -423,14 +421,13 @@ impl Picture {
         most_bytes(self.size(), if self.has_palette() { 1 } else { 3 })
     }
 
-    /// The PNG file, as short as it comes, drawn now; and how the numbers that it shows are spread, unless they are flags or colours.
+    /// The PNG file, as short as it comes, drawn now; and whether it shows flags.
     ///
     /// # Errors
     /// Those of opening and reading the elements.
-    pub fn draw(&self, elements: Elements<'_>) -> Result<(Vec<u8>, Option<Histogram>)> {
-        let (canvas, numbers) = self.canvas(&self.opened(elements)?)?;
-        let file = canvas.png(self.has_palette(), None)?;
-        Ok((file, Histogram::of(&numbers)))
+    pub fn draw(&self, elements: Elements<'_>) -> Result<(Vec<u8>, bool)> {
+        let (canvas, are_flags) = self.canvas(&self.opened(elements)?)?;
+        Ok((canvas.png(self.has_palette(), None)?, are_flags))
     }
 
     /// The PNG file of [`Picture::file_len`] bytes, drawn when it is first read.
@@ -453,16 +450,16 @@ impl Picture {
         Ok((values, places.transpose()?))
     }
 
-    /// Draws it. Gives the numbers that it shows, too, unless they are flags or colours.
-    fn canvas(&self, opened: &Readers) -> Result<(Canvas, Vec<f64>)> {
+    /// Draws it. Tells whether it shows flags.
+    fn canvas(&self, opened: &Readers) -> Result<(Canvas, bool)> {
         let mut canvas = Canvas::new(self.size());
-        let (third, numbers) = match self.shown {
+        let (third, are_flags) = match self.shown {
             Shown::Plane(grid) => self.draw_plane(&mut canvas, &opened.0, grid)?,
             Shown::Colour(grid, channels) => {
                 let words = self.draw_colours(&mut canvas, &opened.0, grid, channels)?;
-                (words, Vec::new())
+                (words, false)
             }
-            Shown::Line(count) => self.draw_line(&mut canvas, opened, count)?,
+            Shown::Line(count) => (self.draw_line(&mut canvas, opened, count)?, false),
         };
         let sides = self.sides();
         let (_, rows) = self.around();
@@ -483,7 +480,7 @@ impl Picture {
             let bar = sides.0.saturating_add(font / 2);
             canvas.settle(&[0..sides.0, bar..bar.saturating_add(font)], sides.1);
         }
-        Ok((canvas, numbers))
+        Ok((canvas, are_flags))
     }
 }
 
@@ -493,7 +490,7 @@ fn range((low, high): (f64, f64)) -> String {
 }
 
 /// A number in few characters, with so many digits.
-fn short(number: f64, digits: usize) -> String {
+pub(super) fn short(number: f64, digits: usize) -> String {
     let trimmed = |text: &str| {
         let is_whole = !text.contains('.');
         let digits = text.trim_end_matches(|c| c == '0' && !is_whole);

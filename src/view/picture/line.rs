@@ -165,13 +165,13 @@ impl Ranges {
 }
 
 impl Picture {
-    /// Draws a line. Gives the range of its values in words, and the ends of each part.
+    /// Draws a line. Gives the range of its values in words.
     pub(super) fn draw_line(
         &self,
         canvas: &mut Canvas,
         (values, places): &Readers,
         count: u64,
-    ) -> Result<(String, Vec<f64>)> {
+    ) -> Result<String> {
         let (width, height) = self.sides();
         let mut ranges = Ranges::new(width.saturating_mul(PARTS), count);
         if self.values.bytes(count) > self.style.most {
@@ -194,9 +194,7 @@ impl Picture {
         let whole = canvas.area()?;
         let (chart, _) = whole.split_vertically(u32::from(height));
         ranges.draw(&chart, named.then_some((self.font(), label, &*value)))?;
-        let words = ranges.limits().map_or_else(|| NO_VALUES.to_owned(), range);
-        let ends = ranges.parts.iter().filter_map(|part| part.values);
-        Ok((words, ends.flat_map(|(low, high)| [low, high]).collect()))
+        Ok(ranges.limits().map_or_else(|| NO_VALUES.to_owned(), range))
     }
 }
 

@@ -54,13 +54,13 @@ fn part_of(part: f64, of: u8) -> u8 {
 }
 
 impl Picture {
-    /// Draws a plane of numbers or flags, and at its side what its colours mean. Gives the limits in words, and the numbers.
+    /// Draws a plane of numbers or flags, and at its side what its colours mean. Gives the limits in words, and tells whether these are flags.
     pub(super) fn draw_plane(
         &self,
         canvas: &mut Canvas,
         reader: &Reader,
         grid: Grid,
-    ) -> Result<(String, Vec<f64>)> {
+    ) -> Result<(String, bool)> {
         let Style { most, limits, .. } = self.style;
         let mut blocks = Blocks::new(grid.sampled(self.values.bytes(grid.sides.0), most));
         let kind = self.values.scalar.kind();
@@ -76,10 +76,10 @@ impl Picture {
         if let Some(flags) = flags.filter(Flags::are_flags) {
             self.draw_points(canvas, grid, flags.colours(&blocks.bits));
             let words = self.draw_legend(canvas, &flags.legend());
-            return Ok((words, Vec::new()));
+            return Ok((words, true));
         }
         let Some(tones) = self.tones(canvas, grid, &blocks.means) else {
-            return Ok((NO_VALUES.to_owned(), Vec::new()));
+            return Ok((NO_VALUES.to_owned(), false));
         };
         let shades = self.style.colours.shades();
         let points = blocks.means.iter().map(|mean| match mean {
@@ -89,7 +89,7 @@ impl Picture {
         self.draw_points(canvas, grid, points);
         self.draw_bar(canvas, &tones, &shades);
         let words = format!("{} {} {}", tones.range(), limits.name(), tones.curve());
-        Ok((words, blocks.means))
+        Ok((words, false))
     }
 
     /// The tones of values. Without a finite one there are none, and all points become [`NOTHING`].

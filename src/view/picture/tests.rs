@@ -229,7 +229,12 @@ fn flags_have_colours_by_bit_and_a_legend() {
     for (name, scalar, block, are_flags) in [
         ("x", "uint8", &classes, false),
         ("dq", "uint8", &classes, true),
-        ("x", "uint16", &[photons.clone(), photons.clone()].concat(), false),
+        (
+            "x",
+            "uint16",
+            &[photons.clone(), photons.clone()].concat(),
+            false,
+        ),
         ("x", "uint16", &[0, 0, 4, 0, 0, 1, 0, 8].repeat(18), true),
     ] {
         let found = drawn(&of(name, scalar, "[8, 9]", block), style(300));
