@@ -1,8 +1,8 @@
 //! Pictures of arrays, to look at: PNG files of a length that follows from the shape.
 //!
 //! Of an array of two axes or more a plane of the last two is shown; row 0 is at the bottom, as astronomers have it. What is larger than
-//! the picture is shown by the means of blocks of elements. A last axis of three or four is colours. Unsigned integers of few values are
-//! flags, and each bit of them has a colour. An array of one axis is a line. Elements are read once and in order, so that the memory that
+//! the picture is shown by the means of blocks of elements. A last axis of three or four is colours. Truth values and unsigned integers that
+//! are called so, or have single bits, are flags, and each bit of them has a colour. An array of one axis is a line. Elements are read once and in order, so that the memory that
 //! a picture takes depends on its size alone.
 
 mod canvas;

@@ -78,7 +78,8 @@ impl Picture {
             let words = self.draw_legend(canvas, &flags.legend());
             return Ok((words, true));
         }
-        let Some(tones) = self.tones(canvas, grid, &blocks.means) else {
+        let sample = blocks.sample.numbers;
+        let Some(tones) = self.tones(canvas, grid, sample, &blocks.means) else {
             return Ok((NO_VALUES.to_owned(), false));
         };
         let shades = self.style.colours.shades();
@@ -92,10 +93,16 @@ impl Picture {
         Ok((words, false))
     }
 
-    /// The tones of values. Without a finite one there are none, and all points become [`NOTHING`].
-    fn tones(&self, canvas: &mut Canvas, grid: Grid, values: &[f64]) -> Option<Tones> {
+    /// The tones of points, by a sample of elements. Without a finite one there are none, and all points become [`NOTHING`].
+    fn tones(
+        &self,
+        canvas: &mut Canvas,
+        grid: Grid,
+        sample: Vec<f64>,
+        points: &[f64],
+    ) -> Option<Tones> {
         let (limits, curve) = (self.style.limits, self.style.curve);
-        let tones = Tones::of(limits, curve, values, grid.points.0.into());
+        let tones = Tones::of(limits, curve, sample, points);
         if tones.is_none() {
             self.draw_points(canvas, grid, iter::repeat(NOTHING));
         }
@@ -130,8 +137,10 @@ impl Picture {
             // bytes are colours as screens have them: to stretch them would change their hues
             Scalar::Uint8 => (Tones::straight((0.0, 255.0)), "colours".to_owned(), 255.0),
             scalar => {
-                let all = blocks.iter().flat_map(|it| it.means.iter().copied());
-                let Some(tones) = self.tones(canvas, grid, &all.collect::<Vec<_>>()) else {
+                let all = |of: fn(&Blocks) -> &Vec<f64>| blocks.iter().map(of).flatten().copied();
+                let means: Vec<_> = all(|it| &it.means).collect();
+                let sample = all(|it| &it.sample.numbers).collect();
+                let Some(tones) = self.tones(canvas, grid, sample, &means) else {
                     return Ok(NO_VALUES.to_owned());
                 };
                 let words = format!("colours {}", tones.range());

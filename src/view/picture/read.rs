@@ -8,7 +8,11 @@ use crate::asdf::numbers::{each_chunk, each_integer, each_number, unsigned};
 use crate::codec::Cache;
 use crate::error::Result;
 use crate::source::{Source, Window};
+use crate::view::sample::Sample;
 use crate::view::{Elements, whole};
+
+/// Elements of a plane or a line that are looked at for limits.
+pub(super) const SAMPLE: u64 = 1 << 20;
 
 /// An array of numbers, by its index.
 #[derive(Debug, Clone, Copy)]
@@ -190,6 +194,8 @@ pub(super) struct Blocks {
     pub(super) means: Vec<f64>,
     /// The bits that any number of it has.
     pub(super) bits: Vec<u64>,
+    /// Some of all numbers.
+    pub(super) sample: Sample,
 }
 
 impl Blocks {
@@ -203,11 +209,13 @@ impl Blocks {
             grid,
             means: Vec::new(),
             bits: Vec::new(),
+            sample: Sample::new(grid.sides.0.saturating_mul(grid.sides.1), SAMPLE),
         }
     }
 
     /// Takes the next number.
     pub(super) fn take(&mut self, number: f64, bits: u64) {
+        self.sample.take(number);
         if let Some(cell) = self.cells.get_mut(self.column) {
             cell.bits |= bits;
             if number.is_finite() {
