@@ -42,8 +42,11 @@ const NARROWEST: u16 = 320;
 /// Sizes of letters in pictures of fewer points than this, and in larger ones.
 const FONTS: [(u16, u16); 2] = [(320, 11), (700, 14)];
 const LARGE_FONT: u16 = 20;
-/// Digits of numbers in captions and at axes.
+/// Digits of numbers in captions and at axes, and the most that tell two numbers apart.
 const DIGITS: usize = 6;
+const MOST_DIGITS: usize = 15;
+/// How many times as large as their range numbers are that differ in their last digits alone.
+const ALIKE: f64 = 1e3;
 /// The longer side of a picture, so that a plane of 2048 columns and rows, as detectors have, is halved.
 const DEFAULT: u16 = 1024 + bar(LARGE_FONT);
 /// The widest picture of a line.
@@ -484,9 +487,29 @@ impl Picture {
     }
 }
 
+/// What the numbers of a range have in common, if that is all but their last digits: of days in a few hours, the first of them. Else 0.
+fn common((low, high): (f64, f64)) -> f64 {
+    let (range, largest) = (high - low, low.abs().max(high.abs()));
+    if largest / range < ALIKE || is_rounding((low, high)) {
+        return 0.0;
+    }
+    let unit = 10_f64.powf(range.log10().ceil());
+    (low / unit).floor() * unit
+}
+
+/// Whether two numbers are one, but for how they were rounded.
+fn is_rounding((low, high): (f64, f64)) -> bool {
+    high / 2.0 - low / 2.0 <= low.abs().max(high.abs()) * (4.0 * f64::EPSILON)
+}
+
 /// A range in words.
-fn range((low, high): (f64, f64)) -> String {
-    format!("{} .. {}", short(low, DIGITS), short(high, DIGITS))
+fn range(limits: (f64, f64)) -> String {
+    let common = common(limits);
+    let [low, high] = [limits.0, limits.1].map(|end| short(end - common, DIGITS));
+    if common == 0.0 {
+        return format!("{low} .. {high}");
+    }
+    format!("{} + ({low} .. {high})", short(common, MOST_DIGITS))
 }
 
 /// A number in few characters, with so many digits.
@@ -498,10 +521,11 @@ pub(super) fn short(number: f64, digits: usize) -> String {
     };
     let text = format!("{number:.*e}", digits.saturating_sub(1));
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let digits = i32::try_from(digits).unwrap_or(1);
     match exponent.parse::<i32>() {
-        Ok(power @ -3..6) => {
-            let behind = i32::try_from(digits).unwrap_or(1).saturating_sub(power);
-            let behind = usize::try_from(behind.saturating_sub(1)).unwrap_or(0);
+        Ok(power) if (-3..digits.max(6)).contains(&power) => {
+            let behind = digits.saturating_sub(power).saturating_sub(1);
+            let behind = usize::try_from(behind).unwrap_or(0);
             trimmed(&format!("{number:.behind$}"))
         }
         _ => format!("{}e{exponent}", trimmed(mantissa)),

@@ -8,7 +8,7 @@ use plotters::series::LineSeries;
 use plotters::style::{Color, RGBColor};
 
 use super::canvas::{Area, Canvas, FAINT, LETTERS, drawing, letters};
-use super::{DIGITS, NO_VALUES, Picture, Readers, pixel, range, short};
+use super::{DIGITS, MOST_DIGITS, NO_VALUES, Picture, Readers, common, pixel, range, short};
 use crate::asdf::numbers::unsigned;
 use crate::error::Result;
 use crate::source::len_u64;
@@ -146,8 +146,8 @@ impl Ranges {
                 // numbers that do not touch each other
                 .x_labels(letters_in(width).saturating_sub(8) / 5)
                 .y_labels(letters_in(height).saturating_sub(3) / 2)
-                .x_desc(x)
-                .y_desc(y)
+                .x_desc(axes.0.title(x))
+                .y_desc(axes.1.title(y))
                 .draw()
                 .map_err(|why| drawing(&why))?;
         }
@@ -223,6 +223,20 @@ impl Axis {
         }
     }
 
+    /// What its numbers are counted from.
+    fn common(&self) -> f64 {
+        common((self.low, self.high))
+    }
+
+    /// What it is called, and what its numbers are counted from.
+    fn title(&self, name: &str) -> String {
+        match self.common() {
+            0.0 => name.to_owned(),
+            common if common < 0.0 => format!("{name} + {}", short(-common, MOST_DIGITS)),
+            common => format!("{name} \u{2212} {}", short(common, MOST_DIGITS)),
+        }
+    }
+
     /// How far a value is from the low end to the high one: from 0 to 1.
     fn part(&self, value: f64) -> f64 {
         let range = self.high / 2.0 - self.low / 2.0;
@@ -284,7 +298,7 @@ impl ValueFormatter<f64> for Axis {
         } else {
             *value
         };
-        short(value, DIGITS)
+        short(value - self.common(), DIGITS)
     }
 }
 
@@ -302,6 +316,18 @@ mod tests {
         assert_eq!(axis.ticks(5), [-1.0, 0.0, 1.0, 2.0]);
         let axis = Axis::of((7.0, 7.0), BEYOND);
         assert_eq!(axis.ticks(10), [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]);
+    }
+
+    /// All ticks had one number.
+    #[test]
+    fn ticks_of_a_short_range_far_from_0_differ() {
+        let axis = Axis::of((2_460_123.25, 2_460_123.75), 0.0);
+        let labels = axis.ticks(5).into_iter().map(|tick| axis.format_ext(&tick));
+        assert_eq!(labels.collect::<Vec<_>>(), ["0.3", "0.4", "0.5", "0.6", "0.7"]);
+        assert_eq!(axis.title("time"), "time \u{2212} 2460123");
+        let axis = Axis::of((-60_123.36, -60_123.34), 0.0);
+        assert_eq!(axis.title("x"), "x + 60123.4");
+        assert_eq!(Axis::of((-1.0, 1.0), 0.0).title("x"), "x");
     }
 
     proptest! {

@@ -2,11 +2,11 @@
 
 use std::iter;
 
-use super::canvas::{Canvas, FAINT, GROUND, Rgb};
+use super::canvas::{Canvas, FAINT, GROUND, Rgb, width};
 use super::flags::Flags;
 use super::limits::Tones;
 use super::read::{Blocks, Grid, Reader};
-use super::{Colours, NO_VALUES, Picture, Style, short};
+use super::{Colours, NO_VALUES, Picture, Style, common, short};
 use crate::asdf::datatype::Scalar;
 use crate::error::Result;
 use crate::view::whole;
@@ -16,8 +16,8 @@ const SHADES: usize = 224;
 const LAST_SHADE: usize = SHADES - 1;
 /// What stands for no number: a blue that no shade has. Both digits of each part are equal.
 const NOTHING: Rgb = [0x22, 0x44, 0x88];
-/// Digits of the numbers beside the bar.
-const BAR_DIGITS: usize = 4;
+/// Most digits of the numbers beside the bar.
+const DIGITS: usize = 5;
 /// How bright the values are whose numbers are beside the bar.
 const MARKS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
@@ -210,13 +210,8 @@ impl Picture {
             if top.saturating_add(font) > height.max(font) {
                 continue;
             }
-            let number = short(tones.value(*mark), BAR_DIGITS);
-            canvas.write(
-                (left.saturating_add(font / 2), top),
-                &number,
-                (font, room),
-                false,
-            );
+            let number = bar_number(tones.limits, tones.value(*mark), (font, room));
+            canvas.write((left.saturating_add(font / 2), top), &number, (font, room), false);
             free = top.saturating_add(font);
         }
     }
@@ -262,6 +257,19 @@ impl Picture {
     }
 }
 
+/// A number beside a bar between these limits: what all have in common is in the caption. In letters of that size it has as many digits
+/// as there is room for.
+fn bar_number(limits: (f64, f64), value: f64, (font, room): (u16, u16)) -> String {
+    let common = common(limits);
+    let sign = if common == 0.0 { "" } else { "+" };
+    let numbers = (1..=DIGITS).rev().map(|digits| {
+        let number = short(value - common, digits);
+        format!("{sign}{number}")
+    });
+    let mut fitting = numbers.filter(|number| width(number, font) <= f32::from(room));
+    fitting.next().unwrap_or_default()
+}
+
 /// The row of a part of a height, from the top.
 fn from_top(part: f64, height: u16) -> u16 {
     let last = f64::from(height.saturating_sub(1));
@@ -274,5 +282,22 @@ fn percent(part: f64) -> String {
         percent if percent > 0.0 && percent < 0.01 => "<0.01%".to_owned(),
         percent if percent >= 10.0 => format!("{percent:.0}%"),
         percent => format!("{percent:.2}%"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They were cut: -1.966e30 for -1.966e300.
+    #[test]
+    fn numbers_beside_a_bar_are_whole_and_differ() {
+        let of = |limits: (f64, f64)| {
+            [limits.0, limits.1].map(|value| bar_number(limits, value, (20, 98)))
+        };
+        assert_eq!(of((-1.966e300, 2.807e300)), ["-2e300", "2.81e300"]);
+        assert_eq!(of((1e9 - 3.25, 1e9 + 4.5)), ["+6.75", "+14.5"]);
+        assert_eq!(of((1234.5, 1237.75)), ["1234.5", "1237.8"]);
+        assert_eq!(super::super::range((1e9 - 3.25, 1e9 + 4.5)), "999999990 + (6.75 .. 14.5)");
     }
 }
