@@ -37,8 +37,8 @@ const SHORT: u64 = 64;
 /// Pictures of fewer points have no caption, and such of fewer no bar at their side.
 const LEAST_WITH_CAPTION: u16 = 128;
 const LEAST_WITH_BAR: u16 = 256;
-/// The narrowest picture with a caption.
-const NARROWEST: u16 = 320;
+/// The narrowest picture with a caption, in sizes of its letters.
+const NARROWEST: u16 = 26;
 /// Sizes of letters in pictures of fewer points than this, and in larger ones.
 const FONTS: [(u16, u16); 2] = [(320, 11), (700, 14)];
 const LARGE_FONT: u16 = 20;
@@ -293,10 +293,7 @@ fn plane_at(axes: &[u64], plane: &[u64]) -> std::result::Result<(u64, Vec<u64>),
 
 /// A text in the letters that there are: what the font does not have is percent-encoded, as in the names of files.
 fn in_letters(text: &str) -> String {
-    percent_encoded(text, |c| {
-        !matches!(c, ' '..='~' | '\u{a1}'..='\u{17f}' | '\u{391}'..='\u{3c9}' | '\u{410}'..='\u{44f}'
-            | '\u{2070}' | '\u{2071}' | '\u{2074}'..='\u{208e}' | '\u{2212}' | '\u{2299}' | '\u{212b}')
-    })
+    percent_encoded(text, |c| !canvas::has_letter(c))
 }
 
 /// The size of letters in a picture of so many points.
@@ -408,7 +405,8 @@ impl Picture {
         let ((width, height), (bar, caption)) = (self.sides(), self.around());
         let mut width = width.saturating_add(bar);
         if caption > 0 {
-            width = width.max(NARROWEST.min(self.style.size));
+            let narrowest = self.font().saturating_mul(NARROWEST);
+            width = width.max(narrowest.min(self.style.size));
         }
         (width, height.saturating_add(caption))
     }

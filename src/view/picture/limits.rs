@@ -144,13 +144,13 @@ impl Tones {
 }
 
 impl GreyLimits {
-    /// It in words.
+    /// It in words, behind others; of the usual ones nothing is said.
     pub(super) fn name(self) -> String {
         match self {
-            Self::Auto => "auto".to_owned(),
-            Self::Zscale => "zscale".to_owned(),
-            Self::MinMax => "minmax".to_owned(),
-            Self::Percent(percent) => format!("{percent}%"),
+            Self::Auto => String::new(),
+            Self::Zscale => " zscale".to_owned(),
+            Self::MinMax => " minmax".to_owned(),
+            Self::Percent(percent) => format!(" {percent}%"),
         }
     }
 }

@@ -89,7 +89,7 @@ impl Picture {
         });
         self.draw_points(canvas, grid, points);
         self.draw_bar(canvas, &tones, &shades);
-        let words = format!("{} {} {}", tones.range(), limits.name(), tones.curve());
+        let words = format!("{}{} {}", tones.range(), limits.name(), tones.curve());
         Ok((words, false))
     }
 

@@ -302,8 +302,8 @@ fn a_caption_has_letters_and_a_bar_has_all_shades() {
     let bar: Vec<u8> = (0..300).map(|y| found.at(600 + 10, y)[0]).collect();
     assert!(bar.is_sorted_by(|a, b| a >= b) && bar[0] == 255 && bar[299] == 0);
     assert_eq!(
-        in_letters("\u{fc}/%25 \u{65e5}~\u{3bc}"),
-        "\u{fc}/%25 %E6%97%A5~\u{3bc}"
+        in_letters("\u{fc}/%25 \u{65e5}~\u{3bc}\u{2026}"),
+        "\u{fc}/%25 %E6%97%A5~\u{3bc}\u{2026}"
     );
 }
 
