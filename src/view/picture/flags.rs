@@ -95,8 +95,37 @@ fn colour(n: usize, count: usize) -> Rgb {
     let categories = colorous::TABLEAU10;
     let found = match categories.get(n) {
         _ if count == 1 => return SINGLE,
-        Some(colour) if count <= categories.len() => *colour,
-        _ => colorous::RAINBOW.eval_rational(n, count.max(1)),
+        Some(colour) if count <= categories.len() => colour.into_array(),
+        _ => {
+            // eleven hues and three shades: the first 33 bits differ, and neighbours in both
+            let hue = colorous::SINEBOW.eval_rational(n % 11, 11).into_array();
+            let shade = |part: u8| match n % 3 {
+                0 => part,
+                1 => part / 5 * 3,
+                _ => u8::MAX - (u8::MAX - part) / 5 * 3,
+            };
+            hue.map(shade)
+        }
     };
-    found.into_array().map(|part| part >> 4 | part & 0xF0)
+    found.map(|part| part >> 4 | part & 0xF0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bits 0 and 31 looked alike, and so did bits 4 to 8.
+    #[test]
+    fn no_two_of_many_bits_look_alike() {
+        for count in [2, 10, 11, 32] {
+            let all: Vec<_> = (0..count).map(|n| colour(n, count)).collect();
+            for (n, one) in all.iter().enumerate() {
+                for other in all.iter().skip(n + 1).chain(&[[0; 3]]) {
+                    let distances = one.iter().zip(other).map(|(a, b)| a.abs_diff(*b));
+                    let distance: u32 = distances.map(u32::from).sum();
+                    assert!(distance >= 0x40, "{count}: {one:x?} {other:x?}");
+                }
+            }
+        }
+    }
 }

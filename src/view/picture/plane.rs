@@ -244,7 +244,7 @@ impl Picture {
             let name = if is_mask {
                 "true".to_owned()
             } else {
-                bit.to_string()
+                format!("bit {bit}")
             };
             let side = font.saturating_sub(4);
             canvas.fill((left, top.saturating_add(2)), (side, side), *colour);
