@@ -22,7 +22,7 @@ const SHEET: u16 = 1536;
 const LEAST_SHEET: u16 = 400;
 
 /// Writes the picture of the array at `path` in the tree of `file` to `out`; without a path, all that are worth it side by side, and of a
-/// directory those of each file in it.
+/// directory those of each file in it. The status is that of the last array that can't be read.
 pub(super) fn write(
     out: &Path,
     file: &Path,
@@ -57,6 +57,7 @@ pub(super) fn write(
         }
         None => (best(&snapshot, style), Vec::new()),
     };
+    let mut status = Exit::Ok;
     let drawn = match *arrays {
         [] => {
             let why = "no array to make a picture of";
@@ -66,13 +67,16 @@ pub(super) fn write(
         _ => {
             let mut sheet = Sheet::new(arrays.len(), of_sheet);
             for array in arrays {
-                add(&mut sheet, &snapshot, file, array, None)?;
+                if let Err(failure) = add(&mut sheet, &snapshot, file, array, None) {
+                    complain(&failure.message);
+                    status = failure.exit;
+                }
             }
             finished(sheet, file)?
         }
     };
     save(out, &drawn)?;
-    Ok(Exit::Ok)
+    Ok(status)
 }
 
 /// Writes a sheet with the picture of each file of a directory. The status is that of the last file that can't be read.

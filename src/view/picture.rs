@@ -463,18 +463,7 @@ impl Picture {
             Shown::Line(count) => (self.draw_line(&mut canvas, opened, count)?, false),
         };
         let sides = self.sides();
-        let (_, rows) = self.around();
-        if rows > 0 {
-            let ([path, kind], font) = (&self.caption, self.font());
-            let unit = self.unit.as_ref().map(|unit| format!(" {unit}"));
-            let second = format!("{kind}{} \u{b7} {third}", unit.unwrap_or_default());
-            let room = canvas.size().0.saturating_sub(font);
-            let mut top = sides.1.saturating_add(3);
-            for (text, by_end) in [(path, true), (&second, false)] {
-                canvas.write((font / 2, top), text, (font, room), by_end);
-                top = top.saturating_add(font).saturating_add(2);
-            }
-        }
+        self.draw_caption(&mut canvas, &third);
         if !matches!(self.shown, Shown::Line(_)) {
             // the plane and its bar keep their colours; letters around them have more shades than a palette has room for
             let font = self.font();
@@ -482,6 +471,32 @@ impl Picture {
             canvas.settle(&[0..sides.0, bar..bar.saturating_add(font)], sides.1);
         }
         Ok((canvas, are_flags))
+    }
+
+    /// Writes the caption, with these words at its end.
+    fn draw_caption(&self, canvas: &mut Canvas, words: &str) {
+        let (_, rows) = self.around();
+        if rows == 0 {
+            return;
+        }
+        let ([path, kind], font) = (&self.caption, self.font());
+        let unit = self.unit.as_ref().map(|unit| format!(" {unit}"));
+        let second = format!("{kind}{} \u{b7} {words}", unit.unwrap_or_default());
+        let room = canvas.size().0.saturating_sub(font);
+        let mut top = self.sides().1.saturating_add(3);
+        for (text, by_end) in [(path, true), (&second, false)] {
+            canvas.write((font / 2, top), text, (font, room), by_end);
+            top = top.saturating_add(font).saturating_add(2);
+        }
+    }
+
+    /// What stands for it if its elements can't be had.
+    fn without_values(&self, why: &Error) -> Canvas {
+        let (mut canvas, font) = (Canvas::new(self.size()), self.font());
+        let room = self.size().0.saturating_sub(font);
+        canvas.write((font / 2, font), &in_letters(&why.to_string()), (font, room), false);
+        self.draw_caption(&mut canvas, "not read");
+        canvas
     }
 }
 

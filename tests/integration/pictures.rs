@@ -261,6 +261,26 @@ fn without_a_path_there_is_a_sheet() {
     assert_refused(&preview(&out, empty.path(), None), 11, "no file below it");
 }
 
+/// One damaged array denied the pictures of all others.
+#[test]
+fn a_sheet_has_what_can_be_read() {
+    let noise = noise(2000);
+    let mut broken = Block::zlib(&noise).stored().to_vec();
+    broken[40..60].fill(0xff);
+    let body = array("bad", 1, "uint8", "[40, 50]") + &array("good", 0, "uint8", "[40, 50]");
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(&body)
+        .block(Block::raw(&noise))
+        .block(Block::coded(*b"zlib", broken, noise.len()))
+        .write(dir.path());
+    let out = dir.path().join("x.png");
+    let said = preview(&out, &file, None);
+    assert_eq!(said.code, 23, "{said:?}");
+    assert!(said.stderr.contains("sample.asdf: block 1: "), "{said:?}");
+    assert!(said.stderr.ends_with(" (array bad)\n"), "{said:?}");
+    assert_eq!(sides(&fs::read(&out).unwrap()).0, 1536);
+}
+
 #[test]
 fn no_picture_goes_to_a_terminal() {
     if !has("a picture for a terminal", ["script"].into_iter()) {

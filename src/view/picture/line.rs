@@ -323,7 +323,10 @@ mod tests {
     fn ticks_of_a_short_range_far_from_0_differ() {
         let axis = Axis::of((2_460_123.25, 2_460_123.75), 0.0);
         let labels = axis.ticks(5).into_iter().map(|tick| axis.format_ext(&tick));
-        assert_eq!(labels.collect::<Vec<_>>(), ["0.3", "0.4", "0.5", "0.6", "0.7"]);
+        assert_eq!(
+            labels.collect::<Vec<_>>(),
+            ["0.3", "0.4", "0.5", "0.6", "0.7"]
+        );
         assert_eq!(axis.title("time"), "time \u{2212} 2460123");
         let axis = Axis::of((-60_123.36, -60_123.34), 0.0);
         assert_eq!(axis.title("x"), "x + 60123.4");

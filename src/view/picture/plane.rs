@@ -211,7 +211,12 @@ impl Picture {
                 continue;
             }
             let number = bar_number(tones.limits, tones.value(*mark), (font, room));
-            canvas.write((left.saturating_add(font / 2), top), &number, (font, room), false);
+            canvas.write(
+                (left.saturating_add(font / 2), top),
+                &number,
+                (font, room),
+                false,
+            );
             free = top.saturating_add(font);
         }
     }
@@ -298,6 +303,9 @@ mod tests {
         assert_eq!(of((-1.966e300, 2.807e300)), ["-2e300", "2.81e300"]);
         assert_eq!(of((1e9 - 3.25, 1e9 + 4.5)), ["+6.75", "+14.5"]);
         assert_eq!(of((1234.5, 1237.75)), ["1234.5", "1237.8"]);
-        assert_eq!(super::super::range((1e9 - 3.25, 1e9 + 4.5)), "999999990 + (6.75 .. 14.5)");
+        assert_eq!(
+            super::super::range((1e9 - 3.25, 1e9 + 4.5)),
+            "999999990 + (6.75 .. 14.5)"
+        );
     }
 }

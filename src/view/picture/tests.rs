@@ -411,8 +411,9 @@ fn a_sheet_has_pictures_side_by_side() {
     assert_eq!(left_out, 0);
     let found = decoded(&png);
     assert_eq!(found.width, 400);
-    assert_eq!([found.at(0, 0), found.at(200, 0)], [found.at(0, 0); 2]);
-    assert_ne!(found.at(200, 0), canvas::GROUND);
+    assert_eq!([found.at(4, 4), found.at(204, 4)], [found.at(4, 4); 2]);
+    assert_ne!(found.at(204, 4), canvas::GROUND);
+    assert_eq!([found.at(3, 4), found.at(4, 3)], [canvas::GROUND; 2]);
 }
 
 #[test]
