@@ -34,6 +34,9 @@ pub use sheet::{Sheet, best};
 /// Points of the longer side that a small array is enlarged to, and of the shorter side of a long one.
 const ENLARGED: u16 = 480;
 const SHORT: u64 = 64;
+/// Fewer rows, or columns, are so many points high, or wide.
+const FEW: u64 = 16;
+const BAND: u16 = 96;
 /// Pictures of fewer points have no caption, and such of fewer no bar at their side.
 const LEAST_WITH_CAPTION: u16 = 128;
 const LEAST_WITH_BAR: u16 = 256;
@@ -137,8 +140,8 @@ pub struct Picture {
     unit: Option<String>,
     /// The array that has the places of the elements of a line; what it is called, and its unit.
     places: Option<(Numbers, String)>,
-    /// Points for each block, in either direction.
-    enlarged: u16,
+    /// Columns and rows of points for each block.
+    enlarged: (u16, u16),
 }
 
 /// The values of an array, and the places of the elements of a line.
@@ -322,16 +325,22 @@ fn room(size: u16) -> (u16, u16) {
     (size.saturating_sub(bar), size.saturating_sub(caption))
 }
 
-/// How many points in either direction a block has in a picture of that size.
-fn enlarged(shown: &Shown, size: u16) -> u16 {
+/// How many columns and rows of points a block has in a picture of that size. Few rows, or columns, are bands that can be seen.
+fn enlarged(shown: &Shown, size: u16) -> (u16, u16) {
     let (Shown::Plane(grid) | Shown::Colour(grid, _)) = shown else {
-        return 1;
+        return (1, 1);
     };
     let (room, (width, height)) = (room(size), grid.points);
     let times = |room: u16, points: u16| room.checked_div(points).unwrap_or(1);
     let most = times(room.0, width).min(times(room.1, height));
     let wanted = ENLARGED.div_ceil(width.max(height).max(1));
-    wanted.min(most).max(1)
+    let all = wanted.min(most).max(1);
+    let side = |len: u64, room: u16, points: u16| {
+        let band = if len < FEW { BAND.div_ceil(points.max(1)) } else { 1 };
+        band.min(times(room, points)).max(all)
+    };
+    let (columns, rows) = grid.sides;
+    (side(columns, room.0, width), side(rows, room.1, height))
 }
 
 impl Grid {
@@ -376,8 +385,8 @@ impl Picture {
     fn sides(&self) -> (u16, u16) {
         match self.shown {
             Shown::Plane(grid) | Shown::Colour(grid, _) => {
-                let side = |points: u16| points.saturating_mul(self.enlarged);
-                (side(grid.points.0), side(grid.points.1))
+                let (width, height) = grid.points;
+                (width.saturating_mul(self.enlarged.0), height.saturating_mul(self.enlarged.1))
             }
             Shown::Line(_) => {
                 let width = self.style.size.min(WIDEST_LINE);

@@ -168,13 +168,13 @@ impl Picture {
     /// Draws a point for each block, row 0 at the bottom.
     fn draw_points(&self, canvas: &mut Canvas, grid: Grid, colours: impl Iterator<Item = Rgb>) {
         let (_, height) = self.sides();
-        let size = (self.enlarged, self.enlarged);
+        let (across, up) = self.enlarged;
         let rows = 1..=grid.points.1;
         let points = rows.flat_map(|row| (0..grid.points.0).map(move |column| (column, row)));
         for ((column, row), colour) in points.zip(colours) {
-            let left = column.saturating_mul(self.enlarged);
-            let top = height.saturating_sub(row.saturating_mul(self.enlarged));
-            canvas.fill((left, top), size, colour);
+            let left = column.saturating_mul(across);
+            let top = height.saturating_sub(row.saturating_mul(up));
+            canvas.fill((left, top), self.enlarged, colour);
         }
     }
 

@@ -336,6 +336,23 @@ fn a_picture_with_all_around_it_is_no_larger_than_was_asked_for() {
     assert!(tall.height > 1000 && tall.width > 400, "as large as may be");
 }
 
+/// They were 2 points high.
+#[test]
+fn few_rows_are_bands() {
+    let values: Vec<f32> = (0..3)
+        .flat_map(|row| [f32::from(row as u8); 5000])
+        .collect();
+    let found = drawn(&plane(5000, 3, &values), Style::default());
+    let tones: Vec<_> = [5, 40, 85].map(|y| found.at(9, y)).into();
+    assert_eq!(
+        (found.height, &*tones),
+        (96 + 46, &[WHITE, [128; 3], [0; 3]][..])
+    );
+    let found = drawn(&plane(3, 127, &values[..381]), Style::default());
+    assert_eq!((found.width, found.height), (26 * 14, 508 + 34));
+    assert_eq!([found.at(0, 0), found.at(95, 507)], [[0; 3]; 2]);
+}
+
 #[test]
 fn the_file_in_a_mount_is_as_long_as_was_said() {
     let values: Vec<f32> = (0..20_000_u32)
