@@ -8,20 +8,27 @@ use super::limits::Tones;
 use super::read::{Blocks, Grid, Reader};
 use super::{Colours, NO_VALUES, Picture, Style, common, short};
 use crate::asdf::datatype::Scalar;
+use crate::asdf::numbers::unsigned;
 use crate::error::Result;
 use crate::view::whole;
 
 /// Shades between black and white. A palette has room for the colours around the plane besides.
 const SHADES: usize = 224;
 const LAST_SHADE: usize = SHADES - 1;
-/// What stands for no number: a blue that no shade has. Both digits of each part are equal.
-const NOTHING: Rgb = [0x22, 0x44, 0x88];
 /// Most digits of the numbers beside the bar.
 const DIGITS: usize = 5;
 /// How bright the values are whose numbers are beside the bar.
 const MARKS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
 impl Colours {
+    /// What stands for no number: unlike all shades. Both digits of each part are equal.
+    fn nothing(self) -> Rgb {
+        match self {
+            Self::Grey => [0x22, 0x44, 0x88],
+            Self::Inferno | Self::Viridis | Self::Cubehelix => [0x99; 3],
+        }
+    }
+
     /// All shades, from black to white.
     fn shades(self) -> Vec<Rgb> {
         let shade = |n: usize| {
@@ -44,7 +51,7 @@ impl Colours {
 fn shade(shades: &[Rgb], brightness: f64) -> Rgb {
     let last = u8::try_from(shades.len().saturating_sub(1)).unwrap_or(u8::MAX);
     let number = usize::from(part_of(brightness, last));
-    shades.get(number).copied().unwrap_or(NOTHING)
+    shades.get(number).copied().unwrap_or(GROUND)
 }
 
 /// That part of a number, from 0 to it.
@@ -82,18 +89,22 @@ impl Picture {
         let Some(tones) = self.tones(canvas, grid, sample, &blocks.means) else {
             return Ok((NO_VALUES.to_owned(), false));
         };
-        let shades = self.style.colours.shades();
+        let (shades, nothing) = (self.style.colours.shades(), self.style.colours.nothing());
         let points = blocks.means.iter().map(|mean| match mean {
-            mean if mean.is_nan() => NOTHING,
+            mean if mean.is_nan() => nothing,
             mean => shade(&shades, tones.brightness(*mean)),
         });
         self.draw_points(canvas, grid, points);
         self.draw_bar(canvas, &tones, &shades);
-        let words = format!("{}{} {}", tones.range(), limits.name(), tones.curve());
+        let mut words = format!("{}{} {}", tones.range(), limits.name(), tones.curve());
+        if blocks.not_finite > 0 {
+            let part = unsigned(blocks.not_finite) / unsigned(blocks.count);
+            words += &format!(" \u{b7} {} not finite", percent(part));
+        }
         Ok((words, false))
     }
 
-    /// The tones of points, by a sample of elements. Without a finite one there are none, and all points become [`NOTHING`].
+    /// The tones of points, by a sample of elements. Without a finite one there are none, and all points have the colour of nothing.
     fn tones(
         &self,
         canvas: &mut Canvas,
@@ -104,7 +115,7 @@ impl Picture {
         let (limits, curve) = (self.style.limits, self.style.curve);
         let tones = Tones::of(limits, curve, sample, points);
         if tones.is_none() {
-            self.draw_points(canvas, grid, iter::repeat(NOTHING));
+            self.draw_points(canvas, grid, iter::repeat(self.style.colours.nothing()));
         }
         tones
     }
@@ -293,6 +304,20 @@ fn percent(part: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The blue of what is no number was a colour of numbers in viridis.
+    #[test]
+    fn what_is_no_number_has_no_shade_of_numbers() {
+        use Colours::{Cubehelix, Grey, Inferno, Viridis};
+        for colours in [Grey, Inferno, Viridis, Cubehelix] {
+            let nothing = colours.nothing();
+            for shade in colours.shades() {
+                let distances = shade.iter().zip(nothing).map(|(a, b)| a.abs_diff(b));
+                let distance: u32 = distances.map(u32::from).sum();
+                assert!(distance > 0x30, "{colours:?} {shade:?}");
+            }
+        }
+    }
 
     /// They were cut: -1.966e30 for -1.966e300.
     #[test]

@@ -196,11 +196,15 @@ pub(super) struct Blocks {
     pub(super) bits: Vec<u64>,
     /// Some of all numbers.
     pub(super) sample: Sample,
+    /// How many numbers there are in all, and how many that are infinite or NaN.
+    pub(super) count: u64,
+    pub(super) not_finite: u64,
 }
 
 impl Blocks {
     /// None done yet.
     pub(super) fn new(grid: Grid) -> Self {
+        let count = grid.sides.0.saturating_mul(grid.sides.1);
         Self {
             cells: vec![Cell::default(); grid.points.0.into()],
             at: (0, 0),
@@ -209,7 +213,9 @@ impl Blocks {
             grid,
             means: Vec::new(),
             bits: Vec::new(),
-            sample: Sample::new(grid.sides.0.saturating_mul(grid.sides.1), SAMPLE),
+            sample: Sample::new(count, SAMPLE),
+            count,
+            not_finite: 0,
         }
     }
 
@@ -221,6 +227,8 @@ impl Blocks {
             if number.is_finite() {
                 cell.sum += number;
                 cell.finite += 1.0;
+            } else {
+                self.not_finite = self.not_finite.saturating_add(1);
             }
         }
         // counted down: a division for each number would take longer than all else
