@@ -8,10 +8,13 @@ use plotters::series::LineSeries;
 use plotters::style::{Color, RGBColor};
 
 use super::canvas::{Area, Canvas, FAINT, LETTERS, drawing, letters};
-use super::{DIGITS, MOST_DIGITS, NO_VALUES, Picture, Readers, common, pixel, range, short};
+use super::limits::{GreyLimits, Tones};
+use super::read::SAMPLE;
+use super::{DIGITS, MOST_DIGITS, NO_VALUES, Picture, Readers, common, pixel, short};
 use crate::asdf::numbers::unsigned;
 use crate::error::Result;
 use crate::source::len_u64;
+use crate::view::sample::Sample;
 
 /// The colour of the line.
 const LINE: RGBColor = RGBColor(0xFF, 0xBB, 0x22);
@@ -89,12 +92,6 @@ impl Ranges {
         }
     }
 
-    /// The smallest and the largest value.
-    fn limits(&self) -> Option<(f64, f64)> {
-        let values = self.parts.iter().filter_map(|part| part.values);
-        values.reduce(both)
-    }
-
     /// The points of the line, in pieces: a part without a finite value is a gap.
     fn pieces(&self) -> impl Iterator<Item = Vec<(f64, f64)>> {
         let is_gap = |part: &Part| part.values.is_none() || !part.x.is_finite();
@@ -110,13 +107,18 @@ impl Ranges {
         })
     }
 
-    /// Draws the line: with its axes, and what they are called, in letters of that size; or nothing else.
-    fn draw(&self, area: &Area<'_>, named: Option<(u16, &str, &str)>) -> Result<()> {
+    /// Draws the line between these limits: with its axes, and what they are called, in letters of that size; or nothing else.
+    fn draw(
+        &self,
+        area: &Area<'_>,
+        limits: (f64, f64),
+        named: Option<(u16, &str, &str)>,
+    ) -> Result<()> {
         let xs = self.parts.iter().map(|part| part.x);
         let xs = xs.filter(|x| x.is_finite()).map(|x| (x, x)).reduce(both);
         let axes = (
             Axis::of(xs.unwrap_or_default(), 0.0),
-            Axis::of(self.limits().unwrap_or_default(), BEYOND),
+            Axis::of(limits, BEYOND),
         );
         let mut chart = ChartBuilder::on(area);
         if let Some((font, ..)) = named {
@@ -174,13 +176,20 @@ impl Picture {
     ) -> Result<String> {
         let (width, height) = self.sides();
         let mut ranges = Ranges::new(width.saturating_mul(PARTS), count);
+        let mut sample = Sample::new(count, SAMPLE);
         if self.values.bytes(count) > self.style.most {
             for part in &mut ranges.parts {
                 let at = self.first.saturating_add(part.first);
-                values.one(at, &mut |number, _| part.take(number))?;
+                values.one(at, &mut |number, _| {
+                    part.take(number);
+                    sample.take(number);
+                })?;
             }
         } else {
-            values.run(self.first, count, &mut |number, _| ranges.take(number))?;
+            values.run(self.first, count, &mut |number, _| {
+                ranges.take(number);
+                sample.take(number);
+            })?;
         }
         if let Some(places) = places {
             for part in &mut ranges.parts {
@@ -193,8 +202,22 @@ impl Picture {
         let named = self.around().1 > 0;
         let whole = canvas.area()?;
         let (chart, _) = whole.split_vertically(u32::from(height));
-        ranges.draw(&chart, named.then_some((self.font(), label, &*value)))?;
-        Ok(ranges.limits().map_or_else(|| NO_VALUES.to_owned(), range))
+        let ends = ranges.parts.iter().filter_map(|part| part.values);
+        let ends: Vec<f64> = ends.flat_map(|(low, high)| [low, high]).collect();
+        // an axis has room for all that a brightness has not
+        let limits = match self.style.limits {
+            GreyLimits::Auto => GreyLimits::MinMax,
+            named => named,
+        };
+        let tones = Tones::of(limits, None, sample.numbers, &ends);
+        let limits = tones.map_or((0.0, 0.0), |tones| tones.limits);
+        ranges.draw(
+            &chart,
+            limits,
+            named.then_some((self.font(), label, &*value)),
+        )?;
+        let words = tones.map(|tones| tones.range() + &self.style.limits.name());
+        Ok(words.unwrap_or_else(|| NO_VALUES.to_owned()))
     }
 }
 

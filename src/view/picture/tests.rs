@@ -143,6 +143,23 @@ fn a_line_rises_from_the_left_below_to_the_right_above() {
     }
 }
 
+/// A hot pixel left no room for the spectrum, and the option that would help was passed over.
+#[test]
+fn the_limits_that_are_asked_for_are_those_of_the_axis() {
+    let mut values: Vec<f32> = (0..1000_u16).map(f32::from).collect();
+    values[500] = 1e9;
+    let file = snapshot(&format!("{ARRAY}, shape: [1000]"), &values);
+    let highest = |limits| {
+        let style = Style {
+            limits,
+            ..style(100)
+        };
+        let found = drawn(&file, style);
+        (0..50).find(|y| found.at(98, *y)[0] > 0x80).unwrap()
+    };
+    assert!(highest(GreyLimits::Auto) > 40 && highest(GreyLimits::Percent(99.0)) < 9);
+}
+
 /// The file of a line over places that are the other way round.
 fn over(places: &str) -> Snapshot {
     let values: Vec<f32> = (0..100_u8).chain((0..100).rev()).map(f32::from).collect();
