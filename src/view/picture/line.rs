@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use plotters::chart::ChartBuilder;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::element::Circle;
 use plotters::series::LineSeries;
 use plotters::style::{Color, RGBColor};
 
 use super::canvas::{Area, Canvas, FAINT, LETTERS, drawing, letters};
 use super::limits::{GreyLimits, Tones};
 use super::read::SAMPLE;
-use super::{DIGITS, MOST_DIGITS, NO_VALUES, Picture, Readers, common, pixel, short};
+use super::{DIGITS, MOST_DIGITS, NO_VALUES, Picture, Readers, common, is_rounding, pixel, short};
 use crate::asdf::numbers::unsigned;
 use crate::error::Result;
 use crate::source::len_u64;
@@ -20,6 +21,8 @@ use crate::view::sample::Sample;
 const LINE: RGBColor = RGBColor(0xFF, 0xBB, 0x22);
 /// The part of its range that an axis of values has beyond it on either side.
 const BEYOND: f64 = 0.05;
+/// How many points the edge of a dot is from its centre.
+const DOT: i32 = 2;
 /// Parts of a line for each column of points: fewer elements are drawn one by one.
 const PARTS: u16 = 4;
 /// Most ticks of an axis.
@@ -155,10 +158,10 @@ impl Ranges {
         }
         for points in self.pieces() {
             // a single point is no line
-            let points = match points.as_slice() {
-                [point] => vec![*point, *point],
-                _ => points,
-            };
+            let dot = points.first().filter(|_| points.len() == 1);
+            let dot = dot.map(|point| Circle::new(*point, DOT, LINE.filled()));
+            let drawn = chart.draw_series(dot).map(|_| ());
+            drawn.map_err(|why| drawing(&why))?;
             let drawn = chart.draw_series(LineSeries::new(points, LINE));
             drawn.map_err(|why| drawing(&why))?;
         }
@@ -231,6 +234,8 @@ struct Axis {
 impl Axis {
     /// The axis that has all of a range, and that part of it beyond on either side.
     fn of((low, high): (f64, f64), beyond: f64) -> Self {
+        // of numbers that differ by how they were rounded, the difference shows nothing
+        let high = if is_rounding((low, high)) { low } else { high };
         // halves, as the range may be larger than the largest number
         let half = (high / 2.0 - low / 2.0) * beyond;
         let [wide_low, wide_high] = [low - half * 2.0, high + half * 2.0];
@@ -339,6 +344,8 @@ mod tests {
         assert_eq!(axis.ticks(5), [-1.0, 0.0, 1.0, 2.0]);
         let axis = Axis::of((7.0, 7.0), BEYOND);
         assert_eq!(axis.ticks(10), [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]);
+        let axis = Axis::of((1.0 - f64::EPSILON, 1.0), BEYOND);
+        assert_eq!(axis.ticks(3), [0.5, 1.0, 1.5], "not what was rounded");
     }
 
     /// All ticks had one number.

@@ -143,6 +143,18 @@ fn a_line_rises_from_the_left_below_to_the_right_above() {
     }
 }
 
+/// It was a point that no one saw, or none.
+#[test]
+fn an_element_without_neighbours_is_a_dot() {
+    let line = |values: &[f32]| {
+        let fields = format!("{ARRAY}, shape: [{}]", values.len());
+        let found = drawn(&snapshot(&fields, values), style(100));
+        found.points.iter().filter(|point| point[0] > 0x80).count()
+    };
+    assert!(line(&[3.0]) > 9);
+    assert!(line(&[1.0, f32::NAN, 2.0, f32::NAN, 3.0]) > 3 * 9 - 12);
+}
+
 /// A hot pixel left no room for the spectrum, and the option that would help was passed over.
 #[test]
 fn the_limits_that_are_asked_for_are_those_of_the_axis() {
