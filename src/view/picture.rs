@@ -115,8 +115,8 @@ impl Default for Style {
 /// What of an array is shown.
 #[derive(Debug, Clone, Copy)]
 enum Shown {
-    /// A plane of numbers or flags.
-    Plane(Grid),
+    /// A plane of numbers or flags: which of so many for each element.
+    Plane(Grid, (u64, u64)),
     /// A plane of so many colours for each element.
     Colour(Grid, u64),
     /// So many elements.
@@ -167,13 +167,25 @@ impl Snapshot {
         }
         let (first_axes, shown) = shown(shape, values.scalar, style.size);
         let shown = shown.ok_or_else(|| refuse("a single number has no picture".to_owned()))?;
+        // an index more than there are first axes is that of a colour
+        let (shown, axes) = match shown {
+            Shown::Colour(grid, channels) if plane.len() > first_axes.len() => {
+                let channel = plane.last().copied().unwrap_or(0);
+                let axes = [first_axes, &[channels]].concat();
+                (Shown::Plane(grid, (channel, channels)), axes)
+            }
+            _ => (shown, first_axes.to_vec()),
+        };
         let of_plane = shape.get(first_axes.len()..).and_then(product);
         let of_plane = of_plane.unwrap_or(u64::MAX);
         if values.bytes(of_plane) > MOST_READ {
             let why = "an array of more than 2^40 bytes has no picture";
             return Err(refuse(why.to_owned()));
         }
-        let (number, index) = plane_at(first_axes, plane).map_err(refuse)?;
+        let (mut number, index) = plane_at(&axes, plane).map_err(refuse)?;
+        if let Shown::Plane(_, (_, channels)) = shown {
+            number = number.checked_div(channels).unwrap_or(0);
+        }
         let mut kind = format!("{} {shape:?}", values.scalar.name());
         if !index.is_empty() {
             kind = format!("{kind} index {index:?}");
@@ -269,9 +281,10 @@ fn shown(shape: &[u64], scalar: Scalar, size: u16) -> (&[u64], Option<Shown>) {
         [first @ .., 1, count] | [first @ .., count, 1] if *count > 1 => {
             (first, Some(Shown::Line(*count)))
         }
-        [first @ .., rows, columns] => {
-            (first, Some(Shown::Plane(Grid::of((*columns, *rows), size))))
-        }
+        [first @ .., rows, columns] => (
+            first,
+            Some(Shown::Plane(Grid::of((*columns, *rows), size), (0, 1))),
+        ),
     }
 }
 
@@ -327,7 +340,7 @@ fn room(size: u16) -> (u16, u16) {
 
 /// How many columns and rows of points a block has in a picture of that size. Few rows, or columns, are bands that can be seen.
 fn enlarged(shown: &Shown, size: u16) -> (u16, u16) {
-    let (Shown::Plane(grid) | Shown::Colour(grid, _)) = shown else {
+    let (Shown::Plane(grid, _) | Shown::Colour(grid, _)) = shown else {
         return (1, 1);
     };
     let (room, (width, height)) = (room(size), grid.points);
@@ -336,7 +349,11 @@ fn enlarged(shown: &Shown, size: u16) -> (u16, u16) {
     let wanted = ENLARGED.div_ceil(width.max(height).max(1));
     let all = wanted.min(most).max(1);
     let side = |len: u64, room: u16, points: u16| {
-        let band = if len < FEW { BAND.div_ceil(points.max(1)) } else { 1 };
+        let band = if len < FEW {
+            BAND.div_ceil(points.max(1))
+        } else {
+            1
+        };
         band.min(times(room, points)).max(all)
     };
     let (columns, rows) = grid.sides;
@@ -384,9 +401,12 @@ impl Picture {
     /// Points of the part that shows the array.
     fn sides(&self) -> (u16, u16) {
         match self.shown {
-            Shown::Plane(grid) | Shown::Colour(grid, _) => {
+            Shown::Plane(grid, _) | Shown::Colour(grid, _) => {
                 let (width, height) = grid.points;
-                (width.saturating_mul(self.enlarged.0), height.saturating_mul(self.enlarged.1))
+                (
+                    width.saturating_mul(self.enlarged.0),
+                    height.saturating_mul(self.enlarged.1),
+                )
             }
             Shown::Line(_) => {
                 let width = self.style.size.min(WIDEST_LINE);
@@ -405,7 +425,7 @@ impl Picture {
     /// Columns of the bar, and rows of the caption.
     fn around(&self) -> (u16, u16) {
         let (bar, caption) = around(self.style.size, self.font());
-        let has_bar = matches!(self.shown, Shown::Plane(_));
+        let has_bar = matches!(self.shown, Shown::Plane(..));
         (if has_bar { bar } else { 0 }, caption)
     }
 
@@ -464,7 +484,7 @@ impl Picture {
     fn canvas(&self, opened: &Readers) -> Result<(Canvas, bool)> {
         let mut canvas = Canvas::new(self.size());
         let (third, are_flags) = match self.shown {
-            Shown::Plane(grid) => self.draw_plane(&mut canvas, &opened.0, grid)?,
+            Shown::Plane(grid, part) => self.draw_plane(&mut canvas, &opened.0, grid, part)?,
             Shown::Colour(grid, channels) => {
                 let words = self.draw_colours(&mut canvas, &opened.0, grid, channels)?;
                 (words, false)
@@ -503,7 +523,12 @@ impl Picture {
     fn without_values(&self, why: &Error) -> Canvas {
         let (mut canvas, font) = (Canvas::new(self.size()), self.font());
         let room = self.size().0.saturating_sub(font);
-        canvas.write((font / 2, font), &in_letters(&why.to_string()), (font, room), false);
+        canvas.write(
+            (font / 2, font),
+            &in_letters(&why.to_string()),
+            (font, room),
+            false,
+        );
         self.draw_caption(&mut canvas, "not read");
         canvas
     }

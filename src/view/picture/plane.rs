@@ -67,13 +67,21 @@ impl Picture {
         canvas: &mut Canvas,
         reader: &Reader,
         grid: Grid,
+        (channel, channels): (u64, u64),
     ) -> Result<(String, bool)> {
         let Style { most, limits, .. } = self.style;
-        let mut blocks = Blocks::new(grid.sampled(self.values.bytes(grid.sides.0), most));
+        let row = grid.sides.0.saturating_mul(channels);
+        let mut blocks = Blocks::new(grid.sampled(self.values.bytes(row), most));
         let kind = self.values.scalar.kind();
         let is_named = self.is_named_flags || kind == 'b';
         let mut flags = matches!(kind, 'u' | 'b').then(|| Flags::new(is_named));
-        grid.read(reader, (self.first, 1), most, &mut |number, bits| {
+        let mut left = channel;
+        grid.read(reader, (self.first, channels), most, &mut |number, bits| {
+            if left > 0 {
+                left = left.saturating_sub(1);
+                return;
+            }
+            left = channels.saturating_sub(1);
             blocks.take(number, bits);
             if let Some(flags) = &mut flags {
                 flags.take(bits);

@@ -108,7 +108,7 @@ pub fn best(snapshot: &Snapshot, style: Style) -> Vec<usize> {
     let arrays = 0..snapshot.arrays().len();
     let pictures = arrays.filter_map(|i| Some((i, snapshot.picture(i, &[], style).ok()?)));
     let worth = |picture: &Picture| match picture.shown {
-        Shown::Plane(grid) | Shown::Colour(grid, _) => grid.sides.0.min(grid.sides.1) >= WORTHY,
+        Shown::Plane(grid, _) | Shown::Colour(grid, _) => grid.sides.0.min(grid.sides.1) >= WORTHY,
         Shown::Line(count) => count >= WORTHY,
     };
     let pictures = pictures.map(|(i, picture)| (i, worth(&picture), picture.places));

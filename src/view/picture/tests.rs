@@ -231,6 +231,33 @@ fn a_last_axis_of_three_or_four_is_colours() {
     assert_eq!(found.at(99, 0)[2], 255);
 }
 
+/// It was said to have no axis to choose planes of.
+#[test]
+fn each_colour_can_be_chosen() {
+    let mut values = [0.0; 160];
+    // the second element of the first row: in plane 0 its third colour, and in plane 1 its first
+    (values[4 + 2], values[80 + 4]) = (1.0, 1.0);
+    let file = colours("float32", "[2, 4, 5, 4]", &bytes(&values));
+    for (plane, is_lit) in [
+        ([0, 0], false),
+        ([0, 2], true),
+        ([1, 0], true),
+        ([1, 3], false),
+    ] {
+        let picture = file.picture(0, &plane, style(100)).unwrap();
+        let caption = format!("float32 [2, 4, 5, 4] index {plane:?}");
+        assert_eq!(picture.caption()[1], caption);
+        let found = picture.draw(&|i| file.array_bin(i)).unwrap();
+        let lit = decoded(&found.0).at(30, 79) == WHITE;
+        assert_eq!(lit, is_lit, "{plane:?}");
+    }
+    let error = file.picture(0, &[0, 4], style(100)).err().unwrap();
+    assert!(
+        error.to_string().contains("its planes are 0 to 3"),
+        "{error}"
+    );
+}
+
 #[test]
 fn flags_have_colours_by_bit_and_a_legend() {
     let mut block = vec![0_u8; 64 * 64];
