@@ -46,9 +46,9 @@ pub(super) fn write(
     let (arrays, plane) = match path {
         Some(path) => {
             let wanted = path.to_string_lossy();
-            let missing = format!("no array at {wanted}; --list shows their paths");
             let found = find(&snapshot, &wanted);
-            let (array, plane) = found.ok_or_else(|| Failure::of(Exit::Other, file, missing))?;
+            let missing = || Failure::of(Exit::Other, file, missing(&snapshot, &wanted));
+            let (array, plane) = found.ok_or_else(missing)?;
             (vec![array], plane)
         }
         // so small, a sheet shows nothing
@@ -185,8 +185,19 @@ fn unreadable(
     }
 }
 
+/// What is said where there is no array.
+fn missing(snapshot: &Snapshot, wanted: &str) -> String {
+    let below = format!("{}/", wanted.trim_end_matches('/'));
+    let mut paths = snapshot.arrays().iter().map(Array::path);
+    match paths.find(|path| path.starts_with(&below)) {
+        Some(path) => format!("no array at {wanted}; did you mean {path}?"),
+        None => format!("no array at {wanted}; --list shows their paths"),
+    }
+}
+
 /// The array at a path of the tree, or of the files in a mount, and the indices behind that which choose a plane.
 fn find(snapshot: &Snapshot, wanted: &str) -> Option<(usize, Vec<u64>)> {
+    let wanted = wanted.trim_end_matches('/');
     let mut file = ["arrays/", "previews/"].iter();
     let file = file.find_map(|directory| wanted.strip_prefix(directory));
     let endings = SUFFIXES.iter().chain(&[".png"]);

@@ -55,7 +55,8 @@ fn pictures_have_the_size_that_was_listed() {
 #[test]
 fn a_preview_replaces_nothing_but_pictures() {
     let dir = TempDir::new().unwrap();
-    let file = Sample::new(&array("x", 0, "float32", "[4, 6]"))
+    let nested = format!("q: {{{}}}\n", array("value", 0, "float32", "[4, 6]").trim());
+    let file = Sample::new(&(array("x", 0, "float32", "[4, 6]") + &nested))
         .block(Block::raw(&flux()))
         .write(dir.path());
     let before = fs::read(&file).unwrap();
@@ -67,6 +68,11 @@ fn a_preview_replaces_nothing_but_pictures() {
     assert!(fs::read(&file).unwrap() == before);
     let out = dir.path().join("x.png");
     assert_refused(&preview(&out, "y"), 1, "no array at y; --list");
+    assert_refused(
+        &preview(&out, "q"),
+        1,
+        "no array at q; did you mean q/value?",
+    );
     for _ in 0..2 {
         assert_eq!(preview(&out, "x").code, 0);
     }
@@ -218,7 +224,7 @@ fn each_plane_has_a_picture() {
     ] {
         assert_eq!(preview(&out, &file, Some(path)).code, 0, "{path}");
     }
-    for path in ["arrays/cube.npy", "arrays/flat.bin", "flat"] {
+    for path in ["arrays/cube.npy", "arrays/flat.bin", "flat", "cube/1/"] {
         assert_eq!(preview(&out, &file, Some(path)).code, 0, "{path}");
     }
     let said = preview(&out, &file, Some("cube/3"));
