@@ -44,6 +44,8 @@ pub const BEGINS: &[u8] = b"<!DOCTYPE html>\n<html lang=en>";
 pub struct Page {
     style: Style,
     body: String,
+    /// Arrays of all files.
+    total: usize,
     /// Files so far, and such that come.
     files: usize,
     left: usize,
@@ -77,6 +79,7 @@ impl Page {
         let blocks = snapshot.layout().blocks.len();
         let arrays = snapshot.arrays();
         let count = arrays.len();
+        self.total = self.total.saturating_add(count);
         self.arrays = count.min(MOST_ARRAYS);
         let shown: Vec<usize> = (0..self.arrays).collect();
         let spreads = snapshot.spreads(&shown);
@@ -145,7 +148,7 @@ impl Page {
              base-uri 'none'; form-action 'none'"
         );
         let title = Text(title).to_string();
-        let body = self.body;
+        let (body, total) = (self.body, self.total);
         format!(
             "<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n\
              <meta http-equiv=Content-Security-Policy content=\"{policy}\">\n\
@@ -153,7 +156,7 @@ impl Page {
              <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n\
              <div class=bar><input id=filter type=search aria-label=\"filter arrays and tree\" \
              placeholder=\"filter arrays and tree ( / )\"><button id=open>unfold all</button>\
-             <button id=close>fold all</button><output id=found></output></div>\n\
+             <button id=close>fold all</button><output id=found data-arrays={total}></output></div>\n\
              {body}<script>{SCRIPT}</script>\n</body>\n</html>\n"
         )
     }

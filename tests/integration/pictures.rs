@@ -400,6 +400,97 @@ seen.summary = document.querySelector(".tree summary").tabIndex;
 document.title = JSON.stringify(seen);
 "#;
 
+/// What a page of several files is asked to do.
+const VISIT_MANY: &str = r##"
+const shown = (all) => [...document.querySelectorAll(all)].filter((it) => it.checkVisibility()).length;
+const seen = {};
+const box = document.getElementById("filter");
+const type = (text) => { box.value = text; box.dispatchEvent(new Event("input")); };
+const state = () => [shown(".file"), shown("h2"), shown(".card"), document.getElementById("found").textContent];
+seen.first = state();
+type("f158");
+seen.filtered = state();
+type("4.asdf float32");
+seen.named = state();
+type("");
+seen.cleared = state();
+document.getElementById("open").click();
+seen.open = shown(".card");
+document.getElementById("close").click();
+seen.closed = [shown(".file"), shown(".card")];
+document.getElementById("open").click();
+location.hash = "#a2-0";
+const card = document.querySelector("#a2-0").getBoundingClientRect();
+seen.below = card.top >= document.querySelector(".bar").getBoundingClientRect().bottom;
+document.title = JSON.stringify(seen);
+"##;
+
+/// Files that held nothing of what was looked for stayed open, and the one that did stayed folded.
+#[test]
+fn a_browser_filters_a_page_of_many_files() {
+    if !has("a page in a browser", ["chromium"].into_iter()) {
+        return;
+    }
+    let (dir, files) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    for n in 1..=4 {
+        let filter = if n == 4 { "F158" } else { "F062" };
+        let body = array("x", 0, "float32", "[4, 6]") + &format!("meta: {{filter: {filter}}}\n");
+        let file = Sample::new(&body)
+            .block(Block::raw(&flux()))
+            .write(dir.path());
+        fs::rename(file, files.path().join(format!("{n}.asdf"))).unwrap();
+    }
+    let (said, out) = page(dir.path(), files.path());
+    assert_eq!(said.code, 0, "{said:?}");
+    let title = visited(dir.path(), &out, VISIT_MANY);
+    assert_eq!(
+        title,
+        "{\"first\":[4,6,3,\"4 arrays\"],\"filtered\":[1,1,0,\"0 of 4 arrays, 1 of 4 files\"],\
+         \"named\":[1,1,1,\"1 of 4 arrays, 1 of 4 files\"],\"cleared\":[4,6,3,\"4 arrays\"],\
+         \"open\":4,\"closed\":[4,0],\"below\":true}"
+    );
+}
+
+/// What a browser finds in a page.
+fn browse(dir: &Path, page: &Path) -> Outcome {
+    let mut command = Command::new("timeout");
+    command.args([
+        "60",
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+    ]);
+    command.args([
+        "--disable-dev-shm-usage",
+        "--enable-logging=stderr",
+        "--dump-dom",
+    ]);
+    let profile = format!("--user-data-dir={}", dir.join("profile").display());
+    let page = format!("file://{}", page.display());
+    run(command.args([profile, page]))
+}
+
+/// The title of a page that a script has visited, for which its policy is taken away.
+fn visited(dir: &Path, page: &Path, script: &str) -> String {
+    let script = format!("<script>addEventListener('load', () => {{{script}}})</script></body>");
+    let text = fs::read_to_string(page)
+        .unwrap()
+        .replace("</body>", &script);
+    let other = dir.join("visit.html");
+    let open = text.replace("http-equiv=Content-Security-Policy", "name=none");
+    fs::write(&other, &text).unwrap();
+    let closed = browse(dir, &other).stdout;
+    assert!(
+        !closed.contains("<title>{"),
+        "a script that is not its own runs"
+    );
+    fs::write(&other, open).unwrap();
+    let dom = browse(dir, &other).stdout;
+    let title = dom.split("<title>").nth(1).unwrap();
+    title.split("</title>").next().unwrap().to_owned()
+}
+
 #[test]
 fn a_browser_filters_and_folds_a_page() {
     if !has("a page in a browser", ["chromium"].into_iter()) {
@@ -408,49 +499,11 @@ fn a_browser_filters_and_folds_a_page() {
     let dir = TempDir::new().unwrap();
     let (said, out) = page(dir.path(), &hostile(dir.path()));
     assert_eq!(said.code, 0, "{said:?}");
-    let browse = |page: &Path| {
-        let mut command = Command::new("timeout");
-        command.args([
-            "60",
-            "chromium",
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-        ]);
-        command.args([
-            "--disable-dev-shm-usage",
-            "--enable-logging=stderr",
-            "--dump-dom",
-        ]);
-        let profile = format!("--user-data-dir={}", dir.path().join("profile").display());
-        run(command
-            .arg(profile)
-            .arg(format!("file://{}", page.display())))
-    };
     // its own script runs under its own policy: it has counted the arrays
-    let dom = browse(&out);
+    let dom = browse(dir.path(), &out);
     assert!(dom.stdout.contains(">1 arrays</output>"), "{dom:?}");
     assert!(!dom.stderr.contains("CONSOLE"), "{}", dom.stderr);
-    // a script that is not its own does not run, unless the policy is taken away
-    let text = fs::read_to_string(&out).unwrap();
-    let visit = format!("<script>addEventListener('load', () => {{{VISIT}}})</script></body>");
-    let visited = text.replace("</body>", &visit);
-    let other = dir.path().join("visit.html");
-    fs::write(&other, &visited).unwrap();
-    assert!(browse(&other).stdout.contains("<title>sample.asdf</title>"));
-    fs::write(
-        &other,
-        visited.replace("http-equiv=Content-Security-Policy", "name=none"),
-    )
-    .unwrap();
-    let dom = browse(&other).stdout;
-    let title = dom
-        .split("<title>")
-        .nth(1)
-        .unwrap()
-        .split("</title>")
-        .next()
-        .unwrap();
+    let title = visited(dir.path(), &out, VISIT);
     assert_eq!(
         title,
         "{\"cards\":1,\"image\":true,\"focus\":true,\"filtered\":[0,4],\"found\":[1,\"1 of 1 arrays\"],\"cleared\":[\"\",1],\"folded\":1,\"unfolded\":14,\"summary\":0}"
