@@ -3,13 +3,14 @@
 //! The page is one file that asks no network for anything. What is in a file of somebody else is text on it and nothing more: it is
 //! escaped, and the page forbids all scripts but its own (Content Security Policy, level 3).
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use sha2::{Digest, Sha256};
 
 use super::array_at;
-use super::picture::{Style, short};
+use super::picture::{Picture, Style, best, short};
 use super::stats::{Histogram, Stats};
 use crate::asdf::tree::{Node, NodeKind, Tree};
 use crate::asdf::{Array, Snapshot};
@@ -19,9 +20,10 @@ use crate::source::len_u64;
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 /// Bytes of all pictures of a page, as they are written there.
-const PICTURES: u64 = 2_200_000;
-/// The most and the fewest points of the longer side of a picture.
-const SIDES: (u16, u16) = (480, 96);
+const PICTURES: u64 = 2_400_000;
+/// Points of the longer side that pictures may have.
+const SIDES: [u16; 9] = [480, 440, 400, 360, 320, 256, 192, 128, LEAST_SIDE];
+const LEAST_SIDE: u16 = 96;
 /// The most bytes of an array that are read for its picture.
 const MOST_READ: u64 = 256 << 20;
 /// Entries of trees on a page, bytes of a value in one, levels of them, and arrays.
@@ -49,8 +51,8 @@ pub struct Page {
     /// Files so far, and such that come.
     files: usize,
     left: usize,
-    /// Arrays of this file that come, and bytes for their pictures.
-    arrays: usize,
+    /// Arrays of this file that have cards, and bytes for their pictures.
+    cards: HashSet<usize>,
     room: u64,
     /// Bytes for the pictures of other files, and entries of trees that may still be written.
     room_of_others: u64,
@@ -80,9 +82,9 @@ impl Page {
         let arrays = snapshot.arrays();
         let count = arrays.len();
         self.total = self.total.saturating_add(count);
-        self.arrays = count.min(MOST_ARRAYS);
-        let shown: Vec<usize> = (0..self.arrays).collect();
+        let shown = in_order(snapshot, self.style);
         let spreads = snapshot.spreads(&shown);
+        let drawn = self.pictures(snapshot, &shown);
         let kind = snapshot.container();
         let by = snapshot.written_by().map(|by| format!(", written by {by}"));
         let line = format!(
@@ -92,9 +94,12 @@ impl Page {
         self.write(format_args!("<p class=faint>{}</p>\n", Text(&line)));
         if count > 0 {
             self.body.push_str("<h2>Arrays</h2>\n<div class=cards>\n");
-            for ((i, array), spread) in arrays.iter().enumerate().zip(&spreads) {
-                self.card(snapshot, (i, array), spread);
-                self.arrays = self.arrays.saturating_sub(1);
+            let mut drawn = drawn.into_iter();
+            for (i, spread) in shown.iter().zip(&spreads) {
+                if let Some(array) = arrays.get(*i) {
+                    let drawn = drawn.next().flatten();
+                    self.card((*i, array), drawn.as_ref(), spread);
+                }
             }
             self.body.push_str("</div>\n");
         }
@@ -104,6 +109,7 @@ impl Page {
                 "<p class=faint>{more} more arrays are not shown.</p>\n"
             ));
         }
+        self.cards = shown.into_iter().collect();
         self.body.push_str("<h2>Tree</h2>\n");
         match snapshot.tree().map(|tree| tree.map(Tree::root)) {
             None | Some(Ok(None)) => self.body.push_str("<p class=faint>There is none.</p>\n"),
@@ -169,8 +175,8 @@ impl Page {
     /// Writes what is known of an array.
     fn card(
         &mut self,
-        snapshot: &Snapshot,
         (i, array): (usize, &Array),
+        drawn: Option<&(Vec<u8>, bool)>,
         spread: &Result<Option<(Stats, Option<Histogram>)>>,
     ) {
         let path = array.path();
@@ -181,15 +187,14 @@ impl Page {
         self.write(format_args!(
             "<article class=card id=a{file}-{i} data-words=\"{words}\">\n<h3>{named}</h3>\n"
         ));
-        let drawn = self.picture(snapshot, i);
-        if let Some((png, _)) = &drawn {
+        if let Some((png, _)) = drawn {
             let data = BASE64_STANDARD.encode(png);
             self.room = self.room.saturating_sub(len_u64(data.len()));
             self.write(format_args!(
                 "<img alt=\"picture of {named}\" loading=lazy src=\"data:image/png;base64,{data}\">\n"
             ));
         }
-        let are_flags = drawn.is_some_and(|(_, are_flags)| are_flags);
+        let are_flags = drawn.is_some_and(|(_, are_flags)| *are_flags);
         if let (false, Ok(Some((_, Some(histogram))))) = (are_flags, spread) {
             self.histogram(histogram);
         }
@@ -220,22 +225,32 @@ impl Page {
         }
     }
 
-    /// The picture of an array, as large as there is room, and whether it shows flags; none if it has none or there is no room.
-    fn picture(&self, snapshot: &Snapshot, i: usize) -> Option<(Vec<u8>, bool)> {
-        let each = self.room.checked_div(len_u64(self.arrays.max(1)))?;
-        // a point of noise takes a byte, four of which are written for three
-        let side = (each / 4).saturating_mul(3).isqrt();
-        let side = u16::try_from(side).unwrap_or(u16::MAX);
-        if side < SIDES.1 {
-            return None;
+    /// The pictures of arrays, and whether they show flags: as large as there is room for all of them, or as many as there is room for.
+    fn pictures(&self, snapshot: &Snapshot, shown: &[usize]) -> Vec<Option<(Vec<u8>, bool)>> {
+        // four bytes are written for three
+        let room = (self.room / 4).saturating_mul(3);
+        for size in SIDES {
+            let style = Style { size, ..self.style };
+            let pictures = shown.iter().map(|i| snapshot.picture(*i, &[], style).ok());
+            let pictures: Vec<_> = pictures.collect();
+            let guesses = pictures.iter().flatten().map(Picture::likely_len);
+            if guesses.fold(0, u64::saturating_add) > room && size != LEAST_SIDE {
+                continue;
+            }
+            let mut left = room;
+            let drawn = pictures.into_iter().map_while(|picture| {
+                // the card says why an array can't be read
+                let drawn = picture.and_then(|it| it.draw(&|i| snapshot.array_bin(i)).ok());
+                let len = drawn.as_ref().map_or(0, |(png, _)| len_u64(png.len()));
+                left = left.checked_sub(len)?;
+                Some(drawn)
+            });
+            let drawn: Vec<_> = drawn.collect();
+            if drawn.len() == shown.len() || size == LEAST_SIDE {
+                return drawn;
+            }
         }
-        let style = Style {
-            size: side.min(SIDES.0),
-            ..self.style
-        };
-        let picture = snapshot.picture(i, &[], style).ok()?;
-        // the card says why an array can't be read
-        picture.draw(&|i| snapshot.array_bin(i)).ok()
+        Vec::new()
     }
 
     /// Draws how numbers are spread: how many there are, on a logarithmic scale.
@@ -269,7 +284,7 @@ impl Page {
         let tag = tag.rsplit_once('/').map_or(tag, |(_, name)| name);
         let (key, tag) = (Text(&key), Text(tag));
         self.write(format_args!("<li>"));
-        if let Some((i, shown)) = shown_at(snapshot, node) {
+        if let Some((i, shown)) = self.shown_at(snapshot, node) {
             let file = self.files;
             let shown = Text(&shown);
             self.write(format_args!(
@@ -299,6 +314,17 @@ impl Page {
         self.body.push_str("</li>\n");
     }
 
+    /// The array that a node declares or stands for, if it has a card, and its type and shape.
+    fn shown_at(&self, snapshot: &Snapshot, node: Node<'_>) -> Option<(usize, String)> {
+        let i = array_at(snapshot.paths()?, node.follow())?;
+        let array = snapshot
+            .arrays()
+            .get(i)
+            .filter(|_| self.cards.contains(&i))?;
+        let parts = [array.datatype_text(), array.shape_text()];
+        Some((i, parts.map(Option::unwrap_or_default).join(" ")))
+    }
+
     fn entries_of(&mut self, snapshot: &Snapshot, node: Node<'_>, depth: usize) {
         let items = node.items().enumerate();
         let items = items.map(|(n, item)| (n.to_string(), item));
@@ -317,12 +343,16 @@ impl Page {
     }
 }
 
-/// The array that a node declares or stands for, if it has a card, and its type and shape.
-fn shown_at(snapshot: &Snapshot, node: Node<'_>) -> Option<(usize, String)> {
-    let i = array_at(snapshot.paths()?, node.follow())?;
-    let array = snapshot.arrays().get(i).filter(|_| i < MOST_ARRAYS)?;
-    let parts = [array.datatype_text(), array.shape_text()];
-    Some((i, parts.map(Option::unwrap_or_default).join(" ")))
+/// The arrays that have cards: those worth a picture, then the others that have one, then all others.
+fn in_order(snapshot: &Snapshot, style: Style) -> Vec<usize> {
+    let worthy: HashSet<usize> = best(snapshot, style).into_iter().collect();
+    let mut all: Vec<usize> = (0..snapshot.arrays().len()).collect();
+    all.sort_by_cached_key(|i| {
+        let has_none = || snapshot.picture(*i, &[], style).is_err();
+        (!worthy.contains(i)).then(has_none)
+    });
+    all.truncate(MOST_ARRAYS);
+    all
 }
 
 /// A text, cut if it is long.

@@ -9,6 +9,7 @@ mod canvas;
 mod flags;
 mod limits;
 mod line;
+mod numbers;
 mod plane;
 mod read;
 mod sheet;
@@ -29,6 +30,7 @@ use canvas::{Canvas, most_bytes};
 use read::{Grid, Numbers, Reader};
 
 pub use limits::{Curve, GreyLimits};
+pub(super) use numbers::{range, short};
 pub use sheet::{Sheet, best};
 
 /// Points of the longer side that a small array is enlarged to, and of the shorter side of a long one.
@@ -45,11 +47,6 @@ const NARROWEST: u16 = 26;
 /// Sizes of letters in pictures of fewer points than this, and in larger ones.
 const FONTS: [(u16, u16); 2] = [(320, 11), (700, 14)];
 const LARGE_FONT: u16 = 20;
-/// Digits of numbers in captions and at axes, and the most that tell two numbers apart.
-const DIGITS: usize = 6;
-const MOST_DIGITS: usize = 15;
-/// How many times as large as their range numbers are that differ in their last digits alone.
-const ALIKE: f64 = 1e3;
 /// The longer side of a picture, so that a plane of 2048 columns and rows, as detectors have, is halved.
 const DEFAULT: u16 = 1024 + bar(LARGE_FONT);
 /// The widest picture of a line.
@@ -451,6 +448,20 @@ impl Picture {
         most_bytes(self.size(), if self.has_palette() { 1 } else { 3 })
     }
 
+    /// Bytes that the PNG file is likely to have: few of a line, and two for three points of noise.
+    #[must_use]
+    pub fn likely_len(&self) -> u64 {
+        let points = match self.shown {
+            Shown::Plane(Grid { points, .. }, _) => (points, 2),
+            Shown::Colour(Grid { points, .. }, _) => (points, 6),
+            Shown::Line(_) => ((0, 0), 0),
+        };
+        let ((width, height), bytes) = points;
+        let plane = u64::from(width).saturating_mul(height.into());
+        let around = u64::from(self.style.size).saturating_mul(12);
+        plane.saturating_mul(bytes) / 3 + around
+    }
+
     /// The PNG file, as short as it comes, drawn now; and whether it shows flags.
     ///
     /// # Errors
@@ -531,51 +542,6 @@ impl Picture {
         );
         self.draw_caption(&mut canvas, "not read");
         canvas
-    }
-}
-
-/// What the numbers of a range have in common, if that is all but their last digits: of days in a few hours, the first of them. Else 0.
-fn common((low, high): (f64, f64)) -> f64 {
-    let (range, largest) = (high - low, low.abs().max(high.abs()));
-    if largest / range < ALIKE || is_rounding((low, high)) {
-        return 0.0;
-    }
-    let unit = 10_f64.powf(range.log10().ceil());
-    (low / unit).floor() * unit
-}
-
-/// Whether two numbers are one, but for how they were rounded.
-fn is_rounding((low, high): (f64, f64)) -> bool {
-    high / 2.0 - low / 2.0 <= low.abs().max(high.abs()) * (4.0 * f64::EPSILON)
-}
-
-/// A range in words.
-fn range(limits: (f64, f64)) -> String {
-    let common = common(limits);
-    let [low, high] = [limits.0, limits.1].map(|end| short(end - common, DIGITS));
-    if common == 0.0 {
-        return format!("{low} .. {high}");
-    }
-    format!("{} + ({low} .. {high})", short(common, MOST_DIGITS))
-}
-
-/// A number in few characters, with so many digits.
-pub(super) fn short(number: f64, digits: usize) -> String {
-    let trimmed = |text: &str| {
-        let is_whole = !text.contains('.');
-        let digits = text.trim_end_matches(|c| c == '0' && !is_whole);
-        digits.trim_end_matches('.').to_owned()
-    };
-    let text = format!("{number:.*e}", digits.saturating_sub(1));
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let digits = i32::try_from(digits).unwrap_or(1);
-    match exponent.parse::<i32>() {
-        Ok(power) if (-3..digits.max(6)).contains(&power) => {
-            let behind = digits.saturating_sub(power).saturating_sub(1);
-            let behind = usize::try_from(behind).unwrap_or(0);
-            trimmed(&format!("{number:.behind$}"))
-        }
-        _ => format!("{}e{exponent}", trimmed(mantissa)),
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use tempfile::TempDir;
 
 use crate::common::{Mount, Outcome, PROGRAM, asdf_mount, assert_refused, can_mount, run};
@@ -374,6 +375,59 @@ fn a_page_is_one_file_in_which_nothing_of_the_file_is_markup() {
     assert_refused(&said, 20, "broken.asdf: ");
     let text = fs::read_to_string(&out).unwrap();
     assert_eq!(text.matches("<details class=file").count(), 2);
+}
+
+/// The width of each picture of a page.
+fn widths(page: &str) -> Vec<u32> {
+    let pictures = page.split("base64,").skip(1).map(|rest| {
+        let start = BASE64_STANDARD.decode(&rest[..32]).unwrap();
+        sides(&start).0
+    });
+    pictures.collect()
+}
+
+/// Of twenty planes none was wider than 200 points, and half a megabyte of three was used.
+#[test]
+fn pictures_of_a_page_are_large_and_alike() {
+    let dir = TempDir::new().unwrap();
+    let planes = (0..20).map(|n| array(&format!("p{n}"), 0, "uint16", "[400, 400]"));
+    let file = Sample::new(&planes.collect::<String>())
+        .block(Block::raw(&noise(400 * 400 * 2)))
+        .write(dir.path());
+    let (said, out) = page(dir.path(), &file);
+    assert_eq!(said.code, 0, "{said:?}");
+    let text = fs::read_to_string(out).unwrap();
+    let widths = widths(&text);
+    assert_eq!(widths.len(), 20);
+    assert!(
+        widths[0] >= 360 && widths.iter().all(|it| *it == widths[0]),
+        "{widths:?}"
+    );
+    assert!(text.len() < 3_000_000, "{}", text.len());
+}
+
+/// Of 1283 arrays with pictures none was on the first screen, and "1000 arrays" were counted.
+#[test]
+fn a_page_begins_with_pictures() {
+    let body = array("words", 0, "[ascii, 4]", "[6]")
+        + &array("tiny", 0, "float32", "[2, 3]")
+        + &array("image", 1, "uint8", "[20, 50]");
+    let small: String = (0..1000)
+        .map(|n| array(&format!("w{n}"), 0, "[ascii, 4]", "[6]"))
+        .collect();
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(&(small + &body))
+        .block(Block::raw(&flux()))
+        .block(Block::raw(&noise(1000)))
+        .write(dir.path());
+    let (said, out) = page(dir.path(), &file);
+    assert_eq!(said.code, 0, "{said:?}");
+    let text = fs::read_to_string(out).unwrap();
+    let at = |name: &str| text.find(&format!("<h3>{name}</h3>"));
+    assert!(at("image") < at("tiny") && at("tiny") < at("w0"));
+    assert!(at("image").is_some() && at("words").is_none());
+    assert!(text.contains("data-arrays=1003") && text.contains("href=\"#a1-1002\""));
+    assert!(!text.contains("href=\"#a1-1000\""), "it has no card");
 }
 
 /// What a page in a browser is asked to do, and what is found: an object in its title.

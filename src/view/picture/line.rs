@@ -10,8 +10,9 @@ use plotters::style::{Color, RGBColor};
 
 use super::canvas::{Area, Canvas, FAINT, LETTERS, drawing, letters};
 use super::limits::{GreyLimits, Tones};
+use super::numbers::{DIGITS, MOST_DIGITS, common, is_rounding, short};
 use super::read::SAMPLE;
-use super::{DIGITS, MOST_DIGITS, NO_VALUES, Picture, Readers, common, is_rounding, pixel, short};
+use super::{NO_VALUES, Picture, Readers, pixel};
 use crate::asdf::numbers::unsigned;
 use crate::error::Result;
 use crate::source::len_u64;

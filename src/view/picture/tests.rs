@@ -507,22 +507,6 @@ fn what_is_no_picture_is_refused() {
     }
 }
 
-#[test]
-fn numbers_are_short() {
-    for (number, digits, want) in [
-        (0.0, 4, "0"),
-        (100.0, 4, "100"),
-        (-1.25, 6, "-1.25"),
-        (1e-9, 4, "1e-9"),
-        (1.234_567_8e20, 5, "1.2346e20"),
-        (366.877, 4, "366.9"),
-        (999_999.6, 4, "1e6"),
-        (0.001_234, 3, "0.00123"),
-    ] {
-        assert_eq!(short(number, digits), want);
-    }
-}
-
 proptest! {
     #[test]
     fn no_side_is_longer_than_was_asked_for(columns in 1_u64.., rows in 1_u64.., size in SIZES) {
