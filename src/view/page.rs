@@ -10,8 +10,8 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use sha2::{Digest, Sha256};
 
 use super::array_at;
-use super::picture::{Picture, Style, best, short};
-use super::stats::{Histogram, Stats};
+use super::picture::{Picture, Style, best, range, short};
+use super::stats::{Histogram, Number, Stats};
 use crate::asdf::tree::{Node, NodeKind, Tree};
 use crate::asdf::{Array, Snapshot};
 use crate::error::{Result, printable};
@@ -31,8 +31,9 @@ const MOST_ENTRIES: usize = 5000;
 const MOST_VALUE: usize = 500;
 const MOST_DEPTH: usize = 64;
 const MOST_ARRAYS: usize = 1000;
-/// Digits of the ends of a histogram.
+/// Digits of the ends of a histogram, and of a mean.
 const DIGITS: usize = 4;
+const MEAN_DIGITS: usize = 9;
 /// Width and height of a histogram, in units of its own.
 const PLOT: (u16, u16) = (240, 40);
 /// Entries that a collection may have to be unfolded at first.
@@ -207,9 +208,10 @@ impl Page {
             (Some(why), _) => self.row("no files", &why.to_string()),
             (None, Err(why)) => self.row("not read", &why.to_string()),
             (None, Ok(Some((stats, _)))) => {
-                let range = stats.range.map(|(low, high)| format!("{low} .. {high}"));
-                self.row("range", &range.unwrap_or_default());
-                let mean = stats.mean.map(|mean| format!("{mean:?}"));
+                self.row("range", &stats.range.map(in_words).unwrap_or_default());
+                // flags have no mean
+                let mean = stats.mean.filter(|_| !are_flags);
+                let mean = mean.map(|mean| short(mean, MEAN_DIGITS));
                 self.row("mean", &mean.unwrap_or_default());
                 self.row("NaN", &stats.nan.to_string());
             }
@@ -340,6 +342,14 @@ impl Page {
             }
             self.entry(snapshot, &key, value, depth);
         }
+    }
+}
+
+/// A range in as many digits as tell something; integers are exact.
+fn in_words((low, high): (Number, Number)) -> String {
+    match (low, high) {
+        (Number::Integer(low), Number::Integer(high)) => format!("{low} .. {high}"),
+        _ => range((low.nearest(), high.nearest())),
     }
 }
 

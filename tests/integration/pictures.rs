@@ -356,7 +356,7 @@ fn a_page_is_one_file_in_which_nothing_of_the_file_is_markup() {
         "default-src 'none'",
         "<dd>float32",
         "<dd>[30, 40]",
-        "<dd>0.0 .. 1199.0",
+        "<dd>0 .. 1199",
         "<dd>599.5",
         "aria-label=\"histogram from ",
     ] {
@@ -428,6 +428,25 @@ fn a_page_begins_with_pictures() {
     assert!(at("image").is_some() && at("words").is_none());
     assert!(text.contains("data-arrays=1003") && text.contains("href=\"#a1-1002\""));
     assert!(!text.contains("href=\"#a1-1000\""), "it has no card");
+}
+
+/// The mean of float32 had seventeen digits, and flags had one.
+#[test]
+fn a_page_has_the_digits_that_tell_something() {
+    let values: Vec<u8> = (1..=7_u8)
+        .flat_map(|n| (f32::from(n) / 3.0).to_le_bytes())
+        .collect();
+    let body = array("x", 0, "float32", "[7]") + &array("dq", 1, "uint8", "[20, 20]");
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(&body)
+        .block(Block::raw(&values))
+        .block(Block::raw(&noise(400)))
+        .write(dir.path());
+    let text = fs::read_to_string(page(dir.path(), &file).1).unwrap();
+    assert!(text.contains("<dd>0.333333 .. 2.33333"), "{text}");
+    assert!(text.contains("<dt>mean<dd>1.33333333<"), "{text}");
+    assert_eq!(text.matches("<dt>mean").count(), 1);
+    assert_eq!(text.matches("histogram from").count(), 1, "{text}");
 }
 
 /// What a page in a browser is asked to do, and what is found: an object in its title.
