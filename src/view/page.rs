@@ -10,10 +10,10 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use sha2::{Digest, Sha256};
 
 use super::array_at;
-use super::picture::{Picture, Style, best, range, short};
-use super::stats::{Histogram, Number, Stats};
+use super::picture::{Style, best, short};
+use super::stats::{Histogram, Stats};
+use crate::asdf::Snapshot;
 use crate::asdf::tree::{Node, NodeKind, Tree};
-use crate::asdf::{Array, Snapshot};
 use crate::error::{Result, printable};
 use crate::source::len_u64;
 
@@ -21,9 +21,8 @@ const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 /// Bytes of all pictures of a page, as they are written there.
 const PICTURES: u64 = 2_400_000;
-/// Points of the longer side that pictures may have.
-const SIDES: [u16; 9] = [480, 440, 400, 360, 320, 256, 192, 128, LEAST_SIDE];
-const LEAST_SIDE: u16 = 96;
+/// The most and the fewest points of the longer side of a picture.
+const SIDES: (u16, u16) = (480, 96);
 /// The most bytes of an array that are read for its picture.
 const MOST_READ: u64 = 256 << 20;
 /// Entries of trees on a page, bytes of a value in one, levels of them, and arrays.
@@ -49,14 +48,14 @@ pub struct Page {
     body: String,
     /// Arrays of all files.
     total: usize,
-    /// Files so far, and such that come.
+    /// Files so far.
     files: usize,
-    left: usize,
-    /// Arrays of this file that have cards, and bytes for their pictures.
+    /// Arrays of this file that have cards.
     cards: HashSet<usize>,
+    /// Bytes for pictures: of each file, and of this one, which has what those before it have left.
+    share: u64,
     room: u64,
-    /// Bytes for the pictures of other files, and entries of trees that may still be written.
-    room_of_others: u64,
+    /// Entries of trees that may still be written.
     entries: usize,
 }
 
@@ -69,8 +68,7 @@ impl Page {
                 most: style.most.min(MOST_READ),
                 ..style
             },
-            left: files,
-            room_of_others: PICTURES,
+            share: PICTURES.checked_div(len_u64(files)).unwrap_or(0),
             entries: MOST_ENTRIES,
             ..Self::default()
         }
@@ -85,7 +83,7 @@ impl Page {
         self.total = self.total.saturating_add(count);
         let shown = in_order(snapshot, self.style);
         let spreads = snapshot.spreads(&shown);
-        let drawn = self.pictures(snapshot, &shown);
+        self.style.size = self.side(snapshot, &shown);
         let kind = snapshot.container();
         let by = snapshot.written_by().map(|by| format!(", written by {by}"));
         let line = format!(
@@ -95,12 +93,8 @@ impl Page {
         self.write(format_args!("<p class=faint>{}</p>\n", Text(&line)));
         if count > 0 {
             self.body.push_str("<h2>Arrays</h2>\n<div class=cards>\n");
-            let mut drawn = drawn.into_iter();
             for (i, spread) in shown.iter().zip(&spreads) {
-                if let Some(array) = arrays.get(*i) {
-                    let drawn = drawn.next().flatten();
-                    self.card((*i, array), drawn.as_ref(), spread);
-                }
+                self.card(snapshot, *i, spread);
             }
             self.body.push_str("</div>\n");
         }
@@ -134,11 +128,7 @@ impl Page {
         // of many files only the first are unfolded
         let open = if self.files < 3 { " open" } else { "" };
         self.files = self.files.saturating_add(1);
-        // what the file before has left is for the others
-        let all = self.room_of_others.saturating_add(self.room);
-        self.room = all.checked_div(len_u64(self.left.max(1))).unwrap_or(0);
-        self.room_of_others = all.saturating_sub(self.room);
-        self.left = self.left.saturating_sub(1);
+        self.room = self.room.saturating_add(self.share);
         let name = Text(name);
         self.write(format_args!(
             "<details class=file{open}><summary>{name}</summary>\n"
@@ -176,10 +166,13 @@ impl Page {
     /// Writes what is known of an array.
     fn card(
         &mut self,
-        (i, array): (usize, &Array),
-        drawn: Option<&(Vec<u8>, bool)>,
+        snapshot: &Snapshot,
+        i: usize,
         spread: &Result<Option<(Stats, Option<Histogram>)>>,
     ) {
+        let Some(array) = snapshot.arrays().get(i) else {
+            return;
+        };
         let path = array.path();
         let datatype = array.datatype_text().unwrap_or_default();
         // what the filter of the page looks at
@@ -188,14 +181,15 @@ impl Page {
         self.write(format_args!(
             "<article class=card id=a{file}-{i} data-words=\"{words}\">\n<h3>{named}</h3>\n"
         ));
-        if let Some((png, _)) = drawn {
+        let drawn = self.picture(snapshot, i);
+        if let Some((png, _)) = &drawn {
             let data = BASE64_STANDARD.encode(png);
             self.room = self.room.saturating_sub(len_u64(data.len()));
             self.write(format_args!(
                 "<img alt=\"picture of {named}\" loading=lazy src=\"data:image/png;base64,{data}\">\n"
             ));
         }
-        let are_flags = drawn.is_some_and(|(_, are_flags)| *are_flags);
+        let are_flags = drawn.is_some_and(|(_, are_flags)| are_flags);
         if let (false, Ok(Some((_, Some(histogram))))) = (are_flags, spread) {
             self.histogram(histogram);
         }
@@ -208,7 +202,8 @@ impl Page {
             (Some(why), _) => self.row("no files", &why.to_string()),
             (None, Err(why)) => self.row("not read", &why.to_string()),
             (None, Ok(Some((stats, _)))) => {
-                self.row("range", &stats.range.map(in_words).unwrap_or_default());
+                let range = stats.range.map(|(low, high)| format!("{low} .. {high}"));
+                self.row("range", &range.unwrap_or_default());
                 // flags have no mean
                 let mean = stats.mean.filter(|_| !are_flags);
                 let mean = mean.map(|mean| short(mean, MEAN_DIGITS));
@@ -227,32 +222,27 @@ impl Page {
         }
     }
 
-    /// The pictures of arrays, and whether they show flags: as large as there is room for all of them, or as many as there is room for.
-    fn pictures(&self, snapshot: &Snapshot, shown: &[usize]) -> Vec<Option<(Vec<u8>, bool)>> {
-        // four bytes are written for three
-        let room = (self.room / 4).saturating_mul(3);
-        for size in SIDES {
-            let style = Style { size, ..self.style };
-            let pictures = shown.iter().map(|i| snapshot.picture(*i, &[], style).ok());
-            let pictures: Vec<_> = pictures.collect();
-            let guesses = pictures.iter().flatten().map(Picture::likely_len);
-            if guesses.fold(0, u64::saturating_add) > room && size != LEAST_SIDE {
-                continue;
-            }
-            let mut left = room;
-            let drawn = pictures.into_iter().map_while(|picture| {
-                // the card says why an array can't be read
-                let drawn = picture.and_then(|it| it.draw(&|i| snapshot.array_bin(i)).ok());
-                let len = drawn.as_ref().map_or(0, |(png, _)| len_u64(png.len()));
-                left = left.checked_sub(len)?;
-                Some(drawn)
-            });
-            let drawn: Vec<_> = drawn.collect();
-            if drawn.len() == shown.len() || size == LEAST_SIDE {
-                return drawn;
-            }
-        }
-        Vec::new()
+    /// The longer side of the pictures of these arrays: the largest in which there is room for all of them.
+    fn side(&self, snapshot: &Snapshot, shown: &[usize]) -> u16 {
+        let fits = |size: &u16| {
+            let mut style = self.style;
+            style.size = *size;
+            let all = shown.iter();
+            let pictures = all.filter_map(|i| snapshot.picture(*i, &[], style).ok());
+            let lens = pictures.map(|it| it.likely_len());
+            // four bytes are written for three
+            lens.fold(0, u64::saturating_add) <= (self.room / 4).saturating_mul(3)
+        };
+        let mut sides = (SIDES.1..=SIDES.0).rev().step_by(32);
+        sides.find(fits).unwrap_or(SIDES.1)
+    }
+
+    /// The picture of an array, and whether it shows flags; none if it has none or there is no room.
+    fn picture(&self, snapshot: &Snapshot, i: usize) -> Option<(Vec<u8>, bool)> {
+        let picture = snapshot.picture(i, &[], self.style).ok();
+        let picture = picture.filter(|_| self.room > 0)?;
+        // the card says why an array can't be read
+        picture.draw(&|i| snapshot.array_bin(i)).ok()
     }
 
     /// Draws how numbers are spread: how many there are, on a logarithmic scale.
@@ -260,7 +250,7 @@ impl Page {
         let (width, height) = PLOT;
         let (low, high) = histogram.limits;
         let [low, high] = [low, high].map(|end| short(end, DIGITS));
-        let bars = histogram.heights();
+        let bars = &histogram.heights;
         let step = f64::from(width) / crate::asdf::numbers::unsigned(len_u64(bars.len()).max(1));
         self.write(format_args!(
             "<svg viewBox=\"0 0 {width} {height}\" preserveAspectRatio=none role=img \
@@ -286,7 +276,7 @@ impl Page {
         let tag = tag.rsplit_once('/').map_or(tag, |(_, name)| name);
         let (key, tag) = (Text(&key), Text(tag));
         self.write(format_args!("<li>"));
-        if let Some((i, shown)) = self.shown_at(snapshot, node) {
+        if let Some((i, shown)) = shown_at(snapshot, &self.cards, node) {
             let file = self.files;
             let shown = Text(&shown);
             self.write(format_args!(
@@ -316,17 +306,6 @@ impl Page {
         self.body.push_str("</li>\n");
     }
 
-    /// The array that a node declares or stands for, if it has a card, and its type and shape.
-    fn shown_at(&self, snapshot: &Snapshot, node: Node<'_>) -> Option<(usize, String)> {
-        let i = array_at(snapshot.paths()?, node.follow())?;
-        let array = snapshot
-            .arrays()
-            .get(i)
-            .filter(|_| self.cards.contains(&i))?;
-        let parts = [array.datatype_text(), array.shape_text()];
-        Some((i, parts.map(Option::unwrap_or_default).join(" ")))
-    }
-
     fn entries_of(&mut self, snapshot: &Snapshot, node: Node<'_>, depth: usize) {
         let items = node.items().enumerate();
         let items = items.map(|(n, item)| (n.to_string(), item));
@@ -345,14 +324,6 @@ impl Page {
     }
 }
 
-/// A range in as many digits as tell something; integers are exact.
-fn in_words((low, high): (Number, Number)) -> String {
-    match (low, high) {
-        (Number::Integer(low), Number::Integer(high)) => format!("{low} .. {high}"),
-        _ => range((low.nearest(), high.nearest())),
-    }
-}
-
 /// The arrays that have cards: those worth a picture, then the others that have one, then all others.
 fn in_order(snapshot: &Snapshot, style: Style) -> Vec<usize> {
     let worthy: HashSet<usize> = best(snapshot, style).into_iter().collect();
@@ -363,6 +334,18 @@ fn in_order(snapshot: &Snapshot, style: Style) -> Vec<usize> {
     });
     all.truncate(MOST_ARRAYS);
     all
+}
+
+/// The array that a node declares or stands for, if it has a card, and its type and shape.
+fn shown_at(
+    snapshot: &Snapshot,
+    cards: &HashSet<usize>,
+    node: Node<'_>,
+) -> Option<(usize, String)> {
+    let i = array_at(snapshot.paths()?, node.follow())?;
+    let array = snapshot.arrays().get(*cards.get(&i)?)?;
+    let parts = [array.datatype_text(), array.shape_text()];
+    Some((i, parts.map(Option::unwrap_or_default).join(" ")))
 }
 
 /// A text, cut if it is long.

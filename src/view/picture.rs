@@ -1,9 +1,9 @@
 //! Pictures of arrays, to look at: PNG files of a length that follows from the shape.
 //!
 //! Of an array of two axes or more a plane of the last two is shown; row 0 is at the bottom, as astronomers have it. What is larger than
-//! the picture is shown by the means of blocks of elements. A last axis of three or four is colours. Truth values and unsigned integers that
-//! are called so, or have single bits, are flags, and each bit of them has a colour. An array of one axis is a line. Elements are read once and in order, so that the memory that
-//! a picture takes depends on its size alone.
+//! the picture is shown by the means of blocks of elements. A last axis of three or four is colours. Truth values and unsigned integers
+//! that are called so, or have single high bits, are flags, and each bit of them has a colour. An array of one axis is a line. Elements are
+//! read once and in order, so that the memory that a picture takes depends on its size alone.
 
 mod canvas;
 mod flags;
@@ -30,13 +30,13 @@ use canvas::{Canvas, most_bytes};
 use read::{Grid, Numbers, Reader};
 
 pub use limits::{Curve, GreyLimits};
-pub(super) use numbers::{range, short};
+pub(super) use numbers::short;
 pub use sheet::{Sheet, best};
 
 /// Points of the longer side that a small array is enlarged to, and of the shorter side of a long one.
 const ENLARGED: u16 = 480;
 const SHORT: u64 = 64;
-/// Fewer rows, or columns, are so many points high, or wide.
+/// Fewer rows, or columns, are so many points high, or wide, or an eighth of the picture.
 const FEW: u64 = 16;
 const BAND: u16 = 96;
 /// Pictures of fewer points have no caption, and such of fewer no bar at their side.
@@ -112,8 +112,8 @@ impl Default for Style {
 /// What of an array is shown.
 #[derive(Debug, Clone, Copy)]
 enum Shown {
-    /// A plane of numbers or flags: which of so many for each element.
-    Plane(Grid, (u64, u64)),
+    /// A plane of numbers or flags.
+    Plane(Grid),
     /// A plane of so many colours for each element.
     Colour(Grid, u64),
     /// So many elements.
@@ -126,8 +126,9 @@ pub struct Picture {
     shown: Shown,
     style: Style,
     cache: Arc<Cache>,
-    /// The number of its first element.
+    /// The number of its first element, and which of so many numbers for each element a plane is of.
     first: u64,
+    channel: (u64, u64),
     /// The path of the array, and its type and shape, as they are under the picture.
     pub caption: [String; 2],
     /// Whether its name is one of flags.
@@ -164,25 +165,21 @@ impl Snapshot {
         }
         let (first_axes, shown) = shown(shape, values.scalar, style.size);
         let shown = shown.ok_or_else(|| refuse("a single number has no picture".to_owned()))?;
-        // an index more than there are first axes is that of a colour
-        let (shown, axes) = match shown {
-            Shown::Colour(grid, channels) if plane.len() > first_axes.len() => {
-                let channel = plane.last().copied().unwrap_or(0);
-                let axes = [first_axes, &[channels]].concat();
-                (Shown::Plane(grid, (channel, channels)), axes)
-            }
-            _ => (shown, first_axes.to_vec()),
-        };
+        let (mut shown, mut axes, mut channel) = (shown, first_axes.to_vec(), (0, 1));
+        if let Shown::Colour(grid, channels) = shown
+            && let Some(index) = plane.get(axes.len())
+        {
+            axes.push(channels);
+            (shown, channel) = (Shown::Plane(grid), (*index, channels));
+        }
         let of_plane = shape.get(first_axes.len()..).and_then(product);
         let of_plane = of_plane.unwrap_or(u64::MAX);
         if values.bytes(of_plane) > MOST_READ {
             let why = "an array of more than 2^40 bytes has no picture";
             return Err(refuse(why.to_owned()));
         }
-        let (mut number, index) = plane_at(&axes, plane).map_err(refuse)?;
-        if let Shown::Plane(_, (_, channels)) = shown {
-            number = number.checked_div(channels).unwrap_or(0);
-        }
+        let (number, index) = plane_at(&axes, plane).map_err(refuse)?;
+        let number = number.checked_div(channel.1).unwrap_or(0);
         let mut kind = format!("{} {shape:?}", values.scalar.name());
         if !index.is_empty() {
             kind = format!("{kind} index {index:?}");
@@ -200,6 +197,7 @@ impl Snapshot {
             },
             cache: Arc::clone(self.cache()),
             first: number.saturating_mul(of_plane),
+            channel,
             caption: [array.brief_path(), kind].map(|line| in_letters(&line)),
             is_named_flags: flags::is_named(&name),
             name: in_letters(&name),
@@ -278,10 +276,9 @@ fn shown(shape: &[u64], scalar: Scalar, size: u16) -> (&[u64], Option<Shown>) {
         [first @ .., 1, count] | [first @ .., count, 1] if *count > 1 => {
             (first, Some(Shown::Line(*count)))
         }
-        [first @ .., rows, columns] => (
-            first,
-            Some(Shown::Plane(Grid::of((*columns, *rows), size), (0, 1))),
-        ),
+        [first @ .., rows, columns] => {
+            (first, Some(Shown::Plane(Grid::of((*columns, *rows), size))))
+        }
     }
 }
 
@@ -337,7 +334,7 @@ fn room(size: u16) -> (u16, u16) {
 
 /// How many columns and rows of points a block has in a picture of that size. Few rows, or columns, are bands that can be seen.
 fn enlarged(shown: &Shown, size: u16) -> (u16, u16) {
-    let (Shown::Plane(grid, _) | Shown::Colour(grid, _)) = shown else {
+    let (Shown::Plane(grid) | Shown::Colour(grid, _)) = shown else {
         return (1, 1);
     };
     let (room, (width, height)) = (room(size), grid.points);
@@ -346,11 +343,8 @@ fn enlarged(shown: &Shown, size: u16) -> (u16, u16) {
     let wanted = ENLARGED.div_ceil(width.max(height).max(1));
     let all = wanted.min(most).max(1);
     let side = |len: u64, room: u16, points: u16| {
-        let band = if len < FEW {
-            BAND.div_ceil(points.max(1))
-        } else {
-            1
-        };
+        let least = if len < FEW { BAND.min(size / 8) } else { 1 };
+        let band = least.div_ceil(points.max(1));
         band.min(times(room, points)).max(all)
     };
     let (columns, rows) = grid.sides;
@@ -398,12 +392,10 @@ impl Picture {
     /// Points of the part that shows the array.
     fn sides(&self) -> (u16, u16) {
         match self.shown {
-            Shown::Plane(grid, _) | Shown::Colour(grid, _) => {
-                let (width, height) = grid.points;
-                (
-                    width.saturating_mul(self.enlarged.0),
-                    height.saturating_mul(self.enlarged.1),
-                )
+            Shown::Plane(grid) | Shown::Colour(grid, _) => {
+                let side = |points: u16, times: u16| points.saturating_mul(times);
+                let (points, times) = (grid.points, self.enlarged);
+                (side(points.0, times.0), side(points.1, times.1))
             }
             Shown::Line(_) => {
                 let width = self.style.size.min(WIDEST_LINE);
@@ -448,18 +440,15 @@ impl Picture {
         most_bytes(self.size(), if self.has_palette() { 1 } else { 3 })
     }
 
-    /// Bytes that the PNG file is likely to have: few of a line, and two for three points of noise.
+    /// About how many bytes the PNG file has at most: few of a line, and one or three for each point of noise.
     #[must_use]
     pub fn likely_len(&self) -> u64 {
-        let points = match self.shown {
-            Shown::Plane(Grid { points, .. }, _) => (points, 2),
-            Shown::Colour(Grid { points, .. }, _) => (points, 6),
-            Shown::Line(_) => ((0, 0), 0),
+        let (width, height) = match self.shown {
+            Shown::Plane(grid) | Shown::Colour(grid, _) => grid.points,
+            Shown::Line(_) => (1, 1),
         };
-        let ((width, height), bytes) = points;
-        let plane = u64::from(width).saturating_mul(height.into());
-        let around = u64::from(self.style.size).saturating_mul(12);
-        plane.saturating_mul(bytes) / 3 + around
+        let bytes = if self.has_palette() { 1 } else { 3 };
+        most_bytes((width, height), bytes)
     }
 
     /// The PNG file, as short as it comes, drawn now; and whether it shows flags.
@@ -495,7 +484,7 @@ impl Picture {
     fn canvas(&self, opened: &Readers) -> Result<(Canvas, bool)> {
         let mut canvas = Canvas::new(self.size());
         let (third, are_flags) = match self.shown {
-            Shown::Plane(grid, part) => self.draw_plane(&mut canvas, &opened.0, grid, part)?,
+            Shown::Plane(grid) => self.draw_plane(&mut canvas, &opened.0, grid)?,
             Shown::Colour(grid, channels) => {
                 let words = self.draw_colours(&mut canvas, &opened.0, grid, channels)?;
                 (words, false)
@@ -528,20 +517,6 @@ impl Picture {
             canvas.write((font / 2, top), text, (font, room), by_end);
             top = top.saturating_add(font).saturating_add(2);
         }
-    }
-
-    /// What stands for it if its elements can't be had.
-    fn without_values(&self, why: &Error) -> Canvas {
-        let (mut canvas, font) = (Canvas::new(self.size()), self.font());
-        let room = self.size().0.saturating_sub(font);
-        canvas.write(
-            (font / 2, font),
-            &in_letters(&why.to_string()),
-            (font, room),
-            false,
-        );
-        self.draw_caption(&mut canvas, "not read");
-        canvas
     }
 }
 

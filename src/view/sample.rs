@@ -54,7 +54,8 @@ impl Sample {
 pub struct Histogram {
     /// Where it begins and ends.
     pub limits: (f64, f64),
-    counts: Vec<u64>,
+    /// How high each part is, from 0 to 1, by the logarithm of its count.
+    pub heights: Vec<f64>,
 }
 
 impl Histogram {
@@ -69,26 +70,19 @@ impl Histogram {
         if !(range.is_finite() && range > 0.0) {
             return None;
         }
-        let numbers = (1..=len_u64(PARTS)).map(unsigned);
         let mut before = 0;
-        let counts = numbers.map(|n| {
-            let end = low + range * (n / unsigned(len_u64(PARTS)));
+        let heights = (1..=len_u64(PARTS)).map(|n| {
+            let end = low + range * (unsigned(n) / unsigned(len_u64(PARTS)));
             let below = kept.partition_point(|number| *number <= end);
-            len_u64(below.saturating_sub(std::mem::replace(&mut before, below)))
+            let count = below.saturating_sub(std::mem::replace(&mut before, below));
+            unsigned(len_u64(count).saturating_add(1)).ln()
         });
+        let heights: Vec<f64> = heights.collect();
+        let most = heights.iter().copied().fold(0.0, f64::max);
         Some(Self {
-            counts: counts.collect(),
             limits: (low, high),
+            heights: heights.iter().map(|height| height / most).collect(),
         })
-    }
-
-    /// How high each part is, from 0 to 1, by the logarithm of its count.
-    #[must_use]
-    pub fn heights(&self) -> Vec<f64> {
-        let logarithm = |count: &u64| unsigned(count.saturating_add(1)).ln();
-        let most = self.counts.iter().max().map_or(1.0, logarithm);
-        let heights = self.counts.iter().map(|count| logarithm(count) / most);
-        heights.collect()
     }
 }
 
@@ -105,10 +99,11 @@ mod tests {
     #[test]
     fn each_number_is_in_one_part() {
         let found = Histogram::of(sample(&[0.0, 1.0, 1.0, 60.0, f64::NAN], 10)).unwrap();
-        assert_eq!(found.counts.iter().sum::<u64>(), 4);
-        assert_eq!((found.counts[0], found.counts[59]), (3, 1));
-        assert_eq!(found.limits, (0.0, 60.0));
-        assert_eq!((found.heights()[0], found.heights()[1]), (1.0, 0.0));
+        assert_eq!((found.limits, found.heights.len()), ((0.0, 60.0), 60));
+        assert_eq!(
+            [found.heights[0], found.heights[1], found.heights[59]],
+            [1.0, 0.0, 0.5]
+        );
         assert_eq!(Histogram::of(sample(&[2.0, 2.0], 10)), None);
     }
 

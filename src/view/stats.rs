@@ -45,17 +45,6 @@ impl fmt::Display for Number {
     }
 }
 
-impl Number {
-    /// The nearest float64.
-    pub(super) fn nearest(self) -> f64 {
-        match self {
-            Self::Integer(number) => nearest(number),
-            Self::Single(number) => number.into(),
-            Self::Double(number) => number,
-        }
-    }
-}
-
 /// What is known of the numbers of an array.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stats {

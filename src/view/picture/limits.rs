@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use super::range;
 use crate::asdf::numbers::unsigned;
 use crate::source::len_u64;
 use crate::view::whole;
@@ -74,7 +73,11 @@ impl Tones {
         let (found, sky) = match limits {
             GreyLimits::MinMax => (ends, None),
             GreyLimits::Percent(percent) => (within(&sample, (100.0 - percent) / 200.0), None),
-            GreyLimits::Zscale => (zscale(&thinned(&sample)), None),
+            GreyLimits::Zscale => {
+                let step = sample.len().div_ceil(SAMPLE).max(1);
+                let some: Vec<f64> = sample.iter().copied().step_by(step).collect();
+                (zscale(&some), None)
+            }
             GreyLimits::Auto => auto(&sample),
         };
         // limits that are one value would show no other: then all are shown
@@ -114,7 +117,7 @@ impl Tones {
         let (low, high) = self.limits;
         let [from, to, at] = [low, high, value.clamp(low, high)].map(|value| self.bent(value));
         if to > from {
-            (at - from) / (to - from)
+            ((at - from) / (to - from)).clamp(0.0, 1.0)
         } else if low == 0.0 {
             0.0
         } else {
@@ -135,11 +138,6 @@ impl Tones {
     /// The curve in words.
     pub(super) fn curve(&self) -> &'static str {
         self.bend.map_or("linear", |_| "asinh")
-    }
-
-    /// The limits in words.
-    pub(super) fn range(&self) -> String {
-        range(self.limits)
     }
 }
 
@@ -171,13 +169,12 @@ fn auto(sorted: &[f64]) -> ((f64, f64), Option<(f64, f64)>) {
     let border = values.partition_point(|value| *value <= first);
     let is_border = border > share(values.len(), BEYOND) && is_far(first);
     let kept = values.get(if is_border { border } else { 0 }..);
-    let (black, white) = within(kept.unwrap_or_default(), BEYOND);
+    // of values that are all one no other is left
+    let kept = kept.filter(|kept| !kept.is_empty()).unwrap_or(sorted);
+    let (black, white) = within(kept, BEYOND);
     // zeros among counts are no border
-    let black = if is_common && !is_far(common) {
-        black.min(common)
-    } else {
-        black
-    };
+    let is_dark = is_common && !is_far(common);
+    let black = if is_dark { black.min(common) } else { black };
     let sky = Some((median, deviation)).filter(|_| deviation > 0.0);
     ((black, white), sky)
 }
@@ -218,14 +215,6 @@ fn sky(sorted: &[f64]) -> (f64, f64) {
 /// The middle one of sorted values; of two, the upper one.
 fn middle(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
-}
-
-/// At most [`SAMPLE`] of sorted values, evenly spread.
-fn thinned(sorted: &[f64]) -> Vec<f64> {
-    let count = sorted.len().min(SAMPLE);
-    let at = |n: usize| n.saturating_mul(sorted.len()).checked_div(count);
-    let spread = (0..count).filter_map(|n| sorted.get(at(n)?).copied());
-    spread.collect()
 }
 
 /// That part of a length, rounded down.

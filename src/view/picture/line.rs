@@ -10,13 +10,11 @@ use plotters::style::{Color, RGBColor};
 
 use super::canvas::{Area, Canvas, FAINT, LETTERS, drawing, letters};
 use super::limits::{GreyLimits, Tones};
-use super::numbers::{DIGITS, MOST_DIGITS, common, is_rounding, short};
-use super::read::SAMPLE;
+use super::numbers::{DIGITS, MOST_DIGITS, common, is_rounding, range, short};
 use super::{NO_VALUES, Picture, Readers, pixel};
 use crate::asdf::numbers::unsigned;
 use crate::error::Result;
 use crate::source::len_u64;
-use crate::view::sample::Sample;
 
 /// The colour of the line.
 const LINE: RGBColor = RGBColor(0xFF, 0xBB, 0x22);
@@ -180,20 +178,13 @@ impl Picture {
     ) -> Result<String> {
         let (width, height) = self.sides();
         let mut ranges = Ranges::new(width.saturating_mul(PARTS), count);
-        let mut sample = Sample::new(count, SAMPLE);
         if self.values.bytes(count) > self.style.most {
             for part in &mut ranges.parts {
                 let at = self.first.saturating_add(part.first);
-                values.one(at, &mut |number, _| {
-                    part.take(number);
-                    sample.take(number);
-                })?;
+                values.one(at, &mut |number, _| part.take(number))?;
             }
         } else {
-            values.run(self.first, count, &mut |number, _| {
-                ranges.take(number);
-                sample.take(number);
-            })?;
+            values.run(self.first, count, &mut |number, _| ranges.take(number))?;
         }
         if let Some(places) = places {
             for part in &mut ranges.parts {
@@ -213,14 +204,11 @@ impl Picture {
             GreyLimits::Auto => GreyLimits::MinMax,
             named => named,
         };
-        let tones = Tones::of(limits, None, sample.numbers, &ends);
+        let tones = Tones::of(limits, None, ends.clone(), &ends);
         let limits = tones.map_or((0.0, 0.0), |tones| tones.limits);
-        ranges.draw(
-            &chart,
-            limits,
-            named.then_some((self.font(), label, &*value)),
-        )?;
-        let words = tones.map(|tones| tones.range() + &self.style.limits.name());
+        let named = named.then_some((self.font(), label, &*value));
+        ranges.draw(&chart, limits, named)?;
+        let words = tones.map(|tones| range(tones.limits) + &self.style.limits.name());
         Ok(words.unwrap_or_else(|| NO_VALUES.to_owned()))
     }
 }
@@ -252,18 +240,12 @@ impl Axis {
         }
     }
 
-    /// What its numbers are counted from.
-    fn common(&self) -> f64 {
-        common((self.low, self.high))
-    }
-
     /// What it is called, and what its numbers are counted from.
     fn title(&self, name: &str) -> String {
-        match self.common() {
-            0.0 => name.to_owned(),
-            common if common < 0.0 => format!("{name} + {}", short(-common, MOST_DIGITS)),
-            common => format!("{name} \u{2212} {}", short(common, MOST_DIGITS)),
-        }
+        let common = common((self.low, self.high));
+        let sign = if common < 0.0 { '+' } else { '\u{2212}' };
+        let from = format!(" {sign} {}", short(common.abs(), MOST_DIGITS));
+        name.to_owned() + if common == 0.0 { "" } else { from.as_str() }
     }
 
     /// How far a value is from the low end to the high one: from 0 to 1.
@@ -327,7 +309,7 @@ impl ValueFormatter<f64> for Axis {
         } else {
             *value
         };
-        short(value - self.common(), DIGITS)
+        short(value - common((self.low, self.high)), DIGITS)
     }
 }
 
@@ -345,7 +327,7 @@ mod tests {
         assert_eq!(axis.ticks(5), [-1.0, 0.0, 1.0, 2.0]);
         let axis = Axis::of((7.0, 7.0), BEYOND);
         assert_eq!(axis.ticks(10), [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]);
-        let axis = Axis::of((1.0 - f64::EPSILON, 1.0), BEYOND);
+        let axis = Axis::of((1.0, 1.0 + f64::EPSILON), BEYOND);
         assert_eq!(axis.ticks(3), [0.5, 1.0, 1.5], "not what was rounded");
     }
 

@@ -22,7 +22,7 @@ pub(super) fn is_rounding((low, high): (f64, f64)) -> bool {
 }
 
 /// A range in words.
-pub(in crate::view) fn range(limits: (f64, f64)) -> String {
+pub(super) fn range(limits: (f64, f64)) -> String {
     let common = common(limits);
     let [low, high] = [limits.0, limits.1].map(|end| short(end - common, DIGITS));
     if common == 0.0 {

@@ -5,7 +5,7 @@ use std::iter;
 use super::canvas::{Canvas, FAINT, GROUND, Rgb, width};
 use super::flags::Flags;
 use super::limits::Tones;
-use super::numbers::{common, short};
+use super::numbers::{common, range, short};
 use super::read::{Blocks, Grid, Reader};
 use super::{Colours, NO_VALUES, Picture, Style};
 use crate::asdf::datatype::Scalar;
@@ -62,21 +62,20 @@ fn part_of(part: f64, of: u8) -> u8 {
 }
 
 impl Picture {
-    /// Draws a plane of numbers or flags, and at its side what its colours mean. Gives the limits in words, and tells whether these are flags.
+    /// Draws a plane of numbers or flags, and at its side what its colours mean. Gives the limits in words, and whether it shows flags.
     pub(super) fn draw_plane(
         &self,
         canvas: &mut Canvas,
         reader: &Reader,
         grid: Grid,
-        (channel, channels): (u64, u64),
     ) -> Result<(String, bool)> {
         let Style { most, limits, .. } = self.style;
-        let row = grid.sides.0.saturating_mul(channels);
+        let row = grid.sides.0.saturating_mul(self.channel.1);
         let mut blocks = Blocks::new(grid.sampled(self.values.bytes(row), most));
         let kind = self.values.scalar.kind();
         let is_named = self.is_named_flags || kind == 'b';
         let mut flags = matches!(kind, 'u' | 'b').then(|| Flags::new(is_named));
-        let mut left = channel;
+        let (mut left, channels) = self.channel;
         grid.read(reader, (self.first, channels), most, &mut |number, bits| {
             if left > 0 {
                 left = left.saturating_sub(1);
@@ -105,7 +104,7 @@ impl Picture {
         });
         self.draw_points(canvas, grid, points);
         self.draw_bar(canvas, &tones, &shades);
-        let mut words = format!("{}{} {}", tones.range(), limits.name(), tones.curve());
+        let mut words = format!("{}{} {}", range(tones.limits), limits.name(), tones.curve());
         if blocks.not_finite > 0 {
             let part = unsigned(blocks.not_finite) / unsigned(blocks.count);
             words += &format!(" \u{b7} {} not finite", percent(part));
@@ -157,13 +156,13 @@ impl Picture {
             // bytes are colours as screens have them: to stretch them would change their hues
             Scalar::Uint8 => (Tones::straight((0.0, 255.0)), "colours".to_owned(), 255.0),
             scalar => {
-                let all = |of: fn(&Blocks) -> &Vec<f64>| blocks.iter().map(of).flatten().copied();
+                let all = |of: fn(&Blocks) -> &Vec<f64>| blocks.iter().flat_map(of).copied();
                 let means: Vec<_> = all(|it| &it.means).collect();
                 let sample = all(|it| &it.sample.numbers).collect();
                 let Some(tones) = self.tones(canvas, grid, sample, &means) else {
                     return Ok(NO_VALUES.to_owned());
                 };
-                let words = format!("colours {}", tones.range());
+                let words = format!("colours {}", range(tones.limits));
                 let is_16_bits = scalar == Scalar::Uint16;
                 (tones, words, if is_16_bits { 65_535.0 } else { 1.0 })
             }
@@ -334,12 +333,9 @@ mod tests {
         let of = |limits: (f64, f64)| {
             [limits.0, limits.1].map(|value| bar_number(limits, value, (20, 98)))
         };
-        assert_eq!(of((-1.966e300, 2.807e300)), ["-2e300", "2.81e300"]);
+        assert_eq!(of((-1.966e300, 2.807e300)), ["-1.97e300", "2.807e300"]);
         assert_eq!(of((1e9 - 3.25, 1e9 + 4.5)), ["+6.75", "+14.5"]);
         assert_eq!(of((1234.5, 1237.75)), ["1234.5", "1237.8"]);
-        assert_eq!(
-            super::super::range((1e9 - 3.25, 1e9 + 4.5)),
-            "999999990 + (6.75 .. 14.5)"
-        );
+        assert_eq!(range((1e9 - 3.25, 1e9 + 4.5)), "999999990 + (6.75 .. 14.5)");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::canvas::Canvas;
-use super::{Picture, Shown, Style};
+use super::{Picture, Shown, Style, in_letters};
 use crate::asdf::Snapshot;
 use crate::error::Result;
 use crate::view::Elements;
@@ -72,11 +72,12 @@ impl Sheet {
         }
         let opened = picture.opened(elements);
         let drawn = opened.and_then(|opened| picture.canvas(&opened));
-        let (canvas, outcome) = match drawn {
-            Ok((canvas, _)) => (canvas, Ok(())),
-            Err(error) => (picture.without_values(&error), Err(error)),
-        };
-        self.pictures.push(canvas);
+        let outcome = drawn.map(|(canvas, _)| self.pictures.push(canvas));
+        if let Err(error) = &outcome {
+            let mut canvas = Canvas::new(picture.size());
+            picture.draw_caption(&mut canvas, &in_letters(&error.to_string()));
+            self.pictures.push(canvas);
+        }
         outcome
     }
 
@@ -108,7 +109,7 @@ pub fn best(snapshot: &Snapshot, style: Style) -> Vec<usize> {
     let arrays = 0..snapshot.arrays().len();
     let pictures = arrays.filter_map(|i| Some((i, snapshot.picture(i, &[], style).ok()?)));
     let worth = |picture: &Picture| match picture.shown {
-        Shown::Plane(grid, _) | Shown::Colour(grid, _) => grid.sides.0.min(grid.sides.1) >= WORTHY,
+        Shown::Plane(grid) | Shown::Colour(grid, _) => grid.sides.0.min(grid.sides.1) >= WORTHY,
         Shown::Line(count) => count >= WORTHY,
     };
     let pictures = pictures.map(|(i, picture)| (i, worth(&picture), picture.places));

@@ -234,10 +234,10 @@ fn a_last_axis_of_three_or_four_is_colours() {
 /// It was said to have no axis to choose planes of.
 #[test]
 fn each_colour_can_be_chosen() {
-    let mut values = [0.0; 160];
+    let mut values = [0.0; 240];
     // the second element of the first row: in plane 0 its third colour, and in plane 1 its first
-    (values[4 + 2], values[80 + 4]) = (1.0, 1.0);
-    let file = colours("float32", "[2, 4, 5, 4]", &bytes(&values));
+    (values[4 + 2], values[120 + 4]) = (1.0, 1.0);
+    let file = colours("float32", "[2, 5, 6, 4]", &bytes(&values));
     for (plane, is_lit) in [
         ([0, 0], false),
         ([0, 2], true),
@@ -245,8 +245,8 @@ fn each_colour_can_be_chosen() {
         ([1, 3], false),
     ] {
         let picture = file.picture(0, &plane, style(100)).unwrap();
-        let caption = format!("float32 [2, 4, 5, 4] index {plane:?}");
-        assert_eq!(picture.caption()[1], caption);
+        let caption = format!("float32 [2, 5, 6, 4] index {plane:?}");
+        assert_eq!(picture.caption[1], caption);
         let found = picture.draw(&|i| file.array_bin(i)).unwrap();
         let lit = decoded(&found.0).at(30, 79) == WHITE;
         assert_eq!(lit, is_lit, "{plane:?}");
@@ -306,8 +306,8 @@ fn flags_have_colours_by_bit_and_a_legend() {
 #[test]
 fn each_class_has_a_tone_of_its_own() {
     let block = [0_u8, 1, 2, 3].repeat(100);
-    let found = drawn(&colours("uint8", "[20, 20]", &block), style(16));
-    let mut tones: Vec<_> = (0..16).map(|x| found.at(x, 8)).collect();
+    let found = drawn(&colours("uint8", "[20, 20]", &block), style(100));
+    let mut tones: Vec<_> = (0..100).map(|x| found.at(x, 8)).collect();
     tones.sort_unstable();
     tones.dedup();
     assert!(tones.len() >= 4, "{tones:?}");
@@ -398,7 +398,7 @@ fn few_rows_are_bands() {
     let values: Vec<f32> = (0..3)
         .flat_map(|row| [f32::from(row as u8); 5000])
         .collect();
-    let found = drawn(&plane(5000, 3, &values), Style::default());
+    let found = drawn(&plane(5000, 3, &values), style(DEFAULT));
     let tones: Vec<_> = [5, 40, 85].map(|y| found.at(9, y)).into();
     assert_eq!(
         (found.height, &*tones),
