@@ -285,6 +285,9 @@ impl Picture {
 /// as there is room for.
 fn bar_number(limits: (f64, f64), value: f64, (font, room): (u16, u16)) -> String {
     let common = common(limits);
+    // what is to be 0 may be nearly that
+    let is_zero = value.abs() < (limits.1 / 2.0 - limits.0 / 2.0) * 1e-12;
+    let value = if is_zero { 0.0 } else { value };
     let sign = if common == 0.0 { "" } else { "+" };
     let numbers = (1..=DIGITS).rev().map(|digits| {
         let number = short(value - common, digits);
@@ -336,6 +339,7 @@ mod tests {
         assert_eq!(of((-1.966e300, 2.807e300)), ["-1.97e300", "2.807e300"]);
         assert_eq!(of((1e9 - 3.25, 1e9 + 4.5)), ["+6.75", "+14.5"]);
         assert_eq!(of((1234.5, 1237.75)), ["1234.5", "1237.8"]);
+        assert_eq!(bar_number((0.0, 4.0), 6.9e-18, (20, 98)), "0");
         assert_eq!(range((1e9 - 3.25, 1e9 + 4.5)), "999999990 + (6.75 .. 14.5)");
     }
 }
