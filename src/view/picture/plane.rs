@@ -252,13 +252,16 @@ impl Picture {
             (some, _) => format!("{} bits", some.len()),
         };
         let (bar, _) = self.around();
-        if bar == 0 || height < line {
+        if bar == 0 || height < line.saturating_mul(2) {
             return words;
         }
         let left = left.saturating_add(font / 2);
         let room = bar.saturating_sub(font / 2);
-        let rows = usize::from(height.checked_div(line).unwrap_or(0));
-        let mut top = 0;
+        // a heading, as a line has no room for the word
+        let heading = if is_mask { "" } else { "bit" };
+        canvas.write((left, 0), heading, (font, room), false);
+        let rows = usize::from(height.checked_div(line).unwrap_or(0)).saturating_sub(1);
+        let mut top = line;
         for (n, (bit, colour, part)) in legend.iter().enumerate() {
             if n.saturating_add(1) >= rows && legend.len() > rows {
                 let more = legend.len().saturating_sub(n);
@@ -268,7 +271,7 @@ impl Picture {
             let name = if is_mask {
                 "true".to_owned()
             } else {
-                format!("bit {bit}")
+                bit.to_string()
             };
             let side = font.saturating_sub(4);
             canvas.fill((left, top.saturating_add(2)), (side, side), *colour);
