@@ -9,6 +9,7 @@ pub(crate) mod json;
 pub mod page;
 #[cfg(feature = "cli")]
 pub mod picture;
+mod sample;
 pub mod stats;
 #[cfg(feature = "cli")]
 pub mod zarr;

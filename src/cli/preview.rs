@@ -22,7 +22,7 @@ const SHEET: u16 = 1536;
 const LEAST_SHEET: u16 = 400;
 
 /// Writes the picture of the array at `path` in the tree of `file` to `out`; without a path, all that are worth it side by side, and of a
-/// directory those of each file in it.
+/// directory those of each file in it. The status is that of the last array that can't be read.
 pub(super) fn write(
     out: &Path,
     file: &Path,
@@ -46,9 +46,9 @@ pub(super) fn write(
     let (arrays, plane) = match path {
         Some(path) => {
             let wanted = path.to_string_lossy();
-            let missing = format!("no array at {wanted}; --list shows their paths");
             let found = find(&snapshot, &wanted);
-            let (array, plane) = found.ok_or_else(|| Failure::of(Exit::Other, file, missing))?;
+            let missing = || Failure::of(Exit::Other, file, missing(&snapshot, &wanted));
+            let (array, plane) = found.ok_or_else(missing)?;
             (vec![array], plane)
         }
         // so small, a sheet shows nothing
@@ -57,6 +57,7 @@ pub(super) fn write(
         }
         None => (best(&snapshot, style), Vec::new()),
     };
+    let mut status = Exit::Ok;
     let drawn = match *arrays {
         [] => {
             let why = "no array to make a picture of";
@@ -66,13 +67,16 @@ pub(super) fn write(
         _ => {
             let mut sheet = Sheet::new(arrays.len(), of_sheet);
             for array in arrays {
-                add(&mut sheet, &snapshot, file, array, None)?;
+                if let Err(failure) = add(&mut sheet, &snapshot, file, array, None) {
+                    complain(&failure.message);
+                    status = failure.exit;
+                }
             }
             finished(sheet, file)?
         }
     };
     save(out, &drawn)?;
-    Ok(Exit::Ok)
+    Ok(status)
 }
 
 /// Writes a sheet with the picture of each file of a directory. The status is that of the last file that can't be read.
@@ -181,8 +185,19 @@ fn unreadable(
     }
 }
 
+/// What is said where there is no array.
+fn missing(snapshot: &Snapshot, wanted: &str) -> String {
+    let below = format!("{}/", wanted.trim_end_matches('/'));
+    let mut paths = snapshot.arrays().iter().map(Array::path);
+    match paths.find(|path| path.starts_with(&below)) {
+        Some(path) => format!("no array at {wanted}; did you mean {path}?"),
+        None => format!("no array at {wanted}; --list shows their paths"),
+    }
+}
+
 /// The array at a path of the tree, or of the files in a mount, and the indices behind that which choose a plane.
 fn find(snapshot: &Snapshot, wanted: &str) -> Option<(usize, Vec<u64>)> {
+    let wanted = wanted.trim_end_matches('/');
     let mut file = ["arrays/", "previews/"].iter();
     let file = file.find_map(|directory| wanted.strip_prefix(directory));
     let endings = SUFFIXES.iter().chain(&[".png"]);

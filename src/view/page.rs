@@ -3,23 +3,24 @@
 //! The page is one file that asks no network for anything. What is in a file of somebody else is text on it and nothing more: it is
 //! escaped, and the page forbids all scripts but its own (Content Security Policy, level 3).
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use sha2::{Digest, Sha256};
 
 use super::array_at;
-use super::picture::{Histogram, Style};
-use super::stats::Stats;
+use super::picture::{Style, best, short};
+use super::stats::{Histogram, Stats};
+use crate::asdf::Snapshot;
 use crate::asdf::tree::{Node, NodeKind, Tree};
-use crate::asdf::{Array, Snapshot};
 use crate::error::{Result, printable};
 use crate::source::len_u64;
 
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 /// Bytes of all pictures of a page, as they are written there.
-const PICTURES: u64 = 2_200_000;
+const PICTURES: u64 = 2_400_000;
 /// The most and the fewest points of the longer side of a picture.
 const SIDES: (u16, u16) = (480, 96);
 /// The most bytes of an array that are read for its picture.
@@ -29,6 +30,9 @@ const MOST_ENTRIES: usize = 5000;
 const MOST_VALUE: usize = 500;
 const MOST_DEPTH: usize = 64;
 const MOST_ARRAYS: usize = 1000;
+/// Digits of the ends of a histogram, and of a mean.
+const DIGITS: usize = 4;
+const MEAN_DIGITS: usize = 9;
 /// Width and height of a histogram, in units of its own.
 const PLOT: (u16, u16) = (240, 40);
 /// Entries that a collection may have to be unfolded at first.
@@ -42,14 +46,16 @@ pub const BEGINS: &[u8] = b"<!DOCTYPE html>\n<html lang=en>";
 pub struct Page {
     style: Style,
     body: String,
-    /// Files so far, and such that come.
+    /// Arrays of all files.
+    total: usize,
+    /// Files so far.
     files: usize,
-    left: usize,
-    /// Arrays of this file that come, and bytes for their pictures.
-    arrays: usize,
+    /// Arrays of this file that have cards.
+    cards: HashSet<usize>,
+    /// Bytes for pictures: of each file, and of this one, which has what those before it have left.
+    share: u64,
     room: u64,
-    /// Bytes for the pictures of other files, and entries of trees that may still be written.
-    room_of_others: u64,
+    /// Entries of trees that may still be written.
     entries: usize,
 }
 
@@ -62,8 +68,7 @@ impl Page {
                 most: style.most.min(MOST_READ),
                 ..style
             },
-            left: files,
-            room_of_others: PICTURES,
+            share: PICTURES.checked_div(len_u64(files)).unwrap_or(0),
             entries: MOST_ENTRIES,
             ..Self::default()
         }
@@ -71,12 +76,14 @@ impl Page {
 
     /// Adds a file. What can't be read of it is said in its place.
     pub fn add(&mut self, name: &str, snapshot: &Snapshot) {
-        let stats = snapshot.all_stats();
         self.begin(name);
         let blocks = snapshot.layout().blocks.len();
         let arrays = snapshot.arrays();
         let count = arrays.len();
-        self.arrays = count.min(MOST_ARRAYS);
+        self.total = self.total.saturating_add(count);
+        let shown = in_order(snapshot, self.style);
+        let spreads = snapshot.spreads(&shown);
+        self.style.size = self.side(snapshot, &shown);
         let kind = snapshot.container();
         let by = snapshot.written_by().map(|by| format!(", written by {by}"));
         let line = format!(
@@ -86,9 +93,8 @@ impl Page {
         self.write(format_args!("<p class=faint>{}</p>\n", Text(&line)));
         if count > 0 {
             self.body.push_str("<h2>Arrays</h2>\n<div class=cards>\n");
-            for (i, array) in arrays.iter().enumerate().take(MOST_ARRAYS) {
-                self.card(snapshot, i, array, stats.get(i));
-                self.arrays = self.arrays.saturating_sub(1);
+            for (i, spread) in shown.iter().zip(&spreads) {
+                self.card(snapshot, *i, spread);
             }
             self.body.push_str("</div>\n");
         }
@@ -98,6 +104,7 @@ impl Page {
                 "<p class=faint>{more} more arrays are not shown.</p>\n"
             ));
         }
+        self.cards = shown.into_iter().collect();
         self.body.push_str("<h2>Tree</h2>\n");
         match snapshot.tree().map(|tree| tree.map(Tree::root)) {
             None | Some(Ok(None)) => self.body.push_str("<p class=faint>There is none.</p>\n"),
@@ -121,11 +128,7 @@ impl Page {
         // of many files only the first are unfolded
         let open = if self.files < 3 { " open" } else { "" };
         self.files = self.files.saturating_add(1);
-        // what the file before has left is for the others
-        let all = self.room_of_others.saturating_add(self.room);
-        self.room = all.checked_div(len_u64(self.left.max(1))).unwrap_or(0);
-        self.room_of_others = all.saturating_sub(self.room);
-        self.left = self.left.saturating_sub(1);
+        self.room = self.room.saturating_add(self.share);
         let name = Text(name);
         self.write(format_args!(
             "<details class=file{open}><summary>{name}</summary>\n"
@@ -142,7 +145,7 @@ impl Page {
              base-uri 'none'; form-action 'none'"
         );
         let title = Text(title).to_string();
-        let body = self.body;
+        let (body, total) = (self.body, self.total);
         format!(
             "<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n\
              <meta http-equiv=Content-Security-Policy content=\"{policy}\">\n\
@@ -150,7 +153,7 @@ impl Page {
              <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n\
              <div class=bar><input id=filter type=search aria-label=\"filter arrays and tree\" \
              placeholder=\"filter arrays and tree ( / )\"><button id=open>unfold all</button>\
-             <button id=close>fold all</button><output id=found></output></div>\n\
+             <button id=close>fold all</button><output id=found data-arrays={total}></output></div>\n\
              {body}<script>{SCRIPT}</script>\n</body>\n</html>\n"
         )
     }
@@ -165,9 +168,11 @@ impl Page {
         &mut self,
         snapshot: &Snapshot,
         i: usize,
-        array: &Array,
-        stats: Option<&Result<Option<Stats>>>,
+        spread: &Result<Option<(Stats, Option<Histogram>)>>,
     ) {
+        let Some(array) = snapshot.arrays().get(i) else {
+            return;
+        };
         let path = array.path();
         let datatype = array.datatype_text().unwrap_or_default();
         // what the filter of the page looks at
@@ -184,7 +189,8 @@ impl Page {
                 "<img alt=\"picture of {named}\" loading=lazy src=\"data:image/png;base64,{data}\">\n"
             ));
         }
-        if let Some((_, Some(histogram))) = &drawn {
+        let are_flags = drawn.is_some_and(|(_, are_flags)| are_flags);
+        if let (false, Ok(Some((_, Some(histogram))))) = (are_flags, spread) {
             self.histogram(histogram);
         }
         self.body.push_str("<dl>");
@@ -192,17 +198,19 @@ impl Page {
         self.row("shape", &array.shape_text().unwrap_or_default());
         self.row("unit", array.unit().unwrap_or_default());
         self.row("bytes", &array.bin_len().to_string());
-        match (array.problem(), stats) {
+        match (array.problem(), spread) {
             (Some(why), _) => self.row("no files", &why.to_string()),
-            (None, Some(Err(why))) => self.row("not read", &why.to_string()),
-            (None, Some(Ok(Some(stats)))) => {
+            (None, Err(why)) => self.row("not read", &why.to_string()),
+            (None, Ok(Some((stats, _)))) => {
                 let range = stats.range.map(|(low, high)| format!("{low} .. {high}"));
                 self.row("range", &range.unwrap_or_default());
-                let mean = stats.mean.map(|mean| format!("{mean:?}"));
+                // flags have no mean
+                let mean = stats.mean.filter(|_| !are_flags);
+                let mean = mean.map(|mean| short(mean, MEAN_DIGITS));
                 self.row("mean", &mean.unwrap_or_default());
                 self.row("NaN", &stats.nan.to_string());
             }
-            (None, _) => {}
+            (None, Ok(None)) => {}
         }
         self.body.push_str("</dl>\n</article>\n");
     }
@@ -214,20 +222,25 @@ impl Page {
         }
     }
 
-    /// The picture of an array, as large as there is room, and how its numbers are spread; none if it has none or there is no room.
-    fn picture(&self, snapshot: &Snapshot, i: usize) -> Option<(Vec<u8>, Option<Histogram>)> {
-        let each = self.room.checked_div(len_u64(self.arrays.max(1)))?;
-        // a point of noise takes a byte, four of which are written for three
-        let side = (each / 4).saturating_mul(3).isqrt();
-        let side = u16::try_from(side).unwrap_or(u16::MAX);
-        if side < SIDES.1 {
-            return None;
-        }
-        let style = Style {
-            size: side.min(SIDES.0),
-            ..self.style
+    /// The longer side of the pictures of these arrays: the largest in which there is room for all of them.
+    fn side(&self, snapshot: &Snapshot, shown: &[usize]) -> u16 {
+        let fits = |size: &u16| {
+            let mut style = self.style;
+            style.size = *size;
+            let all = shown.iter();
+            let pictures = all.filter_map(|i| snapshot.picture(*i, &[], style).ok());
+            let lens = pictures.map(|it| it.likely_len());
+            // four bytes are written for three
+            lens.fold(0, u64::saturating_add) <= (self.room / 4).saturating_mul(3)
         };
-        let picture = snapshot.picture(i, &[], style).ok()?;
+        let mut sides = (SIDES.1..=SIDES.0).rev().step_by(32);
+        sides.find(fits).unwrap_or(SIDES.1)
+    }
+
+    /// The picture of an array, and whether it shows flags; none if it has none or there is no room.
+    fn picture(&self, snapshot: &Snapshot, i: usize) -> Option<(Vec<u8>, bool)> {
+        let picture = snapshot.picture(i, &[], self.style).ok();
+        let picture = picture.filter(|_| self.room > 0)?;
         // the card says why an array can't be read
         picture.draw(&|i| snapshot.array_bin(i)).ok()
     }
@@ -235,8 +248,9 @@ impl Page {
     /// Draws how numbers are spread: how many there are, on a logarithmic scale.
     fn histogram(&mut self, histogram: &Histogram) {
         let (width, height) = PLOT;
-        let [low, high] = histogram.ends();
-        let bars = histogram.heights();
+        let (low, high) = histogram.limits;
+        let [low, high] = [low, high].map(|end| short(end, DIGITS));
+        let bars = &histogram.heights;
         let step = f64::from(width) / crate::asdf::numbers::unsigned(len_u64(bars.len()).max(1));
         self.write(format_args!(
             "<svg viewBox=\"0 0 {width} {height}\" preserveAspectRatio=none role=img \
@@ -262,7 +276,7 @@ impl Page {
         let tag = tag.rsplit_once('/').map_or(tag, |(_, name)| name);
         let (key, tag) = (Text(&key), Text(tag));
         self.write(format_args!("<li>"));
-        if let Some((i, shown)) = shown_at(snapshot, node) {
+        if let Some((i, shown)) = shown_at(snapshot, &self.cards, node) {
             let file = self.files;
             let shown = Text(&shown);
             self.write(format_args!(
@@ -310,10 +324,26 @@ impl Page {
     }
 }
 
+/// The arrays that have cards: those worth a picture, then the others that have one, then all others.
+fn in_order(snapshot: &Snapshot, style: Style) -> Vec<usize> {
+    let worthy: HashSet<usize> = best(snapshot, style).into_iter().collect();
+    let mut all: Vec<usize> = (0..snapshot.arrays().len()).collect();
+    all.sort_by_cached_key(|i| {
+        let has_none = || snapshot.picture(*i, &[], style).is_err();
+        (!worthy.contains(i)).then(has_none)
+    });
+    all.truncate(MOST_ARRAYS);
+    all
+}
+
 /// The array that a node declares or stands for, if it has a card, and its type and shape.
-fn shown_at(snapshot: &Snapshot, node: Node<'_>) -> Option<(usize, String)> {
+fn shown_at(
+    snapshot: &Snapshot,
+    cards: &HashSet<usize>,
+    node: Node<'_>,
+) -> Option<(usize, String)> {
     let i = array_at(snapshot.paths()?, node.follow())?;
-    let array = snapshot.arrays().get(i).filter(|_| i < MOST_ARRAYS)?;
+    let array = snapshot.arrays().get(*cards.get(&i)?)?;
     let parts = [array.datatype_text(), array.shape_text()];
     Some((i, parts.map(Option::unwrap_or_default).join(" ")))
 }

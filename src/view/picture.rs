@@ -1,15 +1,15 @@
 //! Pictures of arrays, to look at: PNG files of a length that follows from the shape.
 //!
 //! Of an array of two axes or more a plane of the last two is shown; row 0 is at the bottom, as astronomers have it. What is larger than
-//! the picture is shown by the means of blocks of elements. A last axis of three or four is colours. Unsigned integers of few values are
-//! flags, and each bit of them has a colour. An array of one axis is a line. Elements are read once and in order, so that the memory that
-//! a picture takes depends on its size alone.
+//! the picture is shown by the means of blocks of elements. A last axis of three or four is colours. Truth values and unsigned integers
+//! that are called so, or have single high bits, are flags, and each bit of them has a colour. An array of one axis is a line. Elements are
+//! read once and in order, so that the memory that a picture takes depends on its size alone.
 
 mod canvas;
 mod flags;
-mod histogram;
 mod limits;
 mod line;
+mod numbers;
 mod plane;
 mod read;
 mod sheet;
@@ -29,23 +29,24 @@ use crate::source::{Made, Memory, Source};
 use canvas::{Canvas, most_bytes};
 use read::{Grid, Numbers, Reader};
 
-pub use histogram::Histogram;
 pub use limits::{Curve, GreyLimits};
+pub(super) use numbers::short;
 pub use sheet::{Sheet, best};
 
 /// Points of the longer side that a small array is enlarged to, and of the shorter side of a long one.
 const ENLARGED: u16 = 480;
 const SHORT: u64 = 64;
+/// Fewer rows, or columns, are so many points high, or wide, or an eighth of the picture.
+const FEW: u64 = 16;
+const BAND: u16 = 96;
 /// Pictures of fewer points have no caption, and such of fewer no bar at their side.
 const LEAST_WITH_CAPTION: u16 = 128;
 const LEAST_WITH_BAR: u16 = 256;
-/// The narrowest picture with a caption.
-const NARROWEST: u16 = 320;
+/// The narrowest picture with a caption, in sizes of its letters.
+const NARROWEST: u16 = 26;
 /// Sizes of letters in pictures of fewer points than this, and in larger ones.
 const FONTS: [(u16, u16); 2] = [(320, 11), (700, 14)];
 const LARGE_FONT: u16 = 20;
-/// Digits of numbers in captions and at axes.
-const DIGITS: usize = 6;
 /// The longer side of a picture, so that a plane of 2048 columns and rows, as detectors have, is halved.
 const DEFAULT: u16 = 1024 + bar(LARGE_FONT);
 /// The widest picture of a line.
@@ -125,8 +126,9 @@ pub struct Picture {
     shown: Shown,
     style: Style,
     cache: Arc<Cache>,
-    /// The number of its first element.
+    /// The number of its first element, and which of so many numbers for each element a plane is of.
     first: u64,
+    channel: (u64, u64),
     /// The path of the array, and its type and shape, as they are under the picture.
     pub caption: [String; 2],
     /// Whether its name is one of flags.
@@ -136,8 +138,8 @@ pub struct Picture {
     unit: Option<String>,
     /// The array that has the places of the elements of a line; what it is called, and its unit.
     places: Option<(Numbers, String)>,
-    /// Points for each block, in either direction.
-    enlarged: u16,
+    /// Columns and rows of points for each block.
+    enlarged: (u16, u16),
 }
 
 /// The values of an array, and the places of the elements of a line.
@@ -163,13 +165,21 @@ impl Snapshot {
         }
         let (first_axes, shown) = shown(shape, values.scalar, style.size);
         let shown = shown.ok_or_else(|| refuse("a single number has no picture".to_owned()))?;
+        let (mut shown, mut axes, mut channel) = (shown, first_axes.to_vec(), (0, 1));
+        if let Shown::Colour(grid, channels) = shown
+            && let Some(index) = plane.get(axes.len())
+        {
+            axes.push(channels);
+            (shown, channel) = (Shown::Plane(grid), (*index, channels));
+        }
         let of_plane = shape.get(first_axes.len()..).and_then(product);
         let of_plane = of_plane.unwrap_or(u64::MAX);
         if values.bytes(of_plane) > MOST_READ {
             let why = "an array of more than 2^40 bytes has no picture";
             return Err(refuse(why.to_owned()));
         }
-        let (number, index) = plane_at(first_axes, plane).map_err(refuse)?;
+        let (number, index) = plane_at(&axes, plane).map_err(refuse)?;
+        let number = number.checked_div(channel.1).unwrap_or(0);
         let mut kind = format!("{} {shape:?}", values.scalar.name());
         if !index.is_empty() {
             kind = format!("{kind} index {index:?}");
@@ -187,6 +197,7 @@ impl Snapshot {
             },
             cache: Arc::clone(self.cache()),
             first: number.saturating_mul(of_plane),
+            channel,
             caption: [array.brief_path(), kind].map(|line| in_letters(&line)),
             is_named_flags: flags::is_named(&name),
             name: in_letters(&name),
@@ -292,10 +303,7 @@ fn plane_at(axes: &[u64], plane: &[u64]) -> std::result::Result<(u64, Vec<u64>),
 
 /// A text in the letters that there are: what the font does not have is percent-encoded, as in the names of files.
 fn in_letters(text: &str) -> String {
-    percent_encoded(text, |c| {
-        !matches!(c, ' '..='~' | '\u{a1}'..='\u{17f}' | '\u{391}'..='\u{3c9}' | '\u{410}'..='\u{44f}'
-            | '\u{2070}' | '\u{2071}' | '\u{2074}'..='\u{208e}' | '\u{2212}' | '\u{2299}' | '\u{212b}')
-    })
+    percent_encoded(text, |c| !canvas::has_letter(c))
 }
 
 /// The size of letters in a picture of so many points.
@@ -324,16 +332,23 @@ fn room(size: u16) -> (u16, u16) {
     (size.saturating_sub(bar), size.saturating_sub(caption))
 }
 
-/// How many points in either direction a block has in a picture of that size.
-fn enlarged(shown: &Shown, size: u16) -> u16 {
+/// How many columns and rows of points a block has in a picture of that size. Few rows, or columns, are bands that can be seen.
+fn enlarged(shown: &Shown, size: u16) -> (u16, u16) {
     let (Shown::Plane(grid) | Shown::Colour(grid, _)) = shown else {
-        return 1;
+        return (1, 1);
     };
     let (room, (width, height)) = (room(size), grid.points);
     let times = |room: u16, points: u16| room.checked_div(points).unwrap_or(1);
     let most = times(room.0, width).min(times(room.1, height));
     let wanted = ENLARGED.div_ceil(width.max(height).max(1));
-    wanted.min(most).max(1)
+    let all = wanted.min(most).max(1);
+    let side = |len: u64, room: u16, points: u16| {
+        let least = if len < FEW { BAND.min(size / 8) } else { 1 };
+        let band = least.div_ceil(points.max(1));
+        band.min(times(room, points)).max(all)
+    };
+    let (columns, rows) = grid.sides;
+    (side(columns, room.0, width), side(rows, room.1, height))
 }
 
 impl Grid {
@@ -378,8 +393,9 @@ impl Picture {
     fn sides(&self) -> (u16, u16) {
         match self.shown {
             Shown::Plane(grid) | Shown::Colour(grid, _) => {
-                let side = |points: u16| points.saturating_mul(self.enlarged);
-                (side(grid.points.0), side(grid.points.1))
+                let side = |points: u16, times: u16| points.saturating_mul(times);
+                let (points, times) = (grid.points, self.enlarged);
+                (side(points.0, times.0), side(points.1, times.1))
             }
             Shown::Line(_) => {
                 let width = self.style.size.min(WIDEST_LINE);
@@ -398,7 +414,7 @@ impl Picture {
     /// Columns of the bar, and rows of the caption.
     fn around(&self) -> (u16, u16) {
         let (bar, caption) = around(self.style.size, self.font());
-        let has_bar = matches!(self.shown, Shown::Plane(_));
+        let has_bar = matches!(self.shown, Shown::Plane(..));
         (if has_bar { bar } else { 0 }, caption)
     }
 
@@ -407,7 +423,8 @@ impl Picture {
         let ((width, height), (bar, caption)) = (self.sides(), self.around());
         let mut width = width.saturating_add(bar);
         if caption > 0 {
-            width = width.max(NARROWEST.min(self.style.size));
+            let narrowest = self.font().saturating_mul(NARROWEST);
+            width = width.max(narrowest.min(self.style.size));
         }
         (width, height.saturating_add(caption))
     }
@@ -423,14 +440,24 @@ impl Picture {
         most_bytes(self.size(), if self.has_palette() { 1 } else { 3 })
     }
 
-    /// The PNG file, as short as it comes, drawn now; and how the numbers that it shows are spread, unless they are flags or colours.
+    /// About how many bytes the PNG file has at most: few of a line, and one or three for each point of noise.
+    #[must_use]
+    pub fn likely_len(&self) -> u64 {
+        let (width, height) = match self.shown {
+            Shown::Plane(grid) | Shown::Colour(grid, _) => grid.points,
+            Shown::Line(_) => (1, 1),
+        };
+        let bytes = if self.has_palette() { 1 } else { 3 };
+        most_bytes((width, height), bytes)
+    }
+
+    /// The PNG file, as short as it comes, drawn now; and whether it shows flags.
     ///
     /// # Errors
     /// Those of opening and reading the elements.
-    pub fn draw(&self, elements: Elements<'_>) -> Result<(Vec<u8>, Option<Histogram>)> {
-        let (canvas, numbers) = self.canvas(&self.opened(elements)?)?;
-        let file = canvas.png(self.has_palette(), None)?;
-        Ok((file, Histogram::of(&numbers)))
+    pub fn draw(&self, elements: Elements<'_>) -> Result<(Vec<u8>, bool)> {
+        let (canvas, are_flags) = self.canvas(&self.opened(elements)?)?;
+        Ok((canvas.png(self.has_palette(), None)?, are_flags))
     }
 
     /// The PNG file of [`Picture::file_len`] bytes, drawn when it is first read.
@@ -453,61 +480,43 @@ impl Picture {
         Ok((values, places.transpose()?))
     }
 
-    /// Draws it. Gives the numbers that it shows, too, unless they are flags or colours.
-    fn canvas(&self, opened: &Readers) -> Result<(Canvas, Vec<f64>)> {
+    /// Draws it. Tells whether it shows flags.
+    fn canvas(&self, opened: &Readers) -> Result<(Canvas, bool)> {
         let mut canvas = Canvas::new(self.size());
-        let (third, numbers) = match self.shown {
+        let (third, are_flags) = match self.shown {
             Shown::Plane(grid) => self.draw_plane(&mut canvas, &opened.0, grid)?,
             Shown::Colour(grid, channels) => {
                 let words = self.draw_colours(&mut canvas, &opened.0, grid, channels)?;
-                (words, Vec::new())
+                (words, false)
             }
-            Shown::Line(count) => self.draw_line(&mut canvas, opened, count)?,
+            Shown::Line(count) => (self.draw_line(&mut canvas, opened, count)?, false),
         };
         let sides = self.sides();
-        let (_, rows) = self.around();
-        if rows > 0 {
-            let ([path, kind], font) = (&self.caption, self.font());
-            let unit = self.unit.as_ref().map(|unit| format!(" {unit}"));
-            let second = format!("{kind}{} \u{b7} {third}", unit.unwrap_or_default());
-            let room = canvas.size().0.saturating_sub(font);
-            let mut top = sides.1.saturating_add(3);
-            for (text, by_end) in [(path, true), (&second, false)] {
-                canvas.write((font / 2, top), text, (font, room), by_end);
-                top = top.saturating_add(font).saturating_add(2);
-            }
-        }
+        self.draw_caption(&mut canvas, &third);
         if !matches!(self.shown, Shown::Line(_)) {
             // the plane and its bar keep their colours; letters around them have more shades than a palette has room for
             let font = self.font();
             let bar = sides.0.saturating_add(font / 2);
             canvas.settle(&[0..sides.0, bar..bar.saturating_add(font)], sides.1);
         }
-        Ok((canvas, numbers))
+        Ok((canvas, are_flags))
     }
-}
 
-/// A range in words.
-fn range((low, high): (f64, f64)) -> String {
-    format!("{} .. {}", short(low, DIGITS), short(high, DIGITS))
-}
-
-/// A number in few characters, with so many digits.
-fn short(number: f64, digits: usize) -> String {
-    let trimmed = |text: &str| {
-        let is_whole = !text.contains('.');
-        let digits = text.trim_end_matches(|c| c == '0' && !is_whole);
-        digits.trim_end_matches('.').to_owned()
-    };
-    let text = format!("{number:.*e}", digits.saturating_sub(1));
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    match exponent.parse::<i32>() {
-        Ok(power @ -3..6) => {
-            let behind = i32::try_from(digits).unwrap_or(1).saturating_sub(power);
-            let behind = usize::try_from(behind.saturating_sub(1)).unwrap_or(0);
-            trimmed(&format!("{number:.behind$}"))
+    /// Writes the caption, with these words at its end.
+    fn draw_caption(&self, canvas: &mut Canvas, words: &str) {
+        let (_, rows) = self.around();
+        if rows == 0 {
+            return;
         }
-        _ => format!("{}e{exponent}", trimmed(mantissa)),
+        let ([path, kind], font) = (&self.caption, self.font());
+        let unit = self.unit.as_ref().map(|unit| format!(" {unit}"));
+        let second = format!("{kind}{} \u{b7} {words}", unit.unwrap_or_default());
+        let room = canvas.size().0.saturating_sub(font);
+        let mut top = self.sides().1.saturating_add(3);
+        for (text, by_end) in [(path, true), (&second, false)] {
+            canvas.write((font / 2, top), text, (font, room), by_end);
+            top = top.saturating_add(font).saturating_add(2);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The smallest, the largest and the mean number of an array, and how many of its elements are none.
+//! The smallest, the largest and the mean number of an array, how many of its elements are none, and how the others are spread.
 //!
 //! Elements are read once and in order. NaN counts for itself alone; infinities are numbers here, as in numpy.
 
@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+pub use super::sample::Histogram;
+use super::sample::Sample;
 use super::whole;
 use crate::asdf::Snapshot;
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
@@ -17,6 +19,9 @@ use crate::codec::caller::{self, while_wanted};
 use crate::codec::{Cache, cores};
 use crate::error::Result;
 use crate::source::Source;
+
+/// Numbers of an array that are looked at for its histogram.
+const SAMPLE: u64 = 1 << 16;
 
 /// A number as its array has it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,6 +89,11 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::array_bin`], and those of reading it.
     pub fn stats(&self, i: usize) -> Result<Option<Stats>> {
+        self.stats_and(i, &mut |_| {})
+    }
+
+    /// The same, and calls `each` with each number.
+    fn stats_and(&self, i: usize, each: &mut impl FnMut(f64)) -> Result<Option<Stats>> {
         let array = self.array(i)?;
         match array.datatype() {
             Some(Datatype::Scalar(Scalar::Complex64 | Scalar::Complex128, _)) => Ok(None),
@@ -92,7 +102,7 @@ impl Snapshot {
                     return Ok(None);
                 }
                 let elements = self.array_bin(i)?;
-                stats_of(self.cache(), &*elements, *scalar, *order).map(Some)
+                stats_of(self.cache(), &*elements, (*scalar, *order), each).map(Some)
             }
             _ => Ok(None),
         }
@@ -101,35 +111,54 @@ impl Snapshot {
     /// [`Snapshot::stats`] of every array, in their order. Reads them on all cores.
     #[must_use]
     pub fn all_stats(&self) -> Vec<Result<Option<Stats>>> {
-        let found: Vec<_> = self.arrays().iter().map(|_| OnceLock::new()).collect();
-        let (next, wanted) = (AtomicUsize::new(0), caller::current());
-        // each thread takes the array that is next, until none is left
-        let work = || {
-            while_wanted(wanted.clone(), || {
-                while let i = next.fetch_add(1, Ordering::Relaxed)
-                    && let Some(to) = found.get(i)
-                {
-                    to.get_or_init(|| self.stats(i));
-                }
-            });
-        };
-        thread::scope(|scope| {
-            for _ in 1..cores().min(found.len()) {
-                // without a thread, this one does its work
-                let _ = thread::Builder::new().spawn_scoped(scope, work);
-            }
-            work();
-        });
-        found.into_iter().filter_map(OnceLock::into_inner).collect()
+        let all: Vec<usize> = (0..self.arrays().len()).collect();
+        on_all_cores(&all, |i| self.stats(i))
+    }
+
+    /// [`Snapshot::stats`] of these arrays, in their order, and how their numbers are spread. Reads them on all cores.
+    #[must_use]
+    pub fn spreads(&self, arrays: &[usize]) -> Vec<Result<Option<(Stats, Option<Histogram>)>>> {
+        on_all_cores(arrays, |i| {
+            let array = self.array(i)?;
+            let size = array.datatype().and_then(Datatype::size);
+            let count = array.bin_len().checked_div(size.unwrap_or(1)).unwrap_or(0);
+            let mut sample = Sample::new(count, SAMPLE);
+            let stats = self.stats_and(i, &mut |number| sample.take(number))?;
+            Ok(stats.map(|stats| (stats, Histogram::of(sample))))
+        })
     }
 }
 
-/// Reads all elements, of this type and byte order, in chunks.
+/// What each of these arrays comes to, in their order.
+fn on_all_cores<T: Send + Sync>(arrays: &[usize], of: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let found: Vec<_> = arrays.iter().map(|_| OnceLock::new()).collect();
+    let (next, wanted) = (AtomicUsize::new(0), caller::current());
+    // each thread takes the array that is next, until none is left
+    let work = || {
+        while_wanted(wanted.clone(), || {
+            while let n = next.fetch_add(1, Ordering::Relaxed)
+                && let Some((to, i)) = found.get(n).zip(arrays.get(n))
+            {
+                to.get_or_init(|| of(*i));
+            }
+        });
+    };
+    thread::scope(|scope| {
+        for _ in 1..cores().min(found.len()) {
+            // without a thread, this one does its work
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    found.into_iter().filter_map(OnceLock::into_inner).collect()
+}
+
+/// Reads all elements, of this type and byte order, in chunks, and calls `each` with each of them.
 fn stats_of(
     cache: &Cache,
     elements: &dyn Source,
-    scalar: Scalar,
-    order: ByteOrder,
+    (scalar, order): (Scalar, ByteOrder),
+    each: &mut impl FnMut(f64),
 ) -> Result<Stats> {
     let len = elements.len();
     if matches!(scalar, Scalar::Int64 | Scalar::Uint64) {
@@ -140,6 +169,7 @@ fn stats_of(
             each_integer(is_signed, order, bytes, &mut |number| {
                 sum = sum.saturating_add(number);
                 tally.take(number, i128::min, i128::max);
+                each(nearest(number));
             });
         })?;
         return Ok(tally.stats(nearest(sum), Number::Integer));
@@ -153,6 +183,7 @@ fn stats_of(
                 tally.nan = tally.nan.saturating_add(1);
                 return;
             }
+            each(number);
             of_chunk += number;
             tally.take(number, f64::min, f64::max);
         });
@@ -172,7 +203,7 @@ mod tests {
 
     fn of(scalar: Scalar, bytes: Vec<u8>) -> Stats {
         let (cache, bytes) = (Cache::new(1 << 20), Memory::new(bytes));
-        stats_of(&cache, &bytes, scalar, ByteOrder::Little).unwrap()
+        stats_of(&cache, &bytes, (scalar, ByteOrder::Little), &mut |_| {}).unwrap()
     }
 
     /// Smallest, largest, mean and count of NaN, as they are listed.

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use tempfile::TempDir;
 
 use crate::common::{Mount, Outcome, PROGRAM, asdf_mount, assert_refused, can_mount, run};
@@ -55,7 +56,8 @@ fn pictures_have_the_size_that_was_listed() {
 #[test]
 fn a_preview_replaces_nothing_but_pictures() {
     let dir = TempDir::new().unwrap();
-    let file = Sample::new(&array("x", 0, "float32", "[4, 6]"))
+    let nested = format!("q: {{{}}}\n", array("value", 0, "float32", "[4, 6]").trim());
+    let file = Sample::new(&(array("x", 0, "float32", "[4, 6]") + &nested))
         .block(Block::raw(&flux()))
         .write(dir.path());
     let before = fs::read(&file).unwrap();
@@ -67,6 +69,11 @@ fn a_preview_replaces_nothing_but_pictures() {
     assert!(fs::read(&file).unwrap() == before);
     let out = dir.path().join("x.png");
     assert_refused(&preview(&out, "y"), 1, "no array at y; --list");
+    assert_refused(
+        &preview(&out, "q"),
+        1,
+        "no array at q; did you mean q/value?",
+    );
     for _ in 0..2 {
         assert_eq!(preview(&out, "x").code, 0);
     }
@@ -218,7 +225,7 @@ fn each_plane_has_a_picture() {
     ] {
         assert_eq!(preview(&out, &file, Some(path)).code, 0, "{path}");
     }
-    for path in ["arrays/cube.npy", "arrays/flat.bin", "flat"] {
+    for path in ["arrays/cube.npy", "arrays/flat.bin", "flat", "cube/1/"] {
         assert_eq!(preview(&out, &file, Some(path)).code, 0, "{path}");
     }
     let said = preview(&out, &file, Some("cube/3"));
@@ -259,6 +266,26 @@ fn without_a_path_there_is_a_sheet() {
     );
     let empty = TempDir::new().unwrap();
     assert_refused(&preview(&out, empty.path(), None), 11, "no file below it");
+}
+
+/// One damaged array denied the pictures of all others.
+#[test]
+fn a_sheet_has_what_can_be_read() {
+    let noise = noise(2000);
+    let mut broken = Block::zlib(&noise).stored().to_vec();
+    broken[40..60].fill(0xff);
+    let body = array("bad", 1, "uint8", "[40, 50]") + &array("good", 0, "uint8", "[40, 50]");
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(&body)
+        .block(Block::raw(&noise))
+        .block(Block::coded(*b"zlib", broken, noise.len()))
+        .write(dir.path());
+    let out = dir.path().join("x.png");
+    let said = preview(&out, &file, None);
+    assert_eq!(said.code, 23, "{said:?}");
+    assert!(said.stderr.contains("sample.asdf: block 1: "), "{said:?}");
+    assert!(said.stderr.ends_with(" (array bad)\n"), "{said:?}");
+    assert_eq!(sides(&fs::read(&out).unwrap()).0, 1536);
 }
 
 #[test]
@@ -350,6 +377,77 @@ fn a_page_is_one_file_in_which_nothing_of_the_file_is_markup() {
     assert_eq!(text.matches("<details class=file").count(), 2);
 }
 
+/// The width of each picture of a page.
+fn widths(page: &str) -> Vec<u32> {
+    let pictures = page.split("base64,").skip(1).map(|rest| {
+        let start = BASE64_STANDARD.decode(&rest[..32]).unwrap();
+        sides(&start).0
+    });
+    pictures.collect()
+}
+
+/// Of twenty planes none was wider than 200 points, and half a megabyte of three was used.
+#[test]
+fn pictures_of_a_page_are_large_and_alike() {
+    let dir = TempDir::new().unwrap();
+    let planes = (0..20).map(|n| array(&format!("p{n}"), 0, "uint16", "[270, 270]"));
+    let file = Sample::new(&planes.collect::<String>())
+        .block(Block::raw(&noise(270 * 270 * 2)))
+        .write(dir.path());
+    let (said, out) = page(dir.path(), &file);
+    assert_eq!(said.code, 0, "{said:?}");
+    let text = fs::read_to_string(out).unwrap();
+    let widths = widths(&text);
+    assert_eq!(widths.len(), 20);
+    assert!(
+        widths[0] >= 340 && widths.iter().all(|it| *it == widths[0]),
+        "{widths:?}"
+    );
+    assert!(text.len() < 3_000_000, "{}", text.len());
+}
+
+/// Of 1283 arrays with pictures none was on the first screen, and "1000 arrays" were counted.
+#[test]
+fn a_page_begins_with_pictures() {
+    let body = array("words", 0, "[ascii, 4]", "[6]")
+        + &array("tiny", 0, "float32", "[2, 3]")
+        + &array("image", 1, "uint8", "[20, 50]");
+    let small: String = (0..1000)
+        .map(|n| array(&format!("w{n}"), 0, "[ascii, 4]", "[6]"))
+        .collect();
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(&(small + &body))
+        .block(Block::raw(&flux()))
+        .block(Block::raw(&noise(1000)))
+        .write(dir.path());
+    let (said, out) = page(dir.path(), &file);
+    assert_eq!(said.code, 0, "{said:?}");
+    let text = fs::read_to_string(out).unwrap();
+    let at = |name: &str| text.find(&format!("<h3>{name}</h3>"));
+    assert!(at("image") < at("tiny") && at("tiny") < at("w0"));
+    assert!(at("image").is_some() && at("words").is_none());
+    assert!(text.contains("data-arrays=1003") && text.contains("href=\"#a1-1002\""));
+    assert!(!text.contains("href=\"#a1-1000\""), "it has no card");
+}
+
+/// The mean of float32 had seventeen digits, and flags had one.
+#[test]
+fn a_page_has_the_digits_that_tell_something() {
+    let values: Vec<u8> = (1..=7_u8)
+        .flat_map(|n| (f32::from(n) / 3.0).to_le_bytes())
+        .collect();
+    let body = array("x", 0, "float32", "[7]") + &array("dq", 1, "uint8", "[20, 20]");
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new(&body)
+        .block(Block::raw(&values))
+        .block(Block::raw(&noise(400)))
+        .write(dir.path());
+    let text = fs::read_to_string(page(dir.path(), &file).1).unwrap();
+    assert!(text.contains("<dt>mean<dd>1.33333333<"), "{text}");
+    assert_eq!(text.matches("<dt>mean").count(), 1);
+    assert_eq!(text.matches("histogram from").count(), 1, "{text}");
+}
+
 /// What a page in a browser is asked to do, and what is found: an object in its title.
 const VISIT: &str = r#"
 const seen = {};
@@ -374,6 +472,97 @@ seen.summary = document.querySelector(".tree summary").tabIndex;
 document.title = JSON.stringify(seen);
 "#;
 
+/// What a page of several files is asked to do.
+const VISIT_MANY: &str = r##"
+const shown = (all) => [...document.querySelectorAll(all)].filter((it) => it.checkVisibility()).length;
+const seen = {};
+const box = document.getElementById("filter");
+const type = (text) => { box.value = text; box.dispatchEvent(new Event("input")); };
+const state = () => [shown(".file"), shown("h2"), shown(".card"), document.getElementById("found").textContent];
+seen.first = state();
+type("f158");
+seen.filtered = state();
+type("4.asdf float32");
+seen.named = state();
+type("");
+seen.cleared = state();
+document.getElementById("open").click();
+seen.open = shown(".card");
+document.getElementById("close").click();
+seen.closed = [shown(".file"), shown(".card")];
+document.getElementById("open").click();
+location.hash = "#a2-0";
+const card = document.querySelector("#a2-0").getBoundingClientRect();
+seen.below = card.top >= document.querySelector(".bar").getBoundingClientRect().bottom;
+document.title = JSON.stringify(seen);
+"##;
+
+/// Files that held nothing of what was looked for stayed open, and the one that did stayed folded.
+#[test]
+fn a_browser_filters_a_page_of_many_files() {
+    if !has("a page in a browser", ["chromium"].into_iter()) {
+        return;
+    }
+    let (dir, files) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    for n in 1..=4 {
+        let filter = if n == 4 { "F158" } else { "F062" };
+        let body = array("x", 0, "float32", "[4, 6]") + &format!("meta: {{filter: {filter}}}\n");
+        let file = Sample::new(&body)
+            .block(Block::raw(&flux()))
+            .write(dir.path());
+        fs::rename(file, files.path().join(format!("{n}.asdf"))).unwrap();
+    }
+    let (said, out) = page(dir.path(), files.path());
+    assert_eq!(said.code, 0, "{said:?}");
+    let title = visited(dir.path(), &out, VISIT_MANY);
+    assert_eq!(
+        title,
+        "{\"first\":[4,6,3,\"4 arrays\"],\"filtered\":[1,1,0,\"0 of 4 arrays, 1 of 4 files\"],\
+         \"named\":[1,1,1,\"1 of 4 arrays, 1 of 4 files\"],\"cleared\":[4,6,3,\"4 arrays\"],\
+         \"open\":4,\"closed\":[4,0],\"below\":true}"
+    );
+}
+
+/// What a browser finds in a page.
+fn browse(dir: &Path, page: &Path) -> Outcome {
+    let mut command = Command::new("timeout");
+    command.args([
+        "60",
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+    ]);
+    command.args([
+        "--disable-dev-shm-usage",
+        "--enable-logging=stderr",
+        "--dump-dom",
+    ]);
+    let profile = format!("--user-data-dir={}", dir.join("profile").display());
+    let page = format!("file://{}", page.display());
+    run(command.args([profile, page]))
+}
+
+/// The title of a page that a script has visited, for which its policy is taken away.
+fn visited(dir: &Path, page: &Path, script: &str) -> String {
+    let script = format!("<script>addEventListener('load', () => {{{script}}})</script></body>");
+    let text = fs::read_to_string(page)
+        .unwrap()
+        .replace("</body>", &script);
+    let other = dir.join("visit.html");
+    let open = text.replace("http-equiv=Content-Security-Policy", "name=none");
+    fs::write(&other, &text).unwrap();
+    let closed = browse(dir, &other).stdout;
+    assert!(
+        !closed.contains("<title>{"),
+        "a script that is not its own runs"
+    );
+    fs::write(&other, open).unwrap();
+    let dom = browse(dir, &other).stdout;
+    let title = dom.split("<title>").nth(1).unwrap();
+    title.split("</title>").next().unwrap().to_owned()
+}
+
 #[test]
 fn a_browser_filters_and_folds_a_page() {
     if !has("a page in a browser", ["chromium"].into_iter()) {
@@ -382,49 +571,11 @@ fn a_browser_filters_and_folds_a_page() {
     let dir = TempDir::new().unwrap();
     let (said, out) = page(dir.path(), &hostile(dir.path()));
     assert_eq!(said.code, 0, "{said:?}");
-    let browse = |page: &Path| {
-        let mut command = Command::new("timeout");
-        command.args([
-            "60",
-            "chromium",
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-        ]);
-        command.args([
-            "--disable-dev-shm-usage",
-            "--enable-logging=stderr",
-            "--dump-dom",
-        ]);
-        let profile = format!("--user-data-dir={}", dir.path().join("profile").display());
-        run(command
-            .arg(profile)
-            .arg(format!("file://{}", page.display())))
-    };
     // its own script runs under its own policy: it has counted the arrays
-    let dom = browse(&out);
+    let dom = browse(dir.path(), &out);
     assert!(dom.stdout.contains(">1 arrays</output>"), "{dom:?}");
     assert!(!dom.stderr.contains("CONSOLE"), "{}", dom.stderr);
-    // a script that is not its own does not run, unless the policy is taken away
-    let text = fs::read_to_string(&out).unwrap();
-    let visit = format!("<script>addEventListener('load', () => {{{VISIT}}})</script></body>");
-    let visited = text.replace("</body>", &visit);
-    let other = dir.path().join("visit.html");
-    fs::write(&other, &visited).unwrap();
-    assert!(browse(&other).stdout.contains("<title>sample.asdf</title>"));
-    fs::write(
-        &other,
-        visited.replace("http-equiv=Content-Security-Policy", "name=none"),
-    )
-    .unwrap();
-    let dom = browse(&other).stdout;
-    let title = dom
-        .split("<title>")
-        .nth(1)
-        .unwrap()
-        .split("</title>")
-        .next()
-        .unwrap();
+    let title = visited(dir.path(), &out, VISIT);
     assert_eq!(
         title,
         "{\"cards\":1,\"image\":true,\"focus\":true,\"filtered\":[0,4],\"found\":[1,\"1 of 1 arrays\"],\"cleared\":[\"\",1],\"folded\":1,\"unfolded\":14,\"summary\":0}"

@@ -2,8 +2,9 @@
 const box = document.getElementById("filter");
 const found = document.getElementById("found");
 const cards = [...document.querySelectorAll(".card")];
-const trees = [...document.querySelectorAll(".tree")];
-const folds = [...document.querySelectorAll(".tree details")];
+const files = [...document.querySelectorAll(".file")];
+// a single file stays unfolded
+const folds = [...document.querySelectorAll(files.length > 1 ? "details" : ".tree details")];
 const opened = new Map(folds.map((fold) => [fold, fold.open]));
 
 // Shows an entry of a tree if its own words, or those of one above or below it, hold all that is looked for.
@@ -20,22 +21,32 @@ function sift(entry, words, above) {
   return !entry.hidden;
 }
 
+// Shows the cards and entries of a file that hold all that is looked for, and what is above them. Unfolds it if there are any.
+function siftFile(file, words) {
+  const name = files.length > 1 ? file.querySelector("summary").textContent : "";
+  let any = !words.length;
+  for (const part of file.querySelectorAll(".cards, .tree")) {
+    for (const child of part.children) {
+      const text = `${name} ${child.dataset.words}`.toLowerCase();
+      if (child.matches(".card")) child.hidden = !words.every((word) => text.includes(word));
+      else if (words.length) sift(child, words, false);
+      else for (const each of [child, ...child.querySelectorAll("li")]) each.hidden = false;
+    }
+    const shown = [...part.children].some((child) => !child.hidden);
+    part.previousElementSibling.hidden = !shown;
+    any = any || shown;
+  }
+  file.hidden = !any;
+  if (words.length && files.length > 1) file.open = any;
+}
+
 function filter() {
   const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
-  let count = 0;
-  for (const card of cards) {
-    const text = card.dataset.words.toLowerCase();
-    card.hidden = !words.every((word) => text.includes(word));
-    if (!card.hidden) count += 1;
-  }
-  for (const tree of trees) {
-    for (const entry of tree.children) {
-      if (words.length) sift(entry, words, false);
-      else for (const each of [entry, ...entry.querySelectorAll("li")]) each.hidden = false;
-    }
-  }
+  for (const file of files) siftFile(file, words);
   if (!words.length) for (const fold of folds) fold.open = opened.get(fold);
-  found.textContent = words.length ? `${count} of ${cards.length} arrays` : `${cards.length} arrays`;
+  const count = (all) => `${all.filter((it) => !it.hidden).length} of ${all.length}`;
+  const inFiles = files.length > 1 ? `, ${count(files)} files` : "";
+  found.textContent = words.length ? `${count(cards)} arrays${inFiles}` : `${found.dataset.arrays} arrays`;
 }
 
 function fold(open) {

@@ -1,5 +1,6 @@
 //! What pictures are drawn on: coloured points, letters of a font that is part of the program, and PNG files made of them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::Range;
@@ -120,7 +121,8 @@ impl Canvas {
         Ok(canvas.into_drawing_area())
     }
 
-    /// Writes a text in one line below and to the right of that point. It is cut to the width `room`: at its end, or if `by_end` at its start.
+    /// Writes a text in one line below and to the right of that point. It is cut to the width `room`: words at its end, or if `by_end`
+    /// letters at its start.
     pub(super) fn write(
         &mut self,
         at: (u16, u16),
@@ -131,23 +133,25 @@ impl Canvas {
         let Ok(font) = FontRef::try_from_slice(FONT) else {
             return;
         };
-        let font = font.as_scaled(f32::from(size));
-        let mut text = text.chars();
-        let width = |c: char| font.h_advance(font.glyph_id(c));
-        while text.clone().map(width).sum::<f32>() > f32::from(room) {
-            let _ = if by_end {
-                text.next()
+        let (mut left, mut text) = (text, Cow::from(text));
+        while width(&text, size) > f32::from(room) && !left.is_empty() {
+            if by_end {
+                left = left.get(left.ceil_char_boundary(1)..).unwrap_or_default();
+                text = format!("\u{2026}{left}").into();
             } else {
-                text.next_back()
-            };
+                // of a number a part would be another number
+                left = left.rsplit_once(' ').map_or("", |(left, _)| left);
+                text = format!("{left} \u{2026}").into();
+            }
         }
+        let font = font.as_scaled(f32::from(size));
         let mut right = f32::from(at.0);
-        for c in text {
+        for c in text.chars() {
             let place = point(right, f32::from(at.1) + font.ascent());
             let glyph = font
                 .glyph_id(c)
                 .with_scale_and_position(font.scale(), place);
-            right += width(c);
+            right += font.h_advance(glyph.id);
             let Some(outline) = font.outline_glyph(glyph) else {
                 continue;
             };
@@ -229,6 +233,20 @@ impl Canvas {
         }
         None
     }
+}
+
+/// How wide a text is in letters of that size.
+pub(super) fn width(text: &str, size: u16) -> f32 {
+    let Ok(font) = FontRef::try_from_slice(FONT) else {
+        return 0.0;
+    };
+    let font = font.as_scaled(f32::from(size));
+    text.chars().map(|c| font.h_advance(font.glyph_id(c))).sum()
+}
+
+/// Whether the font has a letter.
+pub(super) fn has_letter(c: char) -> bool {
+    FontRef::try_from_slice(FONT).is_ok_and(|font| font.glyph_id(c).0 > 0)
 }
 
 /// How letters of that size are written.

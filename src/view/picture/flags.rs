@@ -1,14 +1,11 @@
 //! Flags and masks: unsigned integers of which each bit says something of its own.
 
-use std::collections::BTreeSet;
-
 use super::canvas::Rgb;
 use crate::asdf::numbers::unsigned;
 
-/// Arrays of more values than this hold numbers, unless their name says otherwise.
-const FEW: usize = 64;
-/// Counts from 0 without a gap to this one are numbers, too: few photons, or labels.
-const COUNTED: u64 = 8;
+/// Where each value is a single bit, and one of them is this one or a higher one, these are flags whatever their name. Classes, labels and
+/// counts of photons are never so.
+const HIGH: u64 = 1 << 8;
 /// The colour of a bit that is alone, as of a mask.
 const SINGLE: Rgb = [0xFF, 0xBB, 0x22];
 /// What is in the names of flags.
@@ -25,29 +22,32 @@ pub(super) struct Flags {
     /// Elements in all, and those with each bit.
     total: u64,
     counts: [u64; 64],
-    /// The values that there are; none if they are too many to be flags.
-    values: Option<BTreeSet<u64>>,
-    before: u64,
+    /// All bits that are set anywhere.
+    bits: u64,
+    /// Whether no element has two of them.
+    are_single: bool,
     is_named: bool,
 }
 
 impl Flags {
-    /// None yet.
+    /// None yet. What has such a name is flags.
     pub(super) fn new(is_named: bool) -> Self {
         Self {
             total: 0,
             counts: [0; 64],
-            values: Some(BTreeSet::new()),
-            before: u64::MAX,
+            bits: 0,
+            are_single: true,
             is_named,
         }
     }
 
     /// Takes the next element.
     pub(super) fn take(&mut self, bits: u64) {
-        if self.values.is_none() && !self.is_named {
+        self.are_single &= bits.count_ones() < 2;
+        if !self.are_single && !self.is_named {
             return;
         }
+        self.bits |= bits;
         self.total = self.total.saturating_add(1);
         let mut left = bits;
         while let Some(count) = self.counts.get_mut(lowest(left)) {
@@ -55,26 +55,11 @@ impl Flags {
             // one less turns over the lowest bit that is set, and all below it
             left &= left.wrapping_sub(1);
         }
-        // most elements are like the one before: the set need not be asked
-        if bits == self.before {
-            return;
-        }
-        self.before = bits;
-        if let Some(values) = &mut self.values {
-            values.insert(bits);
-            if values.len() > FEW {
-                self.values = None;
-            }
-        }
     }
 
     /// Whether these are flags, and no numbers.
     pub(super) fn are_flags(&self) -> bool {
-        let is_counted = |values: &BTreeSet<u64>| {
-            let last = values.last().copied().unwrap_or(0);
-            last >= COUNTED && values.iter().copied().eq(0..=last)
-        };
-        self.is_named || self.values.as_ref().is_some_and(|it| !is_counted(it))
+        self.is_named || self.are_single && self.bits >= HIGH
     }
 
     /// The bits that are set anywhere, their colours, and the parts of all elements that have them.
@@ -110,8 +95,37 @@ fn colour(n: usize, count: usize) -> Rgb {
     let categories = colorous::TABLEAU10;
     let found = match categories.get(n) {
         _ if count == 1 => return SINGLE,
-        Some(colour) if count <= categories.len() => *colour,
-        _ => colorous::RAINBOW.eval_rational(n, count.max(1)),
+        Some(colour) if count <= categories.len() => colour.into_array(),
+        _ => {
+            // eleven hues and three shades: the first 33 bits differ, and neighbours in both
+            let hue = colorous::SINEBOW.eval_rational(n % 11, 11).into_array();
+            let shade = |part: u8| match n % 3 {
+                0 => part,
+                1 => part / 5 * 3,
+                _ => u8::MAX - (u8::MAX - part) / 5 * 3,
+            };
+            hue.map(shade)
+        }
     };
-    found.into_array().map(|part| part >> 4 | part & 0xF0)
+    found.map(|part| part >> 4 | part & 0xF0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bits 0 and 31 looked alike, and so did bits 4 to 8.
+    #[test]
+    fn no_two_of_many_bits_look_alike() {
+        for count in [2, 10, 11, 32] {
+            let all: Vec<_> = (0..count).map(|n| colour(n, count)).collect();
+            for (n, one) in all.iter().enumerate() {
+                for other in all.iter().skip(n + 1).chain(&[[0; 3]]) {
+                    let distances = one.iter().zip(other).map(|(a, b)| a.abs_diff(*b));
+                    let distance: u32 = distances.map(u32::from).sum();
+                    assert!(distance >= 0x40, "{count}: {one:x?} {other:x?}");
+                }
+            }
+        }
+    }
 }

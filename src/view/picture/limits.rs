@@ -2,19 +2,18 @@
 
 use std::borrow::Cow;
 
-use super::range;
 use crate::asdf::numbers::unsigned;
 use crate::source::len_u64;
 use crate::view::whole;
 
-/// How the limits of a picture are chosen, of the finite values of its points.
+/// How the limits of a picture are chosen, of the finite elements that are read for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GreyLimits {
-    /// Black just below the sky, white where nearly all values are below, so that sky, faint arms and bright nucleus are seen at once.
+    /// Nearly all between black and white, and what is near the sky spread, so that sky, faint arms and bright nucleus are seen at once.
     Auto,
     /// By the slope of the sorted values near their median, as IRAF and DS9 do.
     Zscale,
-    /// The smallest and the largest.
+    /// The smallest and the largest, of points, which can be means.
     MinMax,
     /// Those around so many percent of them, as many below as above.
     Percent(f64),
@@ -40,12 +39,14 @@ const ITERATIONS: usize = 5;
 const FEWEST: usize = 5;
 /// The part of the range between the limits from which on the asinh curve bends, as in DS9.
 const SOFTENING: f64 = 0.1;
-/// Deviations from the median of the sky: what is no sky, where black is, and where the curve begins to bend.
+/// Deviations from the median of the sky: what is no sky, what is a border around the image if it is many values that are one, and how far
+/// below the curve is steepest; and deviations from there to where it begins to bend.
 const NO_SKY: f64 = 3.0;
-const BLACK: f64 = 2.0;
+const BORDER: f64 = 5.0;
+const STEEPEST: f64 = 2.0;
 const BEND: f64 = 3.0;
-/// The part of all values that is not white.
-const BELOW_WHITE: f64 = 0.997;
+/// The part of all values that is black, and that is white.
+const BEYOND: f64 = 0.003;
 /// How many standard deviations of normal values the median of their distances from their median is.
 const DEVIATIONS: f64 = 1.482_602_218_505_602;
 
@@ -54,46 +55,48 @@ const DEVIATIONS: f64 = 1.482_602_218_505_602;
 pub(super) struct Tones {
     /// The values that are black and white, and those next to them outwards.
     pub(super) limits: (f64, f64),
-    /// How far above black the curve begins to bend; none of a straight one.
-    bend: Option<f64>,
+    /// The value where the curve is steepest, and how far from there it begins to bend; none of a straight one.
+    bend: Option<(f64, f64)>,
 }
 
 impl Tones {
-    /// The tones of these values, whole rows of that many columns; `None` if none of them is finite.
+    /// The tones of points, by a sample of the finite elements they are made of; `None` if no point is finite.
     pub(super) fn of(
         limits: GreyLimits,
         curve: Option<Curve>,
-        values: &[f64],
-        columns: usize,
+        mut sample: Vec<f64>,
+        points: &[f64],
     ) -> Option<Self> {
-        let mut finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-        finite.sort_unstable_by(f64::total_cmp);
-        let ends = (*finite.first()?, *finite.last()?);
+        let finite = points.iter().filter(|v| v.is_finite()).map(|v| (*v, *v));
+        let ends = finite.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+        sample.sort_unstable_by(f64::total_cmp);
         let (found, sky) = match limits {
             GreyLimits::MinMax => (ends, None),
-            GreyLimits::Percent(percent) => {
-                let cut = ((100.0 - percent) / 200.0).clamp(0.0, 0.5);
-                let below = share(finite.len(), cut);
-                let above = finite.len().saturating_sub(below).saturating_sub(1);
-                let at = |i: usize, end| finite.get(i).copied().unwrap_or(end);
-                ((at(below, ends.0), at(above, ends.1)), None)
+            GreyLimits::Percent(percent) => (within(&sample, (100.0 - percent) / 200.0), None),
+            GreyLimits::Zscale => {
+                let step = sample.len().div_ceil(SAMPLE).max(1);
+                let some: Vec<f64> = sample.iter().copied().step_by(step).collect();
+                (zscale(&some), None)
             }
-            GreyLimits::Zscale => (zscale(&sampled(values, columns)), None),
-            GreyLimits::Auto => auto(&finite, ends),
+            GreyLimits::Auto => auto(&sample),
         };
         // limits that are one value would show no other: then all are shown
         let found = if found.0 < found.1 { found } else { ends };
         let is_auto = limits == GreyLimits::Auto;
         let usual = if is_auto { Curve::Asinh } else { Curve::Linear };
         let part = (found.1 - found.0) * SOFTENING;
-        let bend = match curve.unwrap_or(usual) {
-            Curve::Linear => None,
+        let bend = match (curve.unwrap_or(usual), sky) {
+            (Curve::Linear, _) => None,
             // of what is brighter than a billion times the bend, no shade would be left below it
-            Curve::Asinh => Some(sky.map_or(part, |deviation| (BEND * deviation).max(part / 1e8))),
+            (Curve::Asinh, Some((median, deviation))) => {
+                let bend = (BEND * deviation).max(part / 1e8);
+                Some((median - STEEPEST * deviation, bend))
+            }
+            (Curve::Asinh, None) => Some((found.0, part)),
         };
         Some(Self {
             limits: found,
-            bend: bend.filter(|bend| bend.is_normal()),
+            bend: bend.filter(|(steepest, bend)| steepest.is_finite() && bend.is_normal()),
         })
     }
 
@@ -102,70 +105,86 @@ impl Tones {
         Self { limits, bend: None }
     }
 
+    /// A value on the curve. Halves, as the range may be larger than the largest number.
+    fn bent(&self, value: f64) -> f64 {
+        self.bend.map_or(value / 2.0, |(steepest, bend)| {
+            ((value / 2.0 - steepest / 2.0) / bend * 2.0).asinh()
+        })
+    }
+
     /// How bright a value is, from 0 to 1.
     pub(super) fn brightness(&self, value: f64) -> f64 {
         let (low, high) = self.limits;
-        // halves, as the range may be larger than the largest number
-        let range = high / 2.0 - low / 2.0;
-        if range <= 0.0 {
-            return if low == 0.0 { 0.0 } else { 0.5 };
-        }
-        let above = value.clamp(low, high) / 2.0 - low / 2.0;
-        match self.bend {
-            None => above / range,
-            Some(bend) => (above / bend * 2.0).asinh() / (range / bend * 2.0).asinh(),
+        let [from, to, at] = [low, high, value.clamp(low, high)].map(|value| self.bent(value));
+        if to > from {
+            ((at - from) / (to - from)).clamp(0.0, 1.0)
+        } else if low == 0.0 {
+            0.0
+        } else {
+            0.5
         }
     }
 
     /// The value of that brightness.
     pub(super) fn value(&self, brightness: f64) -> f64 {
+        let between = |(low, high)| low * (1.0 - brightness) + high * brightness;
+        let Some((steepest, bend)) = self.bend else {
+            return between(self.limits);
+        };
         let (low, high) = self.limits;
-        match self.bend {
-            None => low * (1.0 - brightness) + high * brightness,
-            Some(bend) => {
-                let range = (high / 2.0 - low / 2.0) / bend * 2.0;
-                low + bend * (brightness * range.asinh()).sinh()
-            }
-        }
+        steepest + bend * between((self.bent(low), self.bent(high))).sinh()
     }
 
     /// The curve in words.
     pub(super) fn curve(&self) -> &'static str {
         self.bend.map_or("linear", |_| "asinh")
     }
-
-    /// The limits in words.
-    pub(super) fn range(&self) -> String {
-        range(self.limits)
-    }
 }
 
 impl GreyLimits {
-    /// It in words.
+    /// It in words, behind others; of the usual ones nothing is said.
     pub(super) fn name(self) -> String {
         match self {
-            Self::Auto => "auto".to_owned(),
-            Self::Zscale => "zscale".to_owned(),
-            Self::MinMax => "minmax".to_owned(),
-            Self::Percent(percent) => format!("{percent}%"),
+            Self::Auto => String::new(),
+            Self::Zscale => " zscale".to_owned(),
+            Self::MinMax => " minmax".to_owned(),
+            Self::Percent(percent) => format!(" {percent}%"),
         }
     }
 }
 
-/// Limits of sorted values between these ends by their sky, and the deviation of that.
-fn auto(sorted: &[f64], ends: (f64, f64)) -> ((f64, f64), Option<f64>) {
+/// Limits of sorted values, and the median and the deviation of their sky.
+fn auto(sorted: &[f64]) -> ((f64, f64), Option<(f64, f64)>) {
     let mut values = Cow::from(sorted);
     let (mut median, mut deviation) = sky(&values);
-    if deviation == 0.0 {
+    let common = middle(sorted);
+    let is_common = deviation == 0.0;
+    if is_common {
         // most values are one, as where an image has a border of zeros: the others are the image
-        let common = middle(sorted);
         values.to_mut().retain(|v| (v - common).abs() > 0.0);
         (median, deviation) = sky(&values);
     }
-    let white = values.get(share(values.len(), BELOW_WHITE));
-    let black = (median - BLACK * deviation).max(ends.0);
-    let limits = (black, white.copied().unwrap_or(ends.1));
-    (limits, Some(deviation).filter(|deviation| *deviation > 0.0))
+    let is_far = |value: f64| deviation > 0.0 && value < median - BORDER * deviation;
+    let first = values.first().copied().unwrap_or(common);
+    let border = values.partition_point(|value| *value <= first);
+    let is_border = border > share(values.len(), BEYOND) && is_far(first);
+    let kept = values.get(if is_border { border } else { 0 }..);
+    // of values that are all one no other is left
+    let kept = kept.filter(|kept| !kept.is_empty()).unwrap_or(sorted);
+    let (black, white) = within(kept, BEYOND);
+    // zeros among counts are no border
+    let is_dark = is_common && !is_far(common);
+    let black = if is_dark { black.min(common) } else { black };
+    let sky = Some((median, deviation)).filter(|_| deviation > 0.0);
+    ((black, white), sky)
+}
+
+/// The limits of sorted values that leave out that part of them below, and above.
+fn within(sorted: &[f64], beyond: f64) -> (f64, f64) {
+    let below = share(sorted.len(), beyond.clamp(0.0, 0.5));
+    let above = sorted.len().saturating_sub(below).saturating_sub(1);
+    let at = |i: usize| sorted.get(i).copied().unwrap_or_default();
+    (at(below), at(above))
 }
 
 /// Median and standard deviation of the sky among sorted values: of those that are left when what deviates has been left out.
@@ -196,27 +215,6 @@ fn sky(sorted: &[f64]) -> (f64, f64) {
 /// The middle one of sorted values; of two, the upper one.
 fn middle(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
-}
-
-/// The finite ones of at most [`SAMPLE`] values of a plane, sorted: at points that no row or column holds many of, whatever the width.
-fn sampled(values: &[f64], columns: usize) -> Vec<f64> {
-    // the two steps of the sequence R2 (Martin Roberts, 2018): powers of the root of x^3 = x + 1
-    const STEPS: (f64, f64) = (0.754_877_666_246_692_8, 0.569_840_290_998_053_2);
-    let rows = values.len().checked_div(columns).unwrap_or(0);
-    let mut found: Vec<f64> = if values.len() <= SAMPLE {
-        values.to_vec()
-    } else {
-        let numbers = (0..SAMPLE).map(length);
-        let points = numbers.map(|n| ((n * STEPS.0).fract(), (n * STEPS.1).fract()));
-        let at = points.map(|(x, y)| {
-            let row = share(rows, y).saturating_mul(columns);
-            row.saturating_add(share(columns, x))
-        });
-        at.filter_map(|at| values.get(at).copied()).collect()
-    };
-    found.retain(|value| value.is_finite());
-    found.sort_unstable_by(f64::total_cmp);
-    found
 }
 
 /// That part of a length, rounded down.
@@ -298,8 +296,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The tones of a picture of all values.
+    fn of(limits: GreyLimits, curve: Option<Curve>, values: &[f64]) -> Option<Tones> {
+        let sample = values.iter().copied().filter(|v| v.is_finite()).collect();
+        Tones::of(limits, curve, sample, values)
+    }
+
     fn limits(limits: GreyLimits, values: &[f64]) -> Option<(f64, f64)> {
-        Tones::of(limits, None, values, 50).map(|tones| tones.limits)
+        of(limits, None, values).map(|tones| tones.limits)
     }
 
     #[test]
@@ -341,9 +345,9 @@ mod tests {
                 _ => 100.0 + 3.0 * noise,
             })
             .collect();
-        let tones = Tones::of(GreyLimits::Auto, None, &values, 100).unwrap();
+        let tones = of(GreyLimits::Auto, None, &values).unwrap();
         let (black, white) = tones.limits;
-        assert!((93.0..95.0).contains(&black), "{black}");
+        assert!((90.0..93.0).contains(&black), "{black}");
         assert!(white > 200.0, "{white}");
         let [sky, arms] = [100.0, 220.0].map(|value| tones.brightness(value));
         assert!(
@@ -363,7 +367,7 @@ mod tests {
         let sky = noise(4000).map(|noise| 100.0 + noise);
         let values: Vec<f64> = std::iter::repeat_n(0.0, 6000).chain(sky).collect();
         let (black, white) = limits(GreyLimits::Auto, &values).unwrap();
-        assert!(black > 97.0 && white < 104.0, "{black} {white}");
+        assert!(black > 96.0 && white < 104.0, "{black} {white}");
         let mut values = vec![0.0; 10_000];
         values[7] = 5.0;
         for choice in [
@@ -375,15 +379,42 @@ mod tests {
         }
     }
 
-    /// Each hundredth value was taken: of a hundred columns always the first.
+    /// All below two deviations under the sky was black: of what is darker than it, nothing was seen.
     #[test]
-    fn no_width_makes_a_sample_of_one_column() {
-        for columns in [100, 250, 500, 1000, 1024] {
-            let ramp: Vec<f64> = (0..columns * 400).map(|i| (i % columns) as f64).collect();
-            let found = sampled(&ramp, columns);
-            let middle = found[found.len() / 2] / columns as f64;
-            assert!((0.45..0.55).contains(&middle), "{columns}: {middle}");
-        }
+    fn what_is_darker_than_the_sky_has_tones_as_what_is_brighter() {
+        let noise = noise(10_000).enumerate();
+        let values: Vec<f64> = noise
+            .map(|(n, noise)| match n {
+                0..200 => f64::from(u8::try_from(n).unwrap()) * 5.0,
+                200..400 => f64::from(u8::try_from(n - 200).unwrap()) * -5.0,
+                _ => 12.0 * noise,
+            })
+            .collect();
+        let tones = of(GreyLimits::Auto, None, &values).unwrap();
+        let (black, white) = tones.limits;
+        assert!(black < -800.0 && white > 800.0, "{black} {white}");
+        let tones = [-700.0, -300.0, -100.0, 0.0, 100.0, 300.0, 700.0].map(|v| tones.brightness(v));
+        assert!(
+            tones.windows(2).all(|two| two[1] > two[0] + 0.05),
+            "{tones:?}"
+        );
+        assert!((0.4..0.7).contains(&tones[3]), "{tones:?}");
+    }
+
+    /// A detector has rows of zeros around it, whose number is no reason to make black of them.
+    #[test]
+    fn zeros_among_counts_are_dark_and_those_around_an_image_are_not_shown() {
+        let mut counts = vec![0.0; 9000];
+        counts.extend([1.0; 900]);
+        counts.extend([2.0; 90]);
+        counts.extend([3.0; 40]);
+        let tones = of(GreyLimits::Auto, None, &counts).unwrap();
+        assert_eq!(tones.limits, (0.0, 3.0));
+        assert!(tones.brightness(1.0) > 0.1);
+        let sky = noise(9900).map(|noise| 100.0 + noise);
+        let values: Vec<f64> = std::iter::repeat_n(0.0, 100).chain(sky).collect();
+        let (black, white) = limits(GreyLimits::Auto, &values).unwrap();
+        assert!(black > 96.0 && white < 104.0, "{black} {white}");
     }
 
     /// `astropy.visualization.ZScaleInterval` of the tenth roots of 0 to 999.
@@ -414,7 +445,7 @@ mod tests {
         fn limits_are_among_the_values(values in prop::collection::vec(any::<f64>(), 1..300), percent in 0.0..100.0) {
             for limits in [GreyLimits::Auto, GreyLimits::Zscale, GreyLimits::MinMax, GreyLimits::Percent(percent)] {
                 for curve in [None, Some(Curve::Linear), Some(Curve::Asinh)] {
-                    let Some(tones) = Tones::of(limits, curve, &values, 7) else { continue };
+                    let Some(tones) = of(limits, curve, &values) else { continue };
                     let (low, high) = tones.limits;
                     prop_assert!(low <= high && values.iter().any(|v| *v <= low) && values.iter().any(|v| *v >= high));
                     for value in &values {

@@ -4,11 +4,14 @@ use std::ops::Range;
 
 use plotters::chart::ChartBuilder;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::element::Circle;
 use plotters::series::LineSeries;
 use plotters::style::{Color, RGBColor};
 
 use super::canvas::{Area, Canvas, FAINT, LETTERS, drawing, letters};
-use super::{DIGITS, NO_VALUES, Picture, Readers, pixel, range, short};
+use super::limits::{GreyLimits, Tones};
+use super::numbers::{DIGITS, MOST_DIGITS, common, is_rounding, range, short};
+use super::{NO_VALUES, Picture, Readers, pixel};
 use crate::asdf::numbers::unsigned;
 use crate::error::Result;
 use crate::source::len_u64;
@@ -17,6 +20,8 @@ use crate::source::len_u64;
 const LINE: RGBColor = RGBColor(0xFF, 0xBB, 0x22);
 /// The part of its range that an axis of values has beyond it on either side.
 const BEYOND: f64 = 0.05;
+/// How many points the edge of a dot is from its centre.
+const DOT: i32 = 2;
 /// Parts of a line for each column of points: fewer elements are drawn one by one.
 const PARTS: u16 = 4;
 /// Most ticks of an axis.
@@ -89,12 +94,6 @@ impl Ranges {
         }
     }
 
-    /// The smallest and the largest value.
-    fn limits(&self) -> Option<(f64, f64)> {
-        let values = self.parts.iter().filter_map(|part| part.values);
-        values.reduce(both)
-    }
-
     /// The points of the line, in pieces: a part without a finite value is a gap.
     fn pieces(&self) -> impl Iterator<Item = Vec<(f64, f64)>> {
         let is_gap = |part: &Part| part.values.is_none() || !part.x.is_finite();
@@ -110,13 +109,18 @@ impl Ranges {
         })
     }
 
-    /// Draws the line: with its axes, and what they are called, in letters of that size; or nothing else.
-    fn draw(&self, area: &Area<'_>, named: Option<(u16, &str, &str)>) -> Result<()> {
+    /// Draws the line between these limits: with its axes, and what they are called, in letters of that size; or nothing else.
+    fn draw(
+        &self,
+        area: &Area<'_>,
+        limits: (f64, f64),
+        named: Option<(u16, &str, &str)>,
+    ) -> Result<()> {
         let xs = self.parts.iter().map(|part| part.x);
         let xs = xs.filter(|x| x.is_finite()).map(|x| (x, x)).reduce(both);
         let axes = (
             Axis::of(xs.unwrap_or_default(), 0.0),
-            Axis::of(self.limits().unwrap_or_default(), BEYOND),
+            Axis::of(limits, BEYOND),
         );
         let mut chart = ChartBuilder::on(area);
         if let Some((font, ..)) = named {
@@ -146,17 +150,17 @@ impl Ranges {
                 // numbers that do not touch each other
                 .x_labels(letters_in(width).saturating_sub(8) / 5)
                 .y_labels(letters_in(height).saturating_sub(3) / 2)
-                .x_desc(x)
-                .y_desc(y)
+                .x_desc(axes.0.title(x))
+                .y_desc(axes.1.title(y))
                 .draw()
                 .map_err(|why| drawing(&why))?;
         }
         for points in self.pieces() {
             // a single point is no line
-            let points = match points.as_slice() {
-                [point] => vec![*point, *point],
-                _ => points,
-            };
+            let dot = points.first().filter(|_| points.len() == 1);
+            let dot = dot.map(|point| Circle::new(*point, DOT, LINE.filled()));
+            let drawn = chart.draw_series(dot).map(|_| ());
+            drawn.map_err(|why| drawing(&why))?;
             let drawn = chart.draw_series(LineSeries::new(points, LINE));
             drawn.map_err(|why| drawing(&why))?;
         }
@@ -165,13 +169,13 @@ impl Ranges {
 }
 
 impl Picture {
-    /// Draws a line. Gives the range of its values in words, and the ends of each part.
+    /// Draws a line. Gives the range of its values in words.
     pub(super) fn draw_line(
         &self,
         canvas: &mut Canvas,
         (values, places): &Readers,
         count: u64,
-    ) -> Result<(String, Vec<f64>)> {
+    ) -> Result<String> {
         let (width, height) = self.sides();
         let mut ranges = Ranges::new(width.saturating_mul(PARTS), count);
         if self.values.bytes(count) > self.style.most {
@@ -193,10 +197,19 @@ impl Picture {
         let named = self.around().1 > 0;
         let whole = canvas.area()?;
         let (chart, _) = whole.split_vertically(u32::from(height));
-        ranges.draw(&chart, named.then_some((self.font(), label, &*value)))?;
-        let words = ranges.limits().map_or_else(|| NO_VALUES.to_owned(), range);
         let ends = ranges.parts.iter().filter_map(|part| part.values);
-        Ok((words, ends.flat_map(|(low, high)| [low, high]).collect()))
+        let ends: Vec<f64> = ends.flat_map(|(low, high)| [low, high]).collect();
+        // an axis has room for all that a brightness has not
+        let limits = match self.style.limits {
+            GreyLimits::Auto => GreyLimits::MinMax,
+            named => named,
+        };
+        let tones = Tones::of(limits, None, ends.clone(), &ends);
+        let limits = tones.map_or((0.0, 0.0), |tones| tones.limits);
+        let named = named.then_some((self.font(), label, &*value));
+        ranges.draw(&chart, limits, named)?;
+        let words = tones.map(|tones| range(tones.limits) + &self.style.limits.name());
+        Ok(words.unwrap_or_else(|| NO_VALUES.to_owned()))
     }
 }
 
@@ -210,6 +223,8 @@ struct Axis {
 impl Axis {
     /// The axis that has all of a range, and that part of it beyond on either side.
     fn of((low, high): (f64, f64), beyond: f64) -> Self {
+        // of numbers that differ by how they were rounded, the difference shows nothing
+        let high = if is_rounding((low, high)) { low } else { high };
         // halves, as the range may be larger than the largest number
         let half = (high / 2.0 - low / 2.0) * beyond;
         let [wide_low, wide_high] = [low - half * 2.0, high + half * 2.0];
@@ -223,6 +238,14 @@ impl Axis {
             low: low - around,
             high: high + around,
         }
+    }
+
+    /// What it is called, and what its numbers are counted from.
+    fn title(&self, name: &str) -> String {
+        let common = common((self.low, self.high));
+        let sign = if common < 0.0 { '+' } else { '\u{2212}' };
+        let from = format!(" {sign} {}", short(common.abs(), MOST_DIGITS));
+        name.to_owned() + if common == 0.0 { "" } else { from.as_str() }
     }
 
     /// How far a value is from the low end to the high one: from 0 to 1.
@@ -286,7 +309,7 @@ impl ValueFormatter<f64> for Axis {
         } else {
             *value
         };
-        short(value, DIGITS)
+        short(value - common((self.low, self.high)), DIGITS)
     }
 }
 
@@ -304,6 +327,23 @@ mod tests {
         assert_eq!(axis.ticks(5), [-1.0, 0.0, 1.0, 2.0]);
         let axis = Axis::of((7.0, 7.0), BEYOND);
         assert_eq!(axis.ticks(10), [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]);
+        let axis = Axis::of((1.0, 1.0 + f64::EPSILON), BEYOND);
+        assert_eq!(axis.ticks(3), [0.5, 1.0, 1.5], "not what was rounded");
+    }
+
+    /// All ticks had one number.
+    #[test]
+    fn ticks_of_a_short_range_far_from_0_differ() {
+        let axis = Axis::of((2_460_123.25, 2_460_123.75), 0.0);
+        let labels = axis.ticks(5).into_iter().map(|tick| axis.format_ext(&tick));
+        assert_eq!(
+            labels.collect::<Vec<_>>(),
+            ["0.3", "0.4", "0.5", "0.6", "0.7"]
+        );
+        assert_eq!(axis.title("time"), "time \u{2212} 2460123");
+        let axis = Axis::of((-60_123.36, -60_123.34), 0.0);
+        assert_eq!(axis.title("x"), "x + 60123.4");
+        assert_eq!(Axis::of((-1.0, 1.0), 0.0).title("x"), "x");
     }
 
     proptest! {

@@ -2,26 +2,34 @@
 
 use std::iter;
 
-use super::canvas::{Canvas, FAINT, GROUND, Rgb};
+use super::canvas::{Canvas, FAINT, GROUND, Rgb, width};
 use super::flags::Flags;
 use super::limits::Tones;
+use super::numbers::{common, range, short};
 use super::read::{Blocks, Grid, Reader};
-use super::{Colours, NO_VALUES, Picture, Style, short};
+use super::{Colours, NO_VALUES, Picture, Style};
 use crate::asdf::datatype::Scalar;
+use crate::asdf::numbers::unsigned;
 use crate::error::Result;
 use crate::view::whole;
 
 /// Shades between black and white. A palette has room for the colours around the plane besides.
 const SHADES: usize = 224;
 const LAST_SHADE: usize = SHADES - 1;
-/// What stands for no number: a blue that no shade has. Both digits of each part are equal.
-const NOTHING: Rgb = [0x22, 0x44, 0x88];
-/// Digits of the numbers beside the bar.
-const BAR_DIGITS: usize = 4;
+/// Most digits of the numbers beside the bar.
+const DIGITS: usize = 5;
 /// How bright the values are whose numbers are beside the bar.
 const MARKS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
 impl Colours {
+    /// What stands for no number: unlike all shades. Both digits of each part are equal.
+    fn nothing(self) -> Rgb {
+        match self {
+            Self::Grey => [0x22, 0x44, 0x88],
+            Self::Inferno | Self::Viridis | Self::Cubehelix => [0x99; 3],
+        }
+    }
+
     /// All shades, from black to white.
     fn shades(self) -> Vec<Rgb> {
         let shade = |n: usize| {
@@ -44,7 +52,7 @@ impl Colours {
 fn shade(shades: &[Rgb], brightness: f64) -> Rgb {
     let last = u8::try_from(shades.len().saturating_sub(1)).unwrap_or(u8::MAX);
     let number = usize::from(part_of(brightness, last));
-    shades.get(number).copied().unwrap_or(NOTHING)
+    shades.get(number).copied().unwrap_or(GROUND)
 }
 
 /// That part of a number, from 0 to it.
@@ -54,18 +62,26 @@ fn part_of(part: f64, of: u8) -> u8 {
 }
 
 impl Picture {
-    /// Draws a plane of numbers or flags, and at its side what its colours mean. Gives the limits in words, and the numbers.
+    /// Draws a plane of numbers or flags, and at its side what its colours mean. Gives the limits in words, and whether it shows flags.
     pub(super) fn draw_plane(
         &self,
         canvas: &mut Canvas,
         reader: &Reader,
         grid: Grid,
-    ) -> Result<(String, Vec<f64>)> {
+    ) -> Result<(String, bool)> {
         let Style { most, limits, .. } = self.style;
-        let mut blocks = Blocks::new(grid.sampled(self.values.bytes(grid.sides.0), most));
-        let may_be_flags = matches!(self.values.scalar.kind(), 'u' | 'b');
-        let mut flags = may_be_flags.then(|| Flags::new(self.is_named_flags));
-        grid.read(reader, (self.first, 1), most, &mut |number, bits| {
+        let row = grid.sides.0.saturating_mul(self.channel.1);
+        let mut blocks = Blocks::new(grid.sampled(self.values.bytes(row), most));
+        let kind = self.values.scalar.kind();
+        let is_named = self.is_named_flags || kind == 'b';
+        let mut flags = matches!(kind, 'u' | 'b').then(|| Flags::new(is_named));
+        let (mut left, channels) = self.channel;
+        grid.read(reader, (self.first, channels), most, &mut |number, bits| {
+            if left > 0 {
+                left = left.saturating_sub(1);
+                return;
+            }
+            left = channels.saturating_sub(1);
             blocks.take(number, bits);
             if let Some(flags) = &mut flags {
                 flags.take(bits);
@@ -75,28 +91,39 @@ impl Picture {
         if let Some(flags) = flags.filter(Flags::are_flags) {
             self.draw_points(canvas, grid, flags.colours(&blocks.bits));
             let words = self.draw_legend(canvas, &flags.legend());
-            return Ok((words, Vec::new()));
+            return Ok((words, true));
         }
-        let Some(tones) = self.tones(canvas, grid, &blocks.means) else {
-            return Ok((NO_VALUES.to_owned(), Vec::new()));
+        let sample = blocks.sample.numbers;
+        let Some(tones) = self.tones(canvas, grid, sample, &blocks.means) else {
+            return Ok((NO_VALUES.to_owned(), false));
         };
-        let shades = self.style.colours.shades();
+        let (shades, nothing) = (self.style.colours.shades(), self.style.colours.nothing());
         let points = blocks.means.iter().map(|mean| match mean {
-            mean if mean.is_nan() => NOTHING,
+            mean if mean.is_nan() => nothing,
             mean => shade(&shades, tones.brightness(*mean)),
         });
         self.draw_points(canvas, grid, points);
         self.draw_bar(canvas, &tones, &shades);
-        let words = format!("{} {} {}", tones.range(), limits.name(), tones.curve());
-        Ok((words, blocks.means))
+        let mut words = format!("{}{} {}", range(tones.limits), limits.name(), tones.curve());
+        if blocks.not_finite > 0 {
+            let part = unsigned(blocks.not_finite) / unsigned(blocks.count);
+            words += &format!(" \u{b7} {} not finite", percent(part));
+        }
+        Ok((words, false))
     }
 
-    /// The tones of values. Without a finite one there are none, and all points become [`NOTHING`].
-    fn tones(&self, canvas: &mut Canvas, grid: Grid, values: &[f64]) -> Option<Tones> {
+    /// The tones of points, by a sample of elements. Without a finite one there are none, and all points have the colour of nothing.
+    fn tones(
+        &self,
+        canvas: &mut Canvas,
+        grid: Grid,
+        sample: Vec<f64>,
+        points: &[f64],
+    ) -> Option<Tones> {
         let (limits, curve) = (self.style.limits, self.style.curve);
-        let tones = Tones::of(limits, curve, values, grid.points.0.into());
+        let tones = Tones::of(limits, curve, sample, points);
         if tones.is_none() {
-            self.draw_points(canvas, grid, iter::repeat(NOTHING));
+            self.draw_points(canvas, grid, iter::repeat(self.style.colours.nothing()));
         }
         tones
     }
@@ -129,11 +156,13 @@ impl Picture {
             // bytes are colours as screens have them: to stretch them would change their hues
             Scalar::Uint8 => (Tones::straight((0.0, 255.0)), "colours".to_owned(), 255.0),
             scalar => {
-                let all = blocks.iter().flat_map(|it| it.means.iter().copied());
-                let Some(tones) = self.tones(canvas, grid, &all.collect::<Vec<_>>()) else {
+                let all = |of: fn(&Blocks) -> &Vec<f64>| blocks.iter().flat_map(of).copied();
+                let means: Vec<_> = all(|it| &it.means).collect();
+                let sample = all(|it| &it.sample.numbers).collect();
+                let Some(tones) = self.tones(canvas, grid, sample, &means) else {
                     return Ok(NO_VALUES.to_owned());
                 };
-                let words = format!("colours {}", tones.range());
+                let words = format!("colours {}", range(tones.limits));
                 let is_16_bits = scalar == Scalar::Uint16;
                 (tones, words, if is_16_bits { 65_535.0 } else { 1.0 })
             }
@@ -158,13 +187,13 @@ impl Picture {
     /// Draws a point for each block, row 0 at the bottom.
     fn draw_points(&self, canvas: &mut Canvas, grid: Grid, colours: impl Iterator<Item = Rgb>) {
         let (_, height) = self.sides();
-        let size = (self.enlarged, self.enlarged);
+        let (across, up) = self.enlarged;
         let rows = 1..=grid.points.1;
         let points = rows.flat_map(|row| (0..grid.points.0).map(move |column| (column, row)));
         for ((column, row), colour) in points.zip(colours) {
-            let left = column.saturating_mul(self.enlarged);
-            let top = height.saturating_sub(row.saturating_mul(self.enlarged));
-            canvas.fill((left, top), size, colour);
+            let left = column.saturating_mul(across);
+            let top = height.saturating_sub(row.saturating_mul(up));
+            canvas.fill((left, top), self.enlarged, colour);
         }
     }
 
@@ -200,7 +229,7 @@ impl Picture {
             if top.saturating_add(font) > height.max(font) {
                 continue;
             }
-            let number = short(tones.value(*mark), BAR_DIGITS);
+            let number = bar_number(tones.limits, tones.value(*mark), (font, room));
             canvas.write(
                 (left.saturating_add(font / 2), top),
                 &number,
@@ -223,13 +252,16 @@ impl Picture {
             (some, _) => format!("{} bits", some.len()),
         };
         let (bar, _) = self.around();
-        if bar == 0 || height < line {
+        if bar == 0 || height < line.saturating_mul(2) {
             return words;
         }
         let left = left.saturating_add(font / 2);
         let room = bar.saturating_sub(font / 2);
-        let rows = usize::from(height.checked_div(line).unwrap_or(0));
-        let mut top = 0;
+        // a heading, as a line has no room for the word
+        let heading = if is_mask { "" } else { "bit" };
+        canvas.write((left, 0), heading, (font, room), false);
+        let rows = usize::from(height.checked_div(line).unwrap_or(0)).saturating_sub(1);
+        let mut top = line;
         for (n, (bit, colour, part)) in legend.iter().enumerate() {
             if n.saturating_add(1) >= rows && legend.len() > rows {
                 let more = legend.len().saturating_sub(n);
@@ -252,6 +284,22 @@ impl Picture {
     }
 }
 
+/// A number beside a bar between these limits: what all have in common is in the caption. In letters of that size it has as many digits
+/// as there is room for.
+fn bar_number(limits: (f64, f64), value: f64, (font, room): (u16, u16)) -> String {
+    let common = common(limits);
+    // what is to be 0 may be nearly that
+    let is_zero = value.abs() < (limits.1 / 2.0 - limits.0 / 2.0) * 1e-12;
+    let value = if is_zero { 0.0 } else { value };
+    let sign = if common == 0.0 { "" } else { "+" };
+    let numbers = (1..=DIGITS).rev().map(|digits| {
+        let number = short(value - common, digits);
+        format!("{sign}{number}")
+    });
+    let mut fitting = numbers.filter(|number| width(number, font) <= f32::from(room));
+    fitting.next().unwrap_or_default()
+}
+
 /// The row of a part of a height, from the top.
 fn from_top(part: f64, height: u16) -> u16 {
     let last = f64::from(height.saturating_sub(1));
@@ -264,5 +312,37 @@ fn percent(part: f64) -> String {
         percent if percent > 0.0 && percent < 0.01 => "<0.01%".to_owned(),
         percent if percent >= 10.0 => format!("{percent:.0}%"),
         percent => format!("{percent:.2}%"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The blue of what is no number was a colour of numbers in viridis.
+    #[test]
+    fn what_is_no_number_has_no_shade_of_numbers() {
+        use Colours::{Cubehelix, Grey, Inferno, Viridis};
+        for colours in [Grey, Inferno, Viridis, Cubehelix] {
+            let nothing = colours.nothing();
+            for shade in colours.shades() {
+                let distances = shade.iter().zip(nothing).map(|(a, b)| a.abs_diff(b));
+                let distance: u32 = distances.map(u32::from).sum();
+                assert!(distance > 0x30, "{colours:?} {shade:?}");
+            }
+        }
+    }
+
+    /// They were cut: -1.966e30 for -1.966e300.
+    #[test]
+    fn numbers_beside_a_bar_are_whole_and_differ() {
+        let of = |limits: (f64, f64)| {
+            [limits.0, limits.1].map(|value| bar_number(limits, value, (20, 98)))
+        };
+        assert_eq!(of((-1.966e300, 2.807e300)), ["-1.97e300", "2.807e300"]);
+        assert_eq!(of((1e9 - 3.25, 1e9 + 4.5)), ["+6.75", "+14.5"]);
+        assert_eq!(of((1234.5, 1237.75)), ["1234.5", "1237.8"]);
+        assert_eq!(bar_number((0.0, 4.0), 6.9e-18, (20, 98)), "0");
+        assert_eq!(range((1e9 - 3.25, 1e9 + 4.5)), "999999990 + (6.75 .. 14.5)");
     }
 }

@@ -8,7 +8,11 @@ use crate::asdf::numbers::{each_chunk, each_integer, each_number, unsigned};
 use crate::codec::Cache;
 use crate::error::Result;
 use crate::source::{Source, Window};
+use crate::view::sample::Sample;
 use crate::view::{Elements, whole};
+
+/// Elements of a plane or a line that are looked at for limits.
+pub(super) const SAMPLE: u64 = 1 << 20;
 
 /// An array of numbers, by its index.
 #[derive(Debug, Clone, Copy)]
@@ -190,11 +194,17 @@ pub(super) struct Blocks {
     pub(super) means: Vec<f64>,
     /// The bits that any number of it has.
     pub(super) bits: Vec<u64>,
+    /// Some of all numbers.
+    pub(super) sample: Sample,
+    /// How many numbers there are in all, and how many that are infinite or NaN.
+    pub(super) count: u64,
+    pub(super) not_finite: u64,
 }
 
 impl Blocks {
     /// None done yet.
     pub(super) fn new(grid: Grid) -> Self {
+        let count = grid.sides.0.saturating_mul(grid.sides.1);
         Self {
             cells: vec![Cell::default(); grid.points.0.into()],
             at: (0, 0),
@@ -203,16 +213,22 @@ impl Blocks {
             grid,
             means: Vec::new(),
             bits: Vec::new(),
+            sample: Sample::new(count, SAMPLE),
+            count,
+            not_finite: 0,
         }
     }
 
     /// Takes the next number.
     pub(super) fn take(&mut self, number: f64, bits: u64) {
+        self.sample.take(number);
         if let Some(cell) = self.cells.get_mut(self.column) {
             cell.bits |= bits;
             if number.is_finite() {
                 cell.sum += number;
                 cell.finite += 1.0;
+            } else {
+                self.not_finite = self.not_finite.saturating_add(1);
             }
         }
         // counted down: a division for each number would take longer than all else

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::canvas::Canvas;
-use super::{Picture, Shown, Style};
+use super::{Picture, Shown, Style, in_letters};
 use crate::asdf::Snapshot;
 use crate::error::Result;
 use crate::view::Elements;
@@ -61,7 +61,7 @@ impl Sheet {
         self.style
     }
 
-    /// Draws a picture on it, unless it is full.
+    /// Draws a picture on it, unless it is full. In place of one that can't be drawn it has its name, and why.
     ///
     /// # Errors
     /// As [`Picture::draw`].
@@ -70,9 +70,15 @@ impl Sheet {
             self.left_out = self.left_out.saturating_add(1);
             return Ok(());
         }
-        let (canvas, _) = picture.canvas(&picture.opened(elements)?)?;
-        self.pictures.push(canvas);
-        Ok(())
+        let opened = picture.opened(elements);
+        let drawn = opened.and_then(|opened| picture.canvas(&opened));
+        let outcome = drawn.map(|(canvas, _)| self.pictures.push(canvas));
+        if let Err(error) = &outcome {
+            let mut canvas = Canvas::new(picture.size());
+            picture.draw_caption(&mut canvas, &in_letters(&error.to_string()));
+            self.pictures.push(canvas);
+        }
+        outcome
     }
 
     /// The PNG file, and how many pictures are not on it because it was full.
@@ -82,9 +88,9 @@ impl Sheet {
     pub fn file(self) -> Result<(Vec<u8>, usize)> {
         let cell = self.style.size.saturating_add(GAP);
         let mut placed = Vec::new();
-        let mut bottom = 0_u16;
+        let mut bottom = GAP / 2;
         for row in self.pictures.chunks(self.columns.into()) {
-            let lefts = (0_u16..).map(|n| n.saturating_mul(cell));
+            let lefts = (0_u16..).map(|n| n.saturating_mul(cell).saturating_add(GAP / 2));
             placed.extend(lefts.zip(row).map(|(left, it)| ((left, bottom), it)));
             let height = row.iter().map(|it| it.size().1).max().unwrap_or(0);
             bottom = bottom.saturating_add(height).saturating_add(GAP);

@@ -143,6 +143,35 @@ fn a_line_rises_from_the_left_below_to_the_right_above() {
     }
 }
 
+/// It was a point that no one saw, or none.
+#[test]
+fn an_element_without_neighbours_is_a_dot() {
+    let line = |values: &[f32]| {
+        let fields = format!("{ARRAY}, shape: [{}]", values.len());
+        let found = drawn(&snapshot(&fields, values), style(100));
+        found.points.iter().filter(|point| point[0] > 0x80).count()
+    };
+    assert!(line(&[3.0]) > 9);
+    assert!(line(&[1.0, f32::NAN, 2.0, f32::NAN, 3.0]) > 3 * 9 - 12);
+}
+
+/// A hot pixel left no room for the spectrum, and the option that would help was passed over.
+#[test]
+fn the_limits_that_are_asked_for_are_those_of_the_axis() {
+    let mut values: Vec<f32> = (0..1000_u16).map(f32::from).collect();
+    values[500] = 1e9;
+    let file = snapshot(&format!("{ARRAY}, shape: [1000]"), &values);
+    let highest = |limits| {
+        let style = Style {
+            limits,
+            ..style(100)
+        };
+        let found = drawn(&file, style);
+        (0..50).find(|y| found.at(98, *y)[0] > 0x80).unwrap()
+    };
+    assert!(highest(GreyLimits::Auto) > 40 && highest(GreyLimits::Percent(99.0)) < 9);
+}
+
 /// The file of a line over places that are the other way round.
 fn over(places: &str) -> Snapshot {
     let values: Vec<f32> = (0..100_u8).chain((0..100).rev()).map(f32::from).collect();
@@ -202,13 +231,44 @@ fn a_last_axis_of_three_or_four_is_colours() {
     assert_eq!(found.at(99, 0)[2], 255);
 }
 
+/// It was said to have no axis to choose planes of.
+#[test]
+fn each_colour_can_be_chosen() {
+    let mut values = [0.0; 240];
+    // the second element of the first row: in plane 0 its third colour, and in plane 1 its first
+    (values[4 + 2], values[120 + 4]) = (1.0, 1.0);
+    let file = colours("float32", "[2, 5, 6, 4]", &bytes(&values));
+    for (plane, is_lit) in [
+        ([0, 0], false),
+        ([0, 2], true),
+        ([1, 0], true),
+        ([1, 3], false),
+    ] {
+        let picture = file.picture(0, &plane, style(100)).unwrap();
+        let caption = format!("float32 [2, 5, 6, 4] index {plane:?}");
+        assert_eq!(picture.caption[1], caption);
+        let found = picture.draw(&|i| file.array_bin(i)).unwrap();
+        let lit = decoded(&found.0).at(30, 79) == WHITE;
+        assert_eq!(lit, is_lit, "{plane:?}");
+    }
+    let error = file.picture(0, &[0, 4], style(100)).err().unwrap();
+    assert!(
+        error.to_string().contains("its planes are 0 to 3"),
+        "{error}"
+    );
+}
+
 #[test]
 fn flags_have_colours_by_bit_and_a_legend() {
     let mut block = vec![0_u8; 64 * 64];
     block[0] = 2;
     block[64..128].fill(16);
     block[64] = 18;
-    let file = colours("uint8", "[64, 64]", &block);
+    let of = |name: &str, scalar: &str, shape: &str, block: &[u8]| {
+        let fields = format!("source: 0, datatype: {scalar}, byteorder: little, shape: {shape}");
+        with_tree(&format!("{name}: N {{{fields}}}"), block)
+    };
+    let file = of("dq", "uint8", "[64, 64]", &block);
     let found = drawn(&file, style(800));
     let low = 64 * 8 - 1;
     let [rare, common] = [found.at(0, low), found.at(100, low - 8)];
@@ -218,17 +278,39 @@ fn flags_have_colours_by_bit_and_a_legend() {
     assert_eq!(found.at(100, low), [0; 3]);
     let legend = |colour: [u8; 3]| (0..200).any(|y| found.at(64 * 8 + 9, y) == colour);
     assert!(legend(rare) && legend(common));
-    // counts are numbers, and so are many values
-    for values in [[0_u8, 1, 2, 3, 4, 5, 6, 7, 8].repeat(8), (0..72).collect()] {
-        let file = colours("uint8", "[8, 9]", &values);
-        let found = drawn(&file, style(16));
-        assert_eq!(found.at(found.width - 1, 0), WHITE);
+    // classes and counts are numbers: those with two bits, and low ones
+    let classes = [0_u8, 1, 2, 4].repeat(18);
+    let mut photons = [0_u8, 0, 1, 0, 0, 0].repeat(12);
+    photons[70..].copy_from_slice(&[44, 1]);
+    for (name, scalar, block, are_flags) in [
+        ("x", "uint8", &classes, false),
+        ("dq", "uint8", &classes, true),
+        (
+            "x",
+            "uint16",
+            &[photons.clone(), photons.clone()].concat(),
+            false,
+        ),
+        ("x", "uint16", &[0, 0, 4, 0, 0, 1, 0, 8].repeat(18), true),
+    ] {
+        let found = drawn(&of(name, scalar, "[8, 9]", block), style(300));
+        let of_array = (0..200).flat_map(|y| (0..200).map(move |x| (x, y)));
+        let is_grey = of_array
+            .map(|(x, y)| found.at(x, y))
+            .all(|[red, green, blue]| red == green && green == blue);
+        assert_eq!(is_grey, !are_flags, "{name} {scalar}");
     }
-    // but not under a name of flags
-    let named = "dq: N {source: 0, datatype: uint8, byteorder: little, shape: [8, 9]}";
-    let named = with_tree(named, &(0..72).collect::<Vec<u8>>());
-    let found = drawn(&named, style(16));
-    assert_ne!(found.at(found.width - 1, 0), WHITE);
+}
+
+/// Classes 1 and 3 of a map had one colour, and counts of photons were bits.
+#[test]
+fn each_class_has_a_tone_of_its_own() {
+    let block = [0_u8, 1, 2, 3].repeat(100);
+    let found = drawn(&colours("uint8", "[20, 20]", &block), style(100));
+    let mut tones: Vec<_> = (0..100).map(|x| found.at(x, 8)).collect();
+    tones.sort_unstable();
+    tones.dedup();
+    assert!(tones.len() >= 4, "{tones:?}");
 }
 
 #[test]
@@ -276,8 +358,8 @@ fn a_caption_has_letters_and_a_bar_has_all_shades() {
     let bar: Vec<u8> = (0..300).map(|y| found.at(600 + 10, y)[0]).collect();
     assert!(bar.is_sorted_by(|a, b| a >= b) && bar[0] == 255 && bar[299] == 0);
     assert_eq!(
-        in_letters("\u{fc}/%25 \u{65e5}~\u{3bc}"),
-        "\u{fc}/%25 %E6%97%A5~\u{3bc}"
+        in_letters("\u{fc}/%25 \u{65e5}~\u{3bc}\u{2026}"),
+        "\u{fc}/%25 %E6%97%A5~\u{3bc}\u{2026}"
     );
 }
 
@@ -308,6 +390,23 @@ fn a_picture_with_all_around_it_is_no_larger_than_was_asked_for() {
     assert_eq!(drawn(&line, style(128)).height, 64 + 28);
     let tall = drawn(&plane(600, 2000, &values), Style::default());
     assert!(tall.height > 1000 && tall.width > 400, "as large as may be");
+}
+
+/// They were 2 points high.
+#[test]
+fn few_rows_are_bands() {
+    let values: Vec<f32> = (0..3)
+        .flat_map(|row| [f32::from(row as u8); 5000])
+        .collect();
+    let found = drawn(&plane(5000, 3, &values), style(DEFAULT));
+    let tones: Vec<_> = [5, 40, 85].map(|y| found.at(9, y)).into();
+    assert_eq!(
+        (found.height, &*tones),
+        (96 + 46, &[WHITE, [128; 3], [0; 3]][..])
+    );
+    let found = drawn(&plane(3, 127, &values[..381]), Style::default());
+    assert_eq!((found.width, found.height), (26 * 14, 508 + 34));
+    assert_eq!([found.at(0, 0), found.at(95, 507)], [[0; 3]; 2]);
 }
 
 #[test]
@@ -385,8 +484,9 @@ fn a_sheet_has_pictures_side_by_side() {
     assert_eq!(left_out, 0);
     let found = decoded(&png);
     assert_eq!(found.width, 400);
-    assert_eq!([found.at(0, 0), found.at(200, 0)], [found.at(0, 0); 2]);
-    assert_ne!(found.at(200, 0), canvas::GROUND);
+    assert_eq!([found.at(4, 4), found.at(204, 4)], [found.at(4, 4); 2]);
+    assert_ne!(found.at(204, 4), canvas::GROUND);
+    assert_eq!([found.at(3, 4), found.at(4, 3)], [canvas::GROUND; 2]);
 }
 
 #[test]
@@ -404,22 +504,6 @@ fn what_is_no_picture_is_refused() {
             .err()
             .unwrap();
         assert!(error.to_string().contains(why), "{error}");
-    }
-}
-
-#[test]
-fn numbers_are_short() {
-    for (number, digits, want) in [
-        (0.0, 4, "0"),
-        (100.0, 4, "100"),
-        (-1.25, 6, "-1.25"),
-        (1e-9, 4, "1e-9"),
-        (1.234_567_8e20, 5, "1.2346e20"),
-        (366.877, 4, "366.9"),
-        (999_999.6, 4, "1e6"),
-        (0.001_234, 3, "0.00123"),
-    ] {
-        assert_eq!(short(number, digits), want);
     }
 }
 
