@@ -342,13 +342,16 @@ fn enlarged(shown: &Shown, size: u16) -> (u16, u16) {
     let most = times(room.0, width).min(times(room.1, height));
     let wanted = ENLARGED.div_ceil(width.max(height).max(1));
     let all = wanted.min(most).max(1);
-    let side = |len: u64, room: u16, points: u16| {
+    let times_of = |len: u64, room: u16, points: u16| {
         let least = if len < FEW { BAND.min(size / 8) } else { 1 };
         let band = least.div_ceil(points.max(1));
         band.min(times(room, points)).max(all)
     };
     let (columns, rows) = grid.sides;
-    (side(columns, room.0, width), side(rows, room.1, height))
+    (
+        times_of(columns, room.0, width),
+        times_of(rows, room.1, height),
+    )
 }
 
 impl Grid {

@@ -117,7 +117,7 @@ impl Snapshot {
 
     /// [`Snapshot::stats`] of these arrays, in their order, and how their numbers are spread. Reads them on all cores.
     #[must_use]
-    pub fn spreads(&self, arrays: &[usize]) -> Vec<Result<Option<(Stats, Option<Histogram>)>>> {
+    pub fn spreads(&self, arrays: &[usize]) -> Vec<Result<Option<Spread>>> {
         on_all_cores(arrays, |i| {
             let array = self.array(i)?;
             let size = array.datatype().and_then(Datatype::size);
@@ -128,6 +128,9 @@ impl Snapshot {
         })
     }
 }
+
+/// The statistics of an array, and how its numbers are spread, if they are not all one.
+pub type Spread = (Stats, Option<Histogram>);
 
 /// What each of these arrays comes to, in their order.
 fn on_all_cores<T: Send + Sync>(arrays: &[usize], of: impl Fn(usize) -> T + Sync) -> Vec<T> {

@@ -99,10 +99,11 @@ fn colour(n: usize, count: usize) -> Rgb {
         _ => {
             // eleven hues and three shades: the first 33 bits differ, and neighbours in both
             let hue = colorous::SINEBOW.eval_rational(n % 11, 11).into_array();
+            let darker = |part: u8| (part / 5).saturating_mul(3);
             let shade = |part: u8| match n % 3 {
                 0 => part,
-                1 => part / 5 * 3,
-                _ => u8::MAX - (u8::MAX - part) / 5 * 3,
+                1 => darker(part),
+                _ => u8::MAX.saturating_sub(darker(u8::MAX.saturating_sub(part))),
             };
             hue.map(shade)
         }

@@ -107,7 +107,8 @@ impl Picture {
         let mut words = format!("{}{} {}", range(tones.limits), limits.name(), tones.curve());
         if blocks.not_finite > 0 {
             let part = unsigned(blocks.not_finite) / unsigned(blocks.count);
-            words += &format!(" \u{b7} {} not finite", percent(part));
+            let part = format!(" \u{b7} {} not finite", percent(part));
+            words.push_str(&part);
         }
         Ok((words, false))
     }

@@ -396,7 +396,7 @@ fn a_picture_with_all_around_it_is_no_larger_than_was_asked_for() {
 #[test]
 fn few_rows_are_bands() {
     let values: Vec<f32> = (0..3)
-        .flat_map(|row| [f32::from(row as u8); 5000])
+        .flat_map(|row| vec![f32::from(row as u8); 5000])
         .collect();
     let found = drawn(&plane(5000, 3, &values), style(DEFAULT));
     let tones: Vec<_> = [5, 40, 85].map(|y| found.at(9, y)).into();
