@@ -74,7 +74,7 @@ impl Snapshot {
     /// Array `i` as Zarr has it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if Zarr has no such type; [`Array::problem`].
+    /// [`crate::error::Error::Unsupported`] if Zarr has no such type; [`Array::problem`].
     pub fn zarr_array(&self, i: usize) -> Result<ZarrArray> {
         let array = self.array(i)?;
         let made = ZarrArray::new(i, array);
@@ -176,7 +176,7 @@ impl ZarrArray {
     /// The bytes of a chunk, of the elements in C order: padded with zeros if it reaches beyond the array.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if there are too few elements.
+    /// [`crate::error::Error::Corrupt`] if there are too few elements.
     pub fn chunk(&self, chunk: u64, elements: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         let extent = self.chunks.extent(chunk).ok_or_else(no_longer)?;
         let elements = if self.fields.is_empty() {

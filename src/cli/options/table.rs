@@ -100,7 +100,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "scratch",
         "SIZE",
         "1G",
-        "space for temporary and unsaved data [the disk]",
+        "most space for temporary and unsaved data",
     ),
     option(
         Scope::Mounting,
@@ -119,7 +119,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "save",
         "inplace|replace",
         "replace",
-        "how to save a tree that fits [inplace]",
+        "how to save a tree that needs no room [inplace]",
     ),
     option(
         Scope::Writing,
@@ -133,7 +133,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "max-copy",
         "SIZE",
         "4G",
-        "largest FILE that may be copied for space [any]",
+        "largest FILE a save may copy to make room",
     ),
     option(
         Scope::Writing,
