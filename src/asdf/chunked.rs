@@ -1,7 +1,7 @@
 //! Arrays in chunks as sources of bytes: which chunk holds an element, and where in it.
 //!
 //! Nothing of a file is trusted here but what [`Grid::new`] and [`Chunked::read`] have checked. Numbers of blocks are looked up when a
-//! chunk is read, so that opening an array reads nothing, and takes no memory that depends on how many chunks there are.
+//! chunk is read, so that opening an array reads nothing. Of chunks in blocks it takes no memory that depends on how many there are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -18,6 +18,8 @@ use crate::source::{Joined, Memory, Source, at_most, checked_end, each_piece, le
 
 /// Most chunks of an array.
 const MOST_CHUNKS: u64 = 1 << 24;
+/// Most numbers of blocks that are read to find out which arrays use a block.
+const MOST_NUMBERS: u64 = 1 << 20;
 /// Bytes of the number of a block.
 const NUMBER: u64 = 4;
 /// What stands there for a chunk that is not in the file.
@@ -187,13 +189,18 @@ impl Elements {
             }
             other => other,
         })?;
+        // an array in a file of its own may change at any time, and others are kept with their blocks
+        if let Chunks::Arrays(_) = self.chunked.chunks {
+            return Ok(opened);
+        }
         // dropped when the lock is free again: what is decoded of them leaves the cache
         let mut left = HashMap::new();
         let mut open = lock(&self.of.chunks.0);
         if open.len() >= MOST_OPEN {
             std::mem::swap(&mut *open, &mut left);
         }
-        let chunk = open.entry(key).or_insert(opened).clone();
+        // another thread may have opened it, too: that one is used, and this one dropped without the lock
+        let chunk = open.entry(key).or_insert_with(|| opened.clone()).clone();
         drop(open);
         drop(left);
         Ok(chunk)
@@ -340,7 +347,7 @@ impl Snapshot {
     /// Why not all can be known.
     pub fn chunk_users(&self) -> Result<BTreeMap<usize, Vec<usize>>> {
         let mut users: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        let mut left = MOST_CHUNKS.saturating_mul(NUMBER);
+        let mut left = MOST_NUMBERS.saturating_mul(NUMBER);
         // whatever else is wrong with an array, or not read
         let may_be = |array: &Array| matches!(array.origin(), Origin::Chunked | Origin::Unknown);
         let arrays = self.arrays().iter().enumerate();
@@ -358,7 +365,7 @@ impl Snapshot {
             let mut read = || {
                 let block = self.block(map)?;
                 note(map);
-                let more = || unsupported(format!("more than {MOST_CHUNKS} chunks in all"));
+                let more = || unsupported(format!("more than {MOST_NUMBERS} chunks in all"));
                 left = left.checked_sub(block.len()).ok_or_else(more)?;
                 each_piece(&*block, 0..block.len(), NUMBERS, |bytes| {
                     for number in bytes.as_chunks().0 {

@@ -31,7 +31,9 @@ impl Snapshot {
             .block_users()
             .get(n)
             .is_none_or(|users| users.len() != 1)
-            || self.chunk_users().is_ok_and(|users| users.contains_key(&n))
+            || self
+                .chunk_users()
+                .map_or(true, |users| users.contains_key(&n))
         {
             return Some("other arrays lie in its block");
         }

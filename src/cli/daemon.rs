@@ -496,7 +496,7 @@ const READ_AHEAD_KIB: u32 = 1024;
 fn set_read_ahead(mountpoint: &Path) {
     let set = || -> std::io::Result<()> {
         let device = std::fs::metadata(mountpoint)?.dev();
-        // the kernel's default of 128 KiB would make four requests of a segment
+        // the kernel's default of 128 KiB would make eight requests of a segment
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
         std::fs::write(path, READ_AHEAD_KIB.to_string())

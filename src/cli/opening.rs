@@ -12,7 +12,7 @@ use super::complain;
 use super::exit::{Exit, Failure, error_of};
 use super::on_refuse;
 use super::options::Options;
-use super::unmount::serving::is_daemon_here;
+use super::unmount::serving::{daemon_of, is_daemon_here};
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
@@ -24,7 +24,7 @@ use crate::source::Mounted;
 use crate::source::{FileSource, Source, Stat};
 use crate::vfs::{self, Scratch, Vfs};
 
-/// For so many seconds a daemon that has unmounted FILE is waited for.
+/// For so many seconds a process of this program that has no mount any more is waited for.
 const ENDING: u32 = 30;
 
 /// A FILE that is to be opened, and how.
@@ -180,8 +180,8 @@ impl Opening<'_> {
         Mounted::all().into_iter().find(shows)
     }
 
-    /// Locks FILE and opens it. A daemon whose mount is gone holds the lock until it has ended, which takes a while on a busy machine, and is
-    /// waited for.
+    /// Locks FILE and opens it. A daemon without a mount holds the lock until it has ended, which takes a while on a busy machine, and is
+    /// waited for; so is a command that repairs or copies FILE.
     fn open_writer(&self) -> Result<Writable, NotOpened> {
         let open = || Writer::open(self.path.clone(), self.options.saving);
         let mut opened = open();
@@ -189,13 +189,17 @@ impl Opening<'_> {
             let Err(NotOpened::Locked { holder: Some(pid) }) = opened else {
                 break;
             };
-            if !is_daemon_here(pid) || self.shown_by().is_some() {
+            let serves = |mount: &Mounted| mount.looks_ours() && daemon_of(mount) == Some(pid);
+            let is_ending = pid != std::process::id()
+                && is_daemon_here(pid)
+                && !Mounted::all().iter().any(serves);
+            if !is_ending {
                 break;
             }
             if second == 1 {
                 let path = self.path.whole().display();
                 complain(&format!(
-                    "{path}: unmounted, but still locked by process {pid}: waiting for its end"
+                    "{path}: locked by process {pid}, which has no mount: waiting for its end"
                 ));
             }
             // it waits for the lock for a second

@@ -272,7 +272,8 @@ impl Many {
             .then(|| problem.to_string())
     }
 
-    /// `.asdf-mount/files.tsv`: one line a file, in the order of the paths. Opens none of them.
+    /// `.asdf-mount/files.tsv`: one line a file, in the order of the paths. Opens none of them but those whose problem may be out of
+    /// date.
     fn table(&self) -> Result<String> {
         self.close_missing();
         let mut text = Text::default();

@@ -23,7 +23,7 @@ pub(super) fn attr(reply: ReplyAttr, found: Result<(Item, Attr), Errno>) {
 
 /// How long the kernel may keep a name that it is told with attributes.
 pub(super) fn kept(attr: &Attr) -> Duration {
-    // a name that lasts longer than its attributes would show these without a question
+    // while the name lasts, the kernel asks for the attributes of the old inode and does not look the name up
     attr.entry_valid.min(attr.attr_valid)
 }
 

@@ -34,7 +34,7 @@ const ELEMENTS: [(&str, &str); 4] = [
     ("BlobPrefix", "Name"),
 ];
 
-/// What a page begins with, behind its declaration: of S3 and Google Cloud Storage, and of Azure.
+/// The root elements of pages: of S3 and Google Cloud Storage, and of Azure.
 const ROOTS: [&[u8]; 2] = [b"<ListBucketResult", b"<EnumerationResults"];
 
 /// What ends the name of a folder.

@@ -168,7 +168,7 @@ impl<S: Store> InPlace<'_, S> {
         // to cut a file that another program has made longer would lose its bytes
         self.check_len(len, self.record.tail()?.end)?;
         self.cut(len)?;
-        // a length is no data: fdatasync(2) alone may leave it in memory
+        // POSIX does not promise that fdatasync(2) keeps a shorter length
         self.durable(|| self.cut(len), || self.store.sync_all(self.file))
     }
 
@@ -271,7 +271,7 @@ impl<S: Store> InPlace<'_, S> {
             }
         };
         write()?;
-        // a shorter length is metadata; a longer one comes with its data, which fdatasync(2) covers
+        // POSIX does not promise that fdatasync(2) keeps a shorter length; a longer one is needed to read the data
         if beside && self.record.new_len < self.record.old_len {
             self.durable(write, || self.store.sync_all(self.file))
         } else {

@@ -151,13 +151,15 @@ impl Vfs {
     ) -> Result<()> {
         let _writing = self.saver.writing();
         let put = writer.patch(written.block, write);
+        // views may have decoded a chunk of an array while it was being written
+        self.state().snapshot.forget_chunks();
         if let Some(left) = writer.left() {
             self.state().note_left(left);
             written.note_patch(left.modified());
         }
         // to give the other files a new inode number at each write would cost a lookup a write: it is done when one of them was opened
         if written.take_opened() {
-            // who opens one of the block's other files from now on sees what was written
+            // who opens one of the block's other files, or an array that has it as a chunk, sees what was written from now on
             self.show_patched(written, Some(written.through()));
         }
         Ok(put.inspect_err(|error| self.patch_failed(writer, error))?)

@@ -104,7 +104,9 @@ impl Catalogue {
     pub(super) fn is_of_one_file(&self) -> bool {
         self.entries.iter().all(|entry| match &entry.kind {
             EntryKind::Directory | EntryKind::Link { .. } => true,
-            EntryKind::Array(_, data) => !matches!(data.origin(), Origin::External(_)),
+            EntryKind::Array(_, data) => {
+                !matches!(data.origin(), Origin::External(_) | Origin::Chunked)
+            }
         })
     }
 

@@ -344,9 +344,15 @@ impl Vfs {
     /// Checks that a block of that length still holds every array that lies in it.
     pub(super) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
         let is_for_chunks = || {
-            snapshot
-                .chunk_users()
-                .is_ok_and(|users| users.contains_key(&block))
+            // if that is not known, a block that no array declares may be one
+            let is_declared = || {
+                snapshot
+                    .block_users()
+                    .get(block)
+                    .is_some_and(|users| !users.is_empty())
+            };
+            let users = snapshot.chunk_users();
+            users.map_or_else(|_| !is_declared(), |users| users.contains_key(&block))
         };
         if snapshot.block_len(block) != Some(len) && is_for_chunks() {
             return Err(Error::Library(Library::Rejected {

@@ -154,7 +154,7 @@ fn blocks_tsv(snapshot: &Snapshot) -> Text {
     let unused = snapshot.unused_blocks();
     let chunks = snapshot.chunk_users().unwrap_or_default();
     for (n, header) in snapshot.layout().blocks.iter().enumerate() {
-        // a million arrays may share a block: only the text that is shown is made of their paths
+        // many arrays may share a block: the paths are made one after the other, for the text alone
         let mut arrays = String::new();
         let used_by = users.get(n).into_iter().chain(chunks.get(&n)).flatten();
         for array in used_by.filter_map(|&i| snapshot.arrays().get(i)) {

@@ -202,9 +202,11 @@ impl State {
         Some(self.catalogue().array(number)?.1)
     }
 
-    /// Whether the bytes of an array lie in another file.
+    /// Whether bytes of an array may lie in another file, as those of a chunk may.
     pub(super) fn is_elsewhere(&self, node: Node) -> bool {
-        self.shows(node, |origin| matches!(origin, Origin::External(_)))
+        self.shows(node, |origin| {
+            matches!(origin, Origin::External(_) | Origin::Chunked)
+        })
     }
 
     /// Whether a file shows an array whose origin `holds`.

@@ -14,7 +14,7 @@ use crate::source::Mounted;
 ///
 /// After an unmount the kernel gives the connection's number to the next mount, while the first one's daemon may still be ending. So
 /// of several processes it is one that was not killed, and that of the highest number.
-pub(super) fn daemon_of(mounted: &Mounted) -> Option<u32> {
+pub(in crate::cli) fn daemon_of(mounted: &Mounted) -> Option<u32> {
     let connected = || {
         let line = format!("fuse_connection:\t{}\n", mounted.connection().display());
         let processes = entries(Path::new("/proc")).filter_map(|entry| {
