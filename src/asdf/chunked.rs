@@ -337,8 +337,19 @@ impl Snapshot {
             let head = Memory::new(len.to_be_bytes().to_vec());
             stored = Arc::new(Joined::new(Arc::new(head), stored)?);
         }
-        let (_, decoded) = codec::decode(code, stored, len, &self.cache)?;
+        let (_, decoded) = codec::decode(code, Arc::clone(&stored), len, &self.cache)?;
+        // a chunk of another shape: its first bytes would pass for elements
+        if codec::goes_on(code, stored, &decoded, &self.cache)? {
+            return Err(corrupt(format!("block {n} has more than {len} bytes")));
+        }
         Ok(decoded)
+    }
+
+    /// Whether [`Snapshot::chunk_users`] reads any block.
+    #[must_use]
+    pub fn has_chunk_maps(&self) -> bool {
+        let mut arrays = self.arrays().iter().filter(|array| may_have_map(array));
+        arrays.any(|array| array.node().and_then(chunked::map_of).is_some())
     }
 
     /// The blocks with chunks of arrays, or with the numbers of such blocks, each with the arrays that it is of. Reads those numbers.
@@ -348,10 +359,8 @@ impl Snapshot {
     pub fn chunk_users(&self) -> Result<BTreeMap<usize, Vec<usize>>> {
         let mut users: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut left = MOST_NUMBERS.saturating_mul(NUMBER);
-        // whatever else is wrong with an array, or not read
-        let may_be = |array: &Array| matches!(array.origin(), Origin::Chunked | Origin::Unknown);
         let arrays = self.arrays().iter().enumerate();
-        for (i, array) in arrays.filter(|(_, array)| may_be(array)) {
+        for (i, array) in arrays.filter(|(_, array)| may_have_map(array)) {
             let Some(map) = array.node().and_then(chunked::map_of) else {
                 continue;
             };
@@ -379,6 +388,11 @@ impl Snapshot {
         }
         Ok(users)
     }
+}
+
+/// Whether an array may have chunks in blocks, whatever else is wrong with it, or not read.
+fn may_have_map(array: &Array) -> bool {
+    matches!(array.origin(), Origin::Chunked | Origin::Unknown)
 }
 
 impl Chunked {

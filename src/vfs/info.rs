@@ -47,6 +47,8 @@ impl Vfs {
             && snapshot.arrays().len() <= MAX_COUNTED;
         // it depends on the tree alone, which stays the same in a state
         let short = short && node != Node::TreeJson;
+        // a lookup must not read the numbers of blocks of chunks each time
+        let short = short && !snapshot.has_chunk_maps();
         let last = locked(&state.info_lens).get(&node).copied();
         last.filter(|_| !short).unwrap_or_else(|| {
             let text = self.made(state, node);

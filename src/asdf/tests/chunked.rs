@@ -290,6 +290,27 @@ fn a_chunk_that_zarr_and_asdf_have_both_compressed_is_decoded_twice() {
     assert_eq!(elements(&file).unwrap(), b"abc\x07\x07\x07");
 }
 
+/// Its first bytes were shown as elements of a chunk with another shape.
+#[test]
+fn a_chunk_that_decodes_to_more_than_its_size_is_refused() {
+    for code in [*b"zlib", *b"bzp2"] {
+        let mut packed = Vec::new();
+        let codec = codec::codec(code).unwrap();
+        let plain = Memory::new(b"abc".to_vec());
+        codec.encode(None, &plain, &mut packed).unwrap();
+        let id = if code == *b"zlib" { "zlib" } else { "bz2" };
+        let shown = |len: u8| {
+            let meta =
+                format!("shape: [{len}], chunks: [{len}], compressor: {{id: {id}, level: 1}}");
+            let blocks = [packed.clone(), numbers(&[0])];
+            elements(&snapshot(&zarr(&meta, 1), &blocks))
+        };
+        assert_eq!(shown(3).unwrap(), b"abc");
+        let why = shown(2).unwrap_err();
+        assert!(why.contains("block 0 has more than 2 bytes"), "{why}");
+    }
+}
+
 #[test]
 fn fill_values_are_those_of_zarr() {
     for (dtype, fill, want) in [
