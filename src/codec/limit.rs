@@ -198,7 +198,8 @@ impl<'a> Permit<'a> {
     }
 
     fn hold(&mut self, weight: u64, needed: u64) {
-        self.weight = weight;
+        // a decoder that needs less than it holds gives nothing back before its end
+        self.weight = self.weight.max(weight);
         self.memory.count(needed);
         self.cache.make_room();
     }
