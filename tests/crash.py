@@ -264,13 +264,19 @@ def prepare(folder, filesystem):
         loop_mounted(stack, image, folder / "fs")
         (folder / "fs" / "sample.asdf").write_bytes(SAMPLE)
         os.sync()
-    return image
+    return copied(image, folder / "prepared.img")
+
+
+def copied(image, to):
+    """A copy in a file of its own. Another mount namespace may have the old file's filesystem a moment longer, and write its end there."""
+    to.unlink(missing_ok=True)
+    subprocess.run(["cp", "--sparse=always", str(image), str(to)], check=True)
+    return to
 
 
 def logged_saves(args, kind, folder, base, saves):
     """Save a few times on a disk that keeps a log. The log's records, and its length when each save was acknowledged."""
-    disk, log, served = folder / "disk.img", folder / "log", folder / "served"
-    subprocess.run(["cp", "--sparse=always", str(base), str(disk)], check=True)
+    disk, log, served = copied(base, folder / "disk.img"), folder / "log", folder / "served"
     log.write_bytes(b"")
     served.mkdir()
     server = subprocess.Popen([sys.executable, str(HERE / "blocklog.py"), str(disk), str(served), str(log)], stderr=subprocess.DEVNULL)
@@ -311,16 +317,14 @@ def power_case(args, kind, filesystem):
         folder = pathlib.Path(folder)
         base = prepare(folder, filesystem)
         records, marks = logged_saves(args, kind, folder, base, 4)
-        rolling, applied = folder / "rolling.img", 0
-        subprocess.run(["cp", "--sparse=always", str(base), str(rolling)], check=True)
+        rolling, applied = copied(base, folder / "rolling.img"), 0
         for last, how, lost, tear in crash_states(records, filesystem, randomly, args.states):
             flush = max((i for i in range(last) if records[i][0] is None), default=-1)
             with open(rolling, "r+b") as image:
                 for record, _ in records[applied:flush + 1]:
                     write_record(image, record)
             applied = max(applied, flush + 1)
-            state = folder / "state.img"
-            subprocess.run(["cp", "--sparse=always", str(rolling), str(state)], check=True)
+            state = copied(rolling, folder / "state.img")
             with open(state, "r+b") as image:
                 for i in range(flush + 1, last + 1):
                     if i not in lost:
