@@ -617,6 +617,13 @@ fn a_daemon_that_is_slow_to_end_after_the_unmount_is_waited_for() {
     let daemon = Pid::from_raw(daemons_of(&place.mnt)[0]).unwrap();
     kill_process(daemon, Signal::STOP).unwrap();
     rustix::mount::unmount(&place.mnt, UnmountFlags::empty()).unwrap();
+    let said = said_while_stopped(&place, daemon);
+    assert!(said.contains(": waiting for its end"), "{said}");
+    place.unmount();
+}
+
+/// Mounts a file whose daemon is stopped and has no mount any more: the first line of what the program says. Then the daemon goes on.
+fn said_while_stopped(place: &Place, daemon: Pid) -> String {
     let mut again = Command::new(PROGRAM)
         .args([&place.file, &place.mnt])
         .stderr(Stdio::piped())
@@ -626,8 +633,42 @@ fn a_daemon_that_is_slow_to_end_after_the_unmount_is_waited_for() {
     let mut messages = BufReader::new(again.stderr.take().unwrap());
     messages.read_line(&mut said).unwrap();
     kill_process(daemon, Signal::CONT).unwrap();
+    assert_eq!(again.wait().unwrap().code(), Some(0), "{said}");
+    said
+}
+
+/// The kernel gives the number of a connection to the next mount, and the daemon that has ended its own mount still shows that number.
+/// The daemon of the other mount was taken for it, so that nobody waited.
+#[test]
+fn a_daemon_that_is_slow_to_end_is_told_from_that_of_the_next_mount() {
+    if !can_mount() {
+        return;
+    }
+    let (place, other) = (Place::new(), Place::new());
+    // its process has a lower number than the daemon that it could be taken for
+    let mut next = Command::new("sh")
+        .args([
+            "-c",
+            "read go; exec \"$0\" -f \"$@\"",
+            PROGRAM,
+            "--pid-file",
+        ])
+        .args([&other.pid_file(), &other.file, &other.mnt])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert_eq!(place.mount(&[]).code, 0);
+    let daemon = Pid::from_raw(daemons_of(&place.mnt)[0]).unwrap();
+    kill_process(daemon, Signal::STOP).unwrap();
+    rustix::mount::unmount(&place.mnt, UnmountFlags::empty()).unwrap();
+    next.stdin.take().unwrap().write_all(b"\n").unwrap();
+    eventually("the other file is mounted", || other.pid_file().exists());
+    let said = said_while_stopped(&place, daemon);
     assert!(said.contains(": waiting for its end"), "{said}");
-    assert_eq!(again.wait().unwrap().code(), Some(0));
+    other.unmount();
+    next.wait().unwrap();
     place.unmount();
 }
 

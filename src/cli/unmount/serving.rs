@@ -13,18 +13,21 @@ use crate::source::Mounted;
 /// show connections, it is the process that has the file locked; there is none for a directory or a far file.
 ///
 /// After an unmount the kernel gives the connection's number to the next mount, while the first one's daemon may still be ending. So
-/// of several processes it is one that was not killed, and that of the highest number.
+/// of several processes it is the one that has the mounted file locked, else one that was not killed, and that of the highest number.
 pub(in crate::cli) fn daemon_of(mounted: &Mounted) -> Option<u32> {
-    let connected = || {
-        let line = format!("fuse_connection:\t{}\n", mounted.connection().display());
-        let processes = entries(Path::new("/proc")).filter_map(|entry| {
-            let number = entry.file_name().to_str()?.parse().ok()?;
-            let is_one = is_of_this_program(number) && has_connection(&entry.path(), &line);
-            is_one.then_some(number)
-        });
-        processes.max_by_key(|&process| (!was_killed(process), process))
-    };
-    connected().or_else(|| lock_holder_of(mounted))
+    let line = format!("fuse_connection:\t{}\n", mounted.connection().display());
+    let connected = entries(Path::new("/proc")).filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let is_one = is_of_this_program(number) && has_connection(&entry.path(), &line);
+        is_one.then_some(number)
+    });
+    let connected: Vec<u32> = connected.collect();
+    if let [only] = connected[..] {
+        return Some(only);
+    }
+    let locks = lock_holder_of(mounted);
+    let rank = |&process: &u32| (Some(process) == locks, !was_killed(process), process);
+    connected.into_iter().max_by_key(rank).or(locks)
 }
 
 /// Whether a process runs a program of this name.
