@@ -33,9 +33,9 @@ pub(super) fn mount(
     let (ours, theirs) = UnixStream::pair()?;
     // the helper is to have its end
     fcntl_setfd(&theirs, FdFlags::empty())?;
-    let start = |helper: &OsString| start(helper, mountpoint, options, &theirs).ok();
-    let mut helper = options.helpers.iter().find_map(start);
-    let helper = helper.as_mut().ok_or(io::ErrorKind::NotFound)?;
+    let mut helper = start_first(&options.helpers, |helper| {
+        start(helper, mountpoint, options, &theirs)
+    })?;
     // else this end would stay open, and the wait below would not end if the helper dies
     drop(theirs);
     match receive(&ours) {
@@ -55,6 +55,25 @@ pub(super) fn mount(
             ))
         }
     }
+}
+
+/// Starts the first of the helpers that starts.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] if there is no helper; else the reason why the last one that is there does not start.
+fn start_first<T>(helpers: &[OsString], start: impl Fn(&OsStr) -> io::Result<T>) -> io::Result<T> {
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for helper in helpers {
+        match start(helper) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let why = format!("{}: {error}", helper.display());
+                failed = io::Error::new(error.kind(), why);
+            }
+            started => return started,
+        }
+    }
+    Err(failed)
 }
 
 fn start(
@@ -120,4 +139,24 @@ fn receive(socket: &UnixStream) -> Option<OwnedFd> {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_helper_that_does_not_start_is_named_by_its_error() {
+        let helpers = ["gone", "denied", "good"].map(OsString::from);
+        let start = |helper: &OsStr| match helper.to_str() {
+            Some("gone") => Err(io::ErrorKind::NotFound.into()),
+            Some("denied") => Err(io::ErrorKind::PermissionDenied.into()),
+            _ => Ok(helper.to_owned()),
+        };
+        let outcome = |count| start_first(&helpers[..count], start).map_err(|error| error.kind());
+        assert_eq!(outcome(0), Err(io::ErrorKind::NotFound));
+        assert_eq!(outcome(1), Err(io::ErrorKind::NotFound));
+        assert_eq!(outcome(2), Err(io::ErrorKind::PermissionDenied));
+        assert_eq!(outcome(3), Ok("good".into()));
+    }
 }
