@@ -12,7 +12,7 @@ use super::complain;
 use super::exit::{Exit, Failure, error_of};
 use super::on_refuse;
 use super::options::Options;
-use super::unmount::serving::{daemon_of, is_daemon_here};
+use super::unmount::serving::{is_daemon_here, serves};
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
 use crate::asdf::{OpenOptions, Snapshot};
@@ -189,7 +189,8 @@ impl Opening<'_> {
             let Err(NotOpened::Locked { holder: Some(pid) }) = opened else {
                 break;
             };
-            let serves = |mount: &Mounted| mount.looks_ours() && daemon_of(mount) == Some(pid);
+            let path = self.path.whole();
+            let serves = |mount: &Mounted| mount.looks_ours() && serves(pid, mount, path);
             let is_ending = pid != std::process::id()
                 && is_daemon_here(pid)
                 && !Mounted::all().iter().any(serves);
@@ -197,7 +198,7 @@ impl Opening<'_> {
                 break;
             }
             if second == 1 {
-                let path = self.path.whole().display();
+                let path = path.display();
                 complain(&format!(
                     "{path}: locked by process {pid}, which has no mount: waiting for its end"
                 ));

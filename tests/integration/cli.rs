@@ -649,7 +649,7 @@ fn a_daemon_that_is_slow_to_end_is_told_from_that_of_the_next_mount() {
     let mut next = Command::new("sh")
         .args([
             "-c",
-            "read go; exec \"$0\" -f \"$@\"",
+            "read go; exec \"$0\" -rf \"$@\"",
             PROGRAM,
             "--pid-file",
         ])

@@ -15,19 +15,35 @@ use crate::source::Mounted;
 /// After an unmount the kernel gives the connection's number to the next mount, while the first one's daemon may still be ending. So
 /// of several processes it is the one that has the mounted file locked, else one that was not killed, and that of the highest number.
 pub(in crate::cli) fn daemon_of(mounted: &Mounted) -> Option<u32> {
-    let line = format!("fuse_connection:\t{}\n", mounted.connection().display());
-    let connected = entries(Path::new("/proc")).filter_map(|entry| {
-        let number = entry.file_name().to_str()?.parse().ok()?;
-        let is_one = is_of_this_program(number) && has_connection(&entry.path(), &line);
-        is_one.then_some(number)
-    });
-    let connected: Vec<u32> = connected.collect();
+    let connected = connected(mounted);
     if let [only] = connected[..] {
         return Some(only);
     }
     let locks = lock_holder_of(mounted);
     let rank = |&process: &u32| (Some(process) == locks, !was_killed(process), process);
     connected.into_iter().max_by_key(rank).or(locks)
+}
+
+/// Whether a process that has the file at `path` locked serves a mount. Of several processes with the mount's connection, the one that
+/// is ending has the number of a mount of before: a mount of that very file is not one of before.
+#[cfg(feature = "fuse")]
+pub(in crate::cli) fn serves(process: u32, mounted: &Mounted, path: &Path) -> bool {
+    match connected(mounted)[..] {
+        [] => lock_holder_of(mounted) == Some(process),
+        [only] => only == process,
+        ref several => several.contains(&process) && mounted.is_of(path),
+    }
+}
+
+/// The processes of this program's name that have a connection of the mount's number.
+fn connected(mounted: &Mounted) -> Vec<u32> {
+    let line = format!("fuse_connection:\t{}\n", mounted.connection().display());
+    let processes = entries(Path::new("/proc")).filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let is_one = is_of_this_program(number) && has_connection(&entry.path(), &line);
+        is_one.then_some(number)
+    });
+    processes.collect()
 }
 
 /// Whether a process runs a program of this name.
