@@ -16,8 +16,9 @@ pub mod zarr;
 
 use std::sync::Arc;
 
-use crate::asdf::Paths;
+use crate::asdf::outline::PlaceId;
 use crate::asdf::tree::Node;
+use crate::asdf::{Array, Paths};
 use crate::error::{Error, Result, corrupt};
 use crate::source::Source;
 
@@ -33,6 +34,14 @@ fn product(shape: &[u64]) -> Option<u64> {
 fn array_at(paths: &Paths, node: Node<'_>) -> Option<usize> {
     let outline = paths.outline();
     outline.array(outline.find(node.id())?)
+}
+
+/// The place that an array is looked for at: that of the quantity whose value it is, or its own.
+fn shown_as(paths: &Paths, array: &Array) -> PlaceId {
+    match array.unit() {
+        Some(_) => paths.parent(array.home()),
+        None => array.home(),
+    }
 }
 
 /// A number without its fraction.

@@ -242,13 +242,16 @@ fn fits_tsv(state: &State) -> Text {
     let snapshot = &state.snapshot;
     let plan = snapshot.fits_plan();
     for subject in plan.subjects() {
-        let path = snapshot.subject_path(subject);
+        let place = snapshot.place_of(subject);
+        let path = place.map(|(paths, place)| paths.path(place));
+        let path = path.unwrap_or_default();
         match plan.file(subject) {
             Ok(file) => {
                 let why = state.why_unreadable(subject).unwrap_or_default();
                 match state.fits_path(subject) {
                     Some(mut shown) => {
-                        if !snapshot.is_subject_listed(subject) {
+                        // a long path is listed nowhere
+                        if place.is_none_or(|(paths, place)| paths.listed(place).is_none()) {
                             "-".clone_into(&mut shown);
                         }
                         text.row([&*path, &shown, &file.file_len().to_string(), &why]);
