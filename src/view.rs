@@ -22,6 +22,10 @@ use crate::asdf::{Array, Paths};
 use crate::error::{Error, Result, corrupt};
 use crate::source::Source;
 
+/// Mappings of more keys are not looked into for what they say of an array in them: there may be as many arrays.
+#[cfg(feature = "cli")]
+const MAX_BESIDE: usize = 1000;
+
 /// Opens the elements of an array in C order, by its index.
 pub(crate) type Elements<'a> = &'a dyn Fn(usize) -> Result<Arc<dyn Source>>;
 
