@@ -3,7 +3,7 @@
 use std::iter;
 
 use super::canvas::{Canvas, FAINT, GROUND, Rgb, width};
-use super::flags::Flags;
+use super::flags::{self, Flags};
 use super::limits::Tones;
 use super::numbers::{common, range, short};
 use super::read::{Blocks, Grid, Reader};
@@ -62,20 +62,21 @@ fn part_of(part: f64, of: u8) -> u8 {
 }
 
 impl Picture {
-    /// Draws a plane of numbers or flags, and at its side what its colours mean. Gives the limits in words, and whether it shows flags.
+    /// Draws a plane of numbers or flags, a channel of so many, and at its side what its colours mean. Gives the limits in words, and
+    /// whether it shows flags.
     pub(super) fn draw_plane(
         &self,
         canvas: &mut Canvas,
         reader: &Reader,
         grid: Grid,
+        (mut left, channels): (u64, u64),
     ) -> Result<(String, bool)> {
         let Style { most, limits, .. } = self.style;
-        let row = grid.sides.0.saturating_mul(self.channel.1);
+        let row = grid.sides.0.saturating_mul(channels);
         let mut blocks = Blocks::new(grid.sampled(self.values.bytes(row), most));
         let kind = self.values.scalar.kind();
-        let is_named = self.is_named_flags || kind == 'b';
+        let is_named = kind == 'b' || flags::is_named(&self.name);
         let mut flags = matches!(kind, 'u' | 'b').then(|| Flags::new(is_named));
-        let (mut left, channels) = self.channel;
         grid.read(reader, (self.first, channels), most, &mut |number, bits| {
             if left > 0 {
                 left = left.saturating_sub(1);
@@ -155,7 +156,10 @@ impl Picture {
         let opacity = blocks.split_off(blocks.len().min(3)).pop();
         let (tones, words, opaque) = match self.values.scalar {
             // bytes are colours as screens have them: to stretch them would change their hues
-            Scalar::Uint8 => (Tones::straight((0.0, 255.0)), "colours".to_owned(), 255.0),
+            Scalar::Uint8 => {
+                let (limits, bend) = ((0.0, 255.0), None);
+                (Tones { limits, bend }, "colours".to_owned(), 255.0)
+            }
             scalar => {
                 let all = |of: fn(&Blocks) -> &Vec<f64>| blocks.iter().flat_map(of).copied();
                 let means: Vec<_> = all(|it| &it.means).collect();
