@@ -195,14 +195,14 @@ impl Picture {
 
 /// An axis between two values, the first of which is smaller.
 #[derive(Debug, Clone, Copy)]
-struct Axis {
+pub(super) struct Axis {
     low: f64,
     high: f64,
 }
 
 impl Axis {
     /// The axis that has all of a range, and that part of it beyond on either side.
-    fn of((low, high): (f64, f64), beyond: f64) -> Self {
+    pub(super) fn of((low, high): (f64, f64), beyond: f64) -> Self {
         // of numbers that differ by how they were rounded, the difference shows nothing
         let high = if is_rounding((low, high)) { low } else { high };
         // halves, as the range may be larger than the largest number
@@ -240,7 +240,7 @@ impl Axis {
     }
 
     /// The distance of ticks, if there are to be no more than so many: 1, 2 or 5 times a power of 10.
-    fn step(&self, most: usize) -> f64 {
+    pub(super) fn step(&self, most: usize) -> f64 {
         let rough = (self.high / 2.0 - self.low / 2.0) / unsigned(len_u64(most.max(1))) * 2.0;
         let power = 10_f64.powf(rough.log10().floor());
         let times = [1.0, 2.0, 5.0, 10.0].map(|times| times * power);
@@ -249,7 +249,7 @@ impl Axis {
     }
 
     /// The values that have ticks.
-    fn ticks(&self, most: usize) -> Vec<f64> {
+    pub(super) fn ticks(&self, most: usize) -> Vec<f64> {
         let most = most.clamp(2, MOST_TICKS);
         let step = self.step(most);
         let first = (self.low / step).ceil();

@@ -5,7 +5,8 @@ use std::iter;
 use super::canvas::{Canvas, FAINT, GROUND, Rgb, width};
 use super::flags::{self, Flags};
 use super::limits::Tones;
-use super::numbers::{common, range, short};
+use super::line::Axis;
+use super::numbers::{common, is_rounding, range, short};
 use super::read::{Blocks, Grid, Reader};
 use super::{Colours, NO_VALUES, Picture, Style};
 use crate::asdf::datatype::Scalar;
@@ -18,8 +19,11 @@ const SHADES: usize = 224;
 const LAST_SHADE: usize = SHADES - 1;
 /// Most digits of the numbers beside the bar.
 const DIGITS: usize = 5;
-/// How bright the values are whose numbers are beside the bar.
-const MARKS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+/// How bright the values are whose round numbers are beside the bar of a curve, and how much brighter or darker these may be.
+const MARKS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
+const NEAR: f64 = 0.08;
+/// How often the steps are halved that such a number is a multiple of.
+const STEPS: u32 = 48;
 
 impl Colours {
     /// What stands for no number: unlike all shades. Both digits of each part are equal.
@@ -217,15 +221,10 @@ impl Picture {
         }
         let left = left.saturating_add(font);
         let room = bar.saturating_sub(font.saturating_mul(2)).saturating_sub(2);
-        // of a low bar only the ends have numbers
-        let marks = if height < font.saturating_mul(8) {
-            [0.0, 1.0].as_slice()
-        } else {
-            &MARKS
-        };
         let mut free = 0;
-        for mark in marks.iter().rev() {
-            let y = from_top(1.0 - mark, height);
+        let most = usize::from(height.checked_div(font).unwrap_or(0) / 2);
+        for value in round(tones, most).into_iter().rev() {
+            let y = from_top(1.0 - tones.brightness(value), height);
             canvas.fill((left, y), (font / 4, 1), FAINT);
             let top = y
                 .saturating_sub(font / 2)
@@ -234,7 +233,7 @@ impl Picture {
             if top.saturating_add(font) > height.max(font) {
                 continue;
             }
-            let number = bar_number(tones.limits, tones.value(*mark), (font, room));
+            let number = bar_number(tones.limits, value, (font, room));
             canvas.write(
                 (left.saturating_add(font / 2), top),
                 &number,
@@ -289,6 +288,31 @@ impl Picture {
     }
 }
 
+/// Round numbers between the limits, from dark to bright, no more than about so many: ticks in equal steps, or for a curve the roundest
+/// ones near places in equal steps.
+fn round(tones: &Tones, most: usize) -> Vec<f64> {
+    let (low, high) = tones.limits;
+    if is_rounding((low, high)) {
+        return vec![low];
+    }
+    let is_inside = |value: &f64| (low..=high).contains(value);
+    let axis = Axis::of(tones.limits, 0.0);
+    if tones.bend.is_none() {
+        return axis.ticks(most).into_iter().filter(is_inside).collect();
+    }
+    let common = common(tones.limits);
+    let near = |mark: &f64| {
+        let value = tones.value(*mark) - common;
+        let steps = (0..STEPS).map(|n| axis.step(1_usize.unbounded_shl(n)));
+        let mut rounded = steps.map(|step| (value / step).round() * step + common);
+        let is_near = |value: &f64| (tones.brightness(*value) - mark).abs() < NEAR;
+        rounded.find(|value| is_inside(value) && is_near(value))
+    };
+    let mut all: Vec<f64> = MARKS.iter().filter_map(near).collect();
+    all.dedup();
+    all
+}
+
 /// A number beside a bar between these limits: what all have in common is in the caption. In letters of that size it has as many digits
 /// as there is room for.
 fn bar_number(limits: (f64, f64), value: f64, (font, room): (u16, u16)) -> String {
@@ -336,6 +360,25 @@ mod tests {
                 assert!(distance > 0x30, "{colours:?} {shade:?}");
             }
         }
+    }
+
+    /// They were those of equal parts of the bar: 269.8, 162.1, 110.3.
+    #[test]
+    fn numbers_beside_a_bar_are_round() {
+        let of = |limits: (f64, f64), bend: Option<(f64, f64)>| {
+            let room = (20, 98);
+            let all = round(&Tones { limits, bend }, 6).into_iter();
+            let all = all.map(|value| bar_number(limits, value, room));
+            all.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of((88.3, 1105.6), None), "200 400 600 800 1000");
+        assert_eq!(of((7.0, 7.0), None), "7");
+        let galaxy = of((73.7638, 504.888), Some((79.3, 31.1)));
+        assert_eq!(galaxy, "80 100 150 200 400");
+        let noise = of((-2.6e300, 2.9e300), Some((-2.1e300, 3e300)));
+        assert_eq!(noise, "-2e300 -1e300 0 1e300 2e300");
+        let far = of((1e9 + 0.0035, 1e9 + 0.9975), Some((1e9 - 0.1, 0.9)));
+        assert_eq!(far, "+0.1 +0.2 +0.5 +0.6 +0.8");
     }
 
     /// They were cut: -1.966e30 for -1.966e300.
