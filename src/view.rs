@@ -16,10 +16,15 @@ pub mod zarr;
 
 use std::sync::Arc;
 
-use crate::asdf::Paths;
+use crate::asdf::outline::PlaceId;
 use crate::asdf::tree::Node;
+use crate::asdf::{Array, Paths};
 use crate::error::{Error, Result, corrupt};
 use crate::source::Source;
+
+/// Mappings of more keys are not looked into for what they say of an array in them: there may be as many arrays.
+#[cfg(feature = "cli")]
+const MAX_BESIDE: usize = 1000;
 
 /// Opens the elements of an array in C order, by its index.
 pub(crate) type Elements<'a> = &'a dyn Fn(usize) -> Result<Arc<dyn Source>>;
@@ -33,6 +38,14 @@ fn product(shape: &[u64]) -> Option<u64> {
 fn array_at(paths: &Paths, node: Node<'_>) -> Option<usize> {
     let outline = paths.outline();
     outline.array(outline.find(node.id())?)
+}
+
+/// The place that an array is looked for at: that of the quantity whose value it is, or its own.
+fn shown_as(paths: &Paths, array: &Array) -> PlaceId {
+    match array.unit() {
+        Some(_) => paths.parent(array.home()),
+        None => array.home(),
+    }
 }
 
 /// A number without its fraction.

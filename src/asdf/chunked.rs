@@ -3,7 +3,7 @@
 //! Nothing of a file is trusted here but what [`Grid::new`] and [`Chunked::read`] have checked. Numbers of blocks are looked up when a
 //! chunk is read, so that opening an array reads nothing. Of chunks in blocks it takes no memory that depends on how many there are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use super::Snapshot;
@@ -18,7 +18,7 @@ use crate::source::{Joined, Memory, Source, at_most, checked_end, each_piece, le
 
 /// Most chunks of an array.
 const MOST_CHUNKS: u64 = 1 << 24;
-/// Most numbers of blocks that are read to find out which arrays use a block.
+/// Most numbers of blocks that are read to find out which blocks have chunks.
 const MOST_NUMBERS: u64 = 1 << 20;
 /// Bytes of the number of a block.
 const NUMBER: u64 = 4;
@@ -345,54 +345,42 @@ impl Snapshot {
         Ok(decoded)
     }
 
-    /// Whether [`Snapshot::chunk_users`] reads any block.
-    #[must_use]
-    pub fn has_chunk_maps(&self) -> bool {
-        let mut arrays = self.arrays().iter().filter(|array| may_have_map(array));
-        arrays.any(|array| array.node().and_then(chunked::map_of).is_some())
+    /// The arrays whose chunks are in blocks, each with the block that holds the numbers of these. Reads no block.
+    pub fn chunk_maps(&self) -> impl Iterator<Item = (&Array, Result<usize>)> {
+        let maps = self.arrays().iter().filter_map(|array| {
+            // an array that is wrong in any other way, or not read, may have chunks in blocks as well
+            let may_have = matches!(array.origin(), Origin::Chunked | Origin::Unknown);
+            let node = array.node().filter(|_| may_have)?;
+            Some((array, chunked::map_of(node)?))
+        });
+        maps.map(|(array, map)| (array, map.map_err(|error| array.named(error))))
     }
 
-    /// The blocks with chunks of arrays, or with the numbers of such blocks, each with the arrays that it is of. Reads those numbers.
+    /// The blocks with chunks of arrays, or with the numbers of such blocks. Reads those numbers.
     ///
     /// # Errors
     /// Why not all can be known.
-    pub fn chunk_users(&self) -> Result<BTreeMap<usize, Vec<usize>>> {
-        let mut users: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    pub fn chunk_blocks(&self) -> Result<BTreeSet<usize>> {
+        let mut blocks = BTreeSet::new();
         let mut left = MOST_NUMBERS.saturating_mul(NUMBER);
-        let arrays = self.arrays().iter().enumerate();
-        for (i, array) in arrays.filter(|(_, array)| may_have_map(array)) {
-            let Some(map) = array.node().and_then(chunked::map_of) else {
-                continue;
-            };
-            let map = map.map_err(|error| array.named(error))?;
-            let mut note = |n: usize| {
-                let of = users.entry(n).or_default();
-                if of.last() != Some(&i) {
-                    of.push(i);
-                }
-            };
+        for (array, map) in self.chunk_maps() {
+            let map = map?;
             let mut read = || {
                 let block = self.block(map)?;
-                note(map);
+                blocks.insert(map);
                 let more = || unsupported(format!("more than {MOST_NUMBERS} chunks in all"));
                 left = left.checked_sub(block.len()).ok_or_else(more)?;
                 each_piece(&*block, 0..block.len(), NUMBERS, |bytes| {
                     for number in bytes.as_chunks().0 {
-                        let n = self.numbered(i32::from_le_bytes(*number))?;
-                        n.into_iter().for_each(&mut note);
+                        blocks.extend(self.numbered(i32::from_le_bytes(*number))?);
                     }
                     Ok(())
                 })
             };
             read().map_err(|error| array.named(error))?;
         }
-        Ok(users)
+        Ok(blocks)
     }
-}
-
-/// Whether an array may have chunks in blocks, whatever else is wrong with it, or not read.
-fn may_have_map(array: &Array) -> bool {
-    matches!(array.origin(), Origin::Chunked | Origin::Unknown)
 }
 
 impl Chunked {

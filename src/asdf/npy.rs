@@ -100,8 +100,8 @@ fn assemble(version: u8, len: &[u8], text: &[u8], padding: usize) -> Vec<u8> {
     [MAGIC, &[version, 0], len, text, &vec![b' '; padding], b"\n"].concat()
 }
 
-/// A datatype as numpy's `dtype.descr` or `dtype.str`.
-fn type_of(text: &mut String, datatype: &Datatype) -> fmt::Result {
+/// A datatype that is no structure as numpy's `dtype.str`; a structure is an empty text.
+pub(crate) fn spelled(datatype: &Datatype) -> String {
     match datatype {
         Datatype::Scalar(scalar, order) => {
             // numpy's mark where a byte order means nothing
@@ -110,27 +110,33 @@ fn type_of(text: &mut String, datatype: &Datatype) -> fmt::Result {
             } else {
                 sign(*order)
             };
-            write!(text, "'{order}{}{}'", scalar.kind(), scalar.size())
+            format!("{order}{}{}", scalar.kind(), scalar.size())
         }
-        Datatype::Ascii(len) => write!(text, "'|S{len}'"),
-        Datatype::Ucs4(len, order) => write!(text, "'{}U{len}'", sign(*order)),
-        Datatype::Struct(fields) => {
-            text.push('[');
-            for (i, (field, name)) in fields.iter().zip(names(fields)).enumerate() {
-                text.push_str(if i == 0 { "(" } else { ", (" });
-                string(text, &name)?;
-                text.push_str(", ");
-                type_of(text, &field.datatype)?;
-                if !field.shape.is_empty() {
-                    text.push_str(", ");
-                    tuple(text, &field.shape)?;
-                }
-                text.push(')');
-            }
-            text.push(']');
-            Ok(())
-        }
+        Datatype::Ascii(len) => format!("|S{len}"),
+        Datatype::Ucs4(len, order) => format!("{}U{len}", sign(*order)),
+        Datatype::Struct(_) => String::new(),
     }
+}
+
+/// A datatype as numpy's `dtype.descr` or `dtype.str`.
+fn type_of(text: &mut String, datatype: &Datatype) -> fmt::Result {
+    let Datatype::Struct(fields) = datatype else {
+        return write!(text, "'{}'", spelled(datatype));
+    };
+    text.push('[');
+    for (i, (field, name)) in fields.iter().zip(names(fields)).enumerate() {
+        text.push_str(if i == 0 { "(" } else { ", (" });
+        string(text, &name)?;
+        text.push_str(", ");
+        type_of(text, &field.datatype)?;
+        if !field.shape.is_empty() {
+            text.push_str(", ");
+            tuple(text, &field.shape)?;
+        }
+        text.push(')');
+    }
+    text.push(']');
+    Ok(())
 }
 
 fn sign(order: ByteOrder) -> char {

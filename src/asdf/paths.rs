@@ -189,7 +189,7 @@ impl Paths {
     }
 
     /// The places from below the top to this one.
-    fn way(&self, mut id: PlaceId) -> Vec<PlaceId> {
+    pub(crate) fn way(&self, mut id: PlaceId) -> Vec<PlaceId> {
         let mut way = Vec::new();
         while id != PlaceId::ROOT {
             way.push(id);

@@ -32,8 +32,8 @@ impl Snapshot {
             .get(n)
             .is_none_or(|users| users.len() != 1)
             || self
-                .chunk_users()
-                .map_or(true, |users| users.contains_key(&n))
+                .chunk_blocks()
+                .map_or(true, |blocks| blocks.contains(&n))
         {
             return Some("other arrays lie in its block");
         }

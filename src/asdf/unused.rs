@@ -1,7 +1,7 @@
 //! Blocks that no array uses, and whether something else in the tree may name a block by its number.
 //!
 //! The standard has no users of blocks but arrays. A library may keep block numbers under a tag of its own, as asdf-zarr does
-//! for chunks, which are known ([`Snapshot::chunk_users`]). Nothing in the tree marks others. Every number under an unknown tag
+//! for chunks, which are known ([`Snapshot::chunk_blocks`]). Nothing in the tree marks others. Every number under an unknown tag
 //! therefore counts as the number of a block, if there is such a block.
 
 use std::collections::HashSet;
@@ -32,7 +32,17 @@ const WITHOUT_BLOCKS: [&str; 10] = [
 ];
 
 impl Snapshot {
-    /// The blocks that no array uses; none if some users may be unknown, as with a tree that is not valid.
+    /// The blocks that no array uses, for a list, which reads no block: none if an array may have chunks in blocks, as their numbers are in
+    /// another block.
+    #[must_use]
+    pub fn listed_unused(&self) -> Vec<usize> {
+        match self.chunk_maps().next() {
+            Some(_) => Vec::new(),
+            None => self.unused_blocks(),
+        }
+    }
+
+    /// The blocks that no array uses; none if some users may be unknown, as with a tree that is not valid. Reads which blocks have chunks.
     #[must_use]
     pub fn unused_blocks(&self) -> Vec<usize> {
         let is_known = match self.tree() {
@@ -40,12 +50,12 @@ impl Snapshot {
             Some(Err(_)) => false,
             Some(Ok(tree)) => self.knows_all_users(tree),
         };
-        let chunks = is_known.then(|| self.chunk_users());
+        let chunks = is_known.then(|| self.chunk_blocks());
         let Some(Ok(chunks)) = chunks else {
             return Vec::new();
         };
         let users = self.block_users().iter().enumerate();
-        let unused = users.filter(|(n, users)| users.is_empty() && !chunks.contains_key(n));
+        let unused = users.filter(|(n, users)| users.is_empty() && !chunks.contains(n));
         unused.map(|(n, _)| n).collect()
     }
 
@@ -59,12 +69,11 @@ impl Snapshot {
             .or(unused)
     }
 
-    /// A sentence on the blocks that no array uses, if there are any. It names as many numbers as people can read.
+    /// A sentence on these `unused` blocks, if there are any. It names as many numbers as people can read.
     #[must_use]
-    pub fn unused_text(&self) -> Option<String> {
+    pub fn unused_text(unused: &[usize]) -> Option<String> {
         /// How many runs of numbers are named.
         const NAMED: usize = 8;
-        let unused = self.unused_blocks();
         let runs = unused.chunk_by(|a, b| a.checked_add(1) == Some(*b));
         let mut names: Vec<String> = runs
             .filter_map(|run| match (run.first()?, run.last()?) {
@@ -76,7 +85,7 @@ impl Snapshot {
             names.truncate(NAMED);
             names.push("others".to_owned());
         }
-        let (what, them) = match unused.as_slice() {
+        let (what, them) = match unused {
             [] => return None,
             [_] => ("block", "it"),
             _ => ("blocks", "them"),

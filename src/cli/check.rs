@@ -282,7 +282,7 @@ impl Check<'_> {
         if verdict == Verdict::Clean && self.how.quiet {
             return Ok((verdict, Vec::new()));
         }
-        let unused = snapshot.unused_text();
+        let unused = Snapshot::unused_text(&snapshot.unused_blocks());
         if self.how.json {
             if let Some(unused) = unused {
                 findings.note(Verdict::Clean, &unused);

@@ -34,13 +34,13 @@ fn compacted(snapshot: &Snapshot) -> Result<(Vec<u8>, Vec<WholeBlock>)> {
             *used = true;
         }
     }
-    let chunks = snapshot.chunk_users()?;
+    let chunks = snapshot.chunk_blocks()?;
     for (n, used) in used.iter_mut().enumerate() {
-        *used |= chunks.contains_key(&n);
+        *used |= chunks.contains(&n);
     }
     check_known(snapshot, &used)?;
     let first = used.iter().position(|used| !used).unwrap_or(count);
-    if let Some((n, _)) = chunks.range(first..).next() {
+    if let Some(n) = chunks.range(first..).next() {
         let why = "it is for chunks of an array: its number is in another block, and can't become another one";
         return Err(Error::unsupported(Place::Block(*n), why));
     }

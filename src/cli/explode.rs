@@ -193,7 +193,7 @@ fn exploded_text(snapshot: &Snapshot, name: &dyn Fn(usize) -> String) -> Result<
 fn check_apart(snapshot: &Snapshot) -> Result<()> {
     let users = snapshot.block_users();
     let is_shared = |n: &usize| users.get(*n).is_some_and(|users| !users.is_empty());
-    match snapshot.chunk_users()?.into_keys().find(is_shared) {
+    match snapshot.chunk_blocks()?.into_iter().find(is_shared) {
         None => Ok(()),
         Some(n) => {
             let why = "it is an array and a chunk of another one";
@@ -280,7 +280,7 @@ fn imploded(snapshot: &Snapshot, sandbox: &Sandbox) -> Result<(Vec<u8>, Vec<Whol
     let mut last = blocks.pop_if(|block| block.header.streamed());
     let own_last = last.is_some();
     let numbered = own.saturating_sub(1);
-    if own_last && snapshot.chunk_users()?.contains_key(&numbered) {
+    if own_last && snapshot.chunk_blocks()?.contains(&numbered) {
         let why = "a streamed block for chunks of an array, which would get another number";
         return Err(Error::unsupported(Place::Block(numbered), why));
     }

@@ -262,7 +262,16 @@ pub(super) fn check_replaceable(out: &Path, begins: &[u8], kind: &str) -> Result
     }
     let mut start = Vec::new();
     match fs::File::open(out) {
-        Err(_) if !out.exists() => return Ok(()),
+        Err(_) if !out.exists() => {
+            let directory = out.parent().filter(|it| !it.as_os_str().is_empty());
+            let missing = directory.filter(|directory| !directory.exists());
+            // now, before anything is made for it
+            return missing.map_or(Ok(()), |directory| {
+                let directory = directory.display();
+                let why = format!("no such directory; mkdir -p {directory} makes it");
+                Err(Failure::of(Exit::Other, out, why))
+            });
+        }
         Err(error) => return Err(cannot_write(out, &error)),
         Ok(file) => file
             .take(begins.len().try_into().unwrap_or(u64::MAX))

@@ -93,8 +93,8 @@ fn is_removable(state: &State, n: usize) -> bool {
     n.saturating_add(1) == snapshot.layout().blocks.len()
         && snapshot.block_users().get(n).is_none_or(Vec::is_empty)
         && snapshot
-            .chunk_users()
-            .is_ok_and(|users| !users.contains_key(&n))
+            .chunk_blocks()
+            .is_ok_and(|blocks| !blocks.contains(&n))
 }
 
 #[cfg(test)]

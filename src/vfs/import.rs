@@ -351,8 +351,8 @@ impl Vfs {
                     .get(block)
                     .is_some_and(|users| !users.is_empty())
             };
-            let users = snapshot.chunk_users();
-            users.map_or_else(|_| !is_declared(), |users| users.contains_key(&block))
+            let blocks = snapshot.chunk_blocks();
+            blocks.map_or_else(|_| !is_declared(), |blocks| blocks.contains(&block))
         };
         if snapshot.block_len(block) != Some(len) && is_for_chunks() {
             return Err(Error::Library(Library::Rejected {

@@ -3,6 +3,7 @@
 mod stats;
 mod status;
 
+use std::collections::HashMap;
 use std::fmt::Display;
 
 use super::node::Node;
@@ -47,8 +48,6 @@ impl Vfs {
             && snapshot.arrays().len() <= MAX_COUNTED;
         // it depends on the tree alone, which stays the same in a state
         let short = short && node != Node::TreeJson;
-        // a lookup must not read the numbers of blocks of chunks each time
-        let short = short && !snapshot.has_chunk_maps();
         let last = locked(&state.info_lens).get(&node).copied();
         last.filter(|_| !short).unwrap_or_else(|| {
             let text = self.made(state, node);
@@ -153,13 +152,21 @@ fn blocks_tsv(snapshot: &Snapshot) -> Text {
         "problem",
     ]);
     let users = snapshot.block_users();
-    let unused = snapshot.unused_blocks();
-    let chunks = snapshot.chunk_users().unwrap_or_default();
+    let unused = snapshot.listed_unused();
+    // which blocks have the chunks of an array is not told: their numbers would have to be read
+    let mut maps: HashMap<usize, Vec<&Array>> = HashMap::new();
+    for (array, map) in snapshot.chunk_maps() {
+        // an array whose map is no block has that as its problem
+        if let Ok(map) = map {
+            maps.entry(map).or_default().push(array);
+        }
+    }
     for (n, header) in snapshot.layout().blocks.iter().enumerate() {
         // many arrays may share a block: the paths are made one after the other, for the text alone
         let mut arrays = String::new();
-        let used_by = users.get(n).into_iter().chain(chunks.get(&n)).flatten();
-        for array in used_by.filter_map(|&i| snapshot.arrays().get(i)) {
+        let used_by = users.get(n).into_iter().flatten();
+        let used_by = used_by.filter_map(|&i| snapshot.arrays().get(i));
+        for array in used_by.chain(maps.get(&n).into_iter().flatten().copied()) {
             if !arrays.is_empty() {
                 arrays.push(',');
             }
@@ -235,13 +242,16 @@ fn fits_tsv(state: &State) -> Text {
     let snapshot = &state.snapshot;
     let plan = snapshot.fits_plan();
     for subject in plan.subjects() {
-        let path = snapshot.subject_path(subject);
+        let place = snapshot.place_of(subject);
+        let path = place.map(|(paths, place)| paths.path(place));
+        let path = path.unwrap_or_default();
         match plan.file(subject) {
             Ok(file) => {
                 let why = state.why_unreadable(subject).unwrap_or_default();
                 match state.fits_path(subject) {
                     Some(mut shown) => {
-                        if !snapshot.is_subject_listed(subject) {
+                        // a long path is listed nowhere
+                        if place.is_none_or(|(paths, place)| paths.listed(place).is_none()) {
                             "-".clone_into(&mut shown);
                         }
                         text.row([&*path, &shown, &file.file_len().to_string(), &why]);

@@ -19,8 +19,7 @@ use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, unsupported};
 use crate::source::{Memory, Source, len_u64};
 use crate::view::zarr::{
-    Around, CHUNKS, ChunkDirectory, ChunkEntry, Chunks, METADATA, Object, group, names_in_arrays,
-    node_name, text,
+    CHUNKS, ChunkPlace, Chunks, METADATA, Object, group, names_in_arrays, node_name, text,
 };
 
 /// The first number of what is in an array; those below are of groups.
@@ -54,7 +53,7 @@ struct Slot {
 enum Directory {
     Group(u32),
     Array(Slot),
-    Chunks(Slot, Chunks, ChunkDirectory),
+    Chunks(Slot, Chunks, ChunkPlace),
 }
 
 /// A file of `zarr/`.
@@ -126,21 +125,19 @@ fn file(number: u32) -> Node {
 }
 
 impl Slot {
-    /// The node of what a directory of chunks holds.
-    fn node(self, chunks: &Chunks, entry: ChunkEntry) -> Option<Node> {
-        Some(match entry {
-            ChunkEntry::Directory(below) => {
-                let at = chunks.number(below).checked_add(1)?;
-                directory(number(self.directories, at)?)
-            }
-            ChunkEntry::Chunk(chunk) => file(number(self.files, chunk.checked_add(1)?)?),
-        })
+    /// The node of a directory of chunks, or of a chunk.
+    fn node(self, chunks: &Chunks, place: ChunkPlace) -> Option<Node> {
+        let behind = |first, at: u64| number(first, at.checked_add(1)?);
+        match chunks.chunk(place) {
+            Some(chunk) => behind(self.files, chunk).map(file),
+            None => behind(self.directories, chunks.number(place)).map(directory),
+        }
     }
 
     /// The node of the chunks: their top directory, or the only one.
     fn top(self, chunks: &Chunks) -> Option<Node> {
-        let top = chunks.directory(0).map(ChunkEntry::Directory);
-        self.node(chunks, top.unwrap_or(ChunkEntry::Chunk(0)))
+        let top = chunks.directory(0);
+        self.node(chunks, top.unwrap_or_else(|| chunks.place(0)))
     }
 }
 
@@ -346,25 +343,19 @@ impl State {
     /// The text of the metadata of an array.
     fn array_text(&self, slot: Slot) -> Result<Vec<u8>, Library> {
         let array = self.snapshot.zarr_array(slot.array)?;
-        let metadata = self.snapshot.zarr_metadata(&array, &mut Around::default());
+        let metadata = self.snapshot.zarr_metadata(&array);
         Ok(text(&metadata))
     }
 
     /// The text of the metadata of a group, with that of all nodes below it unless they are too many.
     fn group_text(&self, number: u32) -> Vec<u8> {
         let mut below = Object::new();
-        let all = self.add_below(number, "", &mut below, &mut Around::default());
+        let all = self.add_below(number, "", &mut below);
         text(&group(&self.group_attributes(number), all.map(|()| below)))
     }
 
     /// Adds the metadata of what is below a group by its paths. `None` if there is too much of it.
-    fn add_below(
-        &self,
-        within: u32,
-        path: &str,
-        out: &mut Object,
-        around: &mut Around,
-    ) -> Option<()> {
+    fn add_below(&self, within: u32, path: &str, out: &mut Object) -> Option<()> {
         let mut at = 0;
         while let Some((name, Node::ViewDir(_, number))) = self.next_in_group(within, &mut at) {
             if out.len() >= MAX_CONSOLIDATED {
@@ -374,11 +365,11 @@ impl State {
             if number < FIRST {
                 let metadata = group(&self.group_attributes(number), None);
                 out.insert(path.clone(), metadata);
-                self.add_below(number, &(path + "/"), out, around)?;
+                self.add_below(number, &(path + "/"), out)?;
             } else if let Some(Directory::Array(slot)) = self.zarr_directory(number)
                 && let Ok(array) = self.snapshot.zarr_array(slot.array)
             {
-                out.insert(path, self.snapshot.zarr_metadata(&array, around));
+                out.insert(path, self.snapshot.zarr_metadata(&array));
             }
         }
         Some(())
@@ -426,17 +417,16 @@ impl State {
                     let (within, name) = self.catalogue().name_of(slot.name)?;
                     below(within, &node_name(&name, false))
                 }
-                Directory::Chunks(slot, chunks, directory) => below(
-                    slot.directories,
-                    &chunks.key(ChunkEntry::Directory(directory)),
-                ),
+                Directory::Chunks(slot, chunks, directory) => {
+                    below(slot.directories, &chunks.key(directory))
+                }
             },
             Node::View(View::Zarr, number) => match self.zarr_file(number)? {
                 File::Group(number) => below(number, METADATA),
                 File::Array(slot) => below(slot.directories, METADATA),
                 File::Chunk(slot, chunk) => {
                     let chunks = self.chunks(slot)?;
-                    below(slot.directories, &chunks.key(ChunkEntry::Chunk(chunk)))
+                    below(slot.directories, &chunks.key(chunks.place(chunk)))
                 }
             },
             _ => None,

@@ -23,11 +23,11 @@ use crate::asdf::datatype::Datatype;
 use crate::asdf::fits::BLOCK_LEN;
 use crate::asdf::outline::PlaceId;
 use crate::asdf::paths::Paths;
-use crate::asdf::rows::{RowField, RowPart, Rows};
+use crate::asdf::rows::{RowPart, Rows};
 use crate::error::{Result, unsupported};
 use crate::source::{Joined, Made, Memory, Source, len_u64};
 
-use column::{Column, Columns, MAX_COLUMNS};
+use column::{Columns, MAX_COLUMNS};
 use header::{HeaderText, printable_ascii};
 pub use plan::FitsPlan;
 use sky::{Sky, Way};
@@ -43,19 +43,15 @@ pub enum Subject {
     Directory(PlaceId),
 }
 
-/// A FITS file that can be made of arrays.
-#[derive(Debug)]
+/// A FITS file that can be made of arrays, or the units that an array or table has in one.
+#[derive(Debug, Default)]
 pub struct FitsFile {
     units: Vec<Unit>,
     /// What tells the place of its images in the sky.
     sky: Option<Arc<Sky>>,
-    len: u64,
     /// The columns that FITS can't hold, each with the reason.
-    pub omitted: Omitted,
+    pub omitted: Vec<(String, String)>,
 }
-
-/// The names of what is left out, each with the reason.
-type Omitted = Vec<(String, String)>;
 
 /// A header and data unit of such a file.
 #[derive(Debug)]
@@ -127,23 +123,18 @@ impl Unit {
 }
 
 impl FitsFile {
-    /// The file of these units.
-    fn new(units: Vec<Unit>, omitted: Omitted, sky: Option<Arc<Sky>>) -> Result<Self> {
-        let mut lens = units.iter().map(Unit::len);
-        let len = lens.try_fold(0_u64, |sum, len| sum.checked_add(len?));
-        let len = len.filter(|len| i64::try_from(*len).is_ok());
-        Ok(Self {
-            len: len.ok_or_else(|| unsupported("a FITS file of 2^63 bytes or more"))?,
-            units,
-            sky,
-            omitted,
-        })
+    /// Bytes of the file, if they are fewer than 2^63.
+    fn len(&self) -> Option<u64> {
+        let mut lens = self.units.iter().map(Unit::len);
+        let len = lens.try_fold(0_u64, |sum, len| sum.checked_add(len?))?;
+        i64::try_from(len).ok().and(Some(len))
     }
 
     /// Bytes of the file.
     #[must_use]
     pub fn file_len(&self) -> u64 {
-        self.len
+        // a longer file is refused
+        self.len().unwrap_or(u64::MAX)
     }
 
     /// The arrays that it is made of, by index.
@@ -169,22 +160,9 @@ impl FitsFile {
 }
 
 impl Snapshot {
-    /// The path of an array, a table or a directory in the tree.
-    #[must_use]
-    pub fn subject_path(&self, subject: Subject) -> String {
-        let path = |(paths, place): (&Paths, PlaceId)| paths.path(place);
-        self.place_of(subject).map(path).unwrap_or_default()
-    }
-
-    /// Whether the path is short enough for a list of all arrays and tables.
-    #[must_use]
-    pub fn is_subject_listed(&self, subject: Subject) -> bool {
-        let place = self.place_of(subject);
-        place.is_some_and(|(paths, place)| paths.listed(place).is_some())
-    }
-
     /// Where an array, a table or a directory stands.
-    fn place_of(&self, subject: Subject) -> Option<(&Paths, PlaceId)> {
+    #[must_use]
+    pub fn place_of(&self, subject: Subject) -> Option<(&Paths, PlaceId)> {
         let place = match subject {
             Subject::Array(i) => self.arrays().get(i).map(Array::home),
             Subject::Table(place) | Subject::Directory(place) => Some(place),
@@ -192,34 +170,34 @@ impl Snapshot {
         Some((self.paths()?, place?))
     }
 
-    /// The units of array `i`: a binary table if it is structured, else images, with room for coordinates if they are `in_sky`. Extensions
-    /// have a name and a version.
-    fn units_of_array(
+    /// The units of array `i`: a binary table if it is structured, else images, with room for coordinates if they are in a `sky`.
+    /// Extensions have a name and a version.
+    fn fits_of_array(
         &self,
         i: usize,
         name: Option<(&str, u64)>,
-        in_sky: bool,
-    ) -> Result<(Vec<Unit>, Omitted)> {
+        sky: Option<Arc<Sky>>,
+    ) -> Result<FitsFile> {
         let array = self.array(i)?;
         let datatype = array.datatype().ok_or_else(no_longer)?;
         let shape = array.shape().ok_or_else(no_longer)?;
         let count = product(shape).ok_or_else(no_longer)?;
         if !matches!(datatype, Datatype::Struct(_)) {
-            let units = self.image_units(i, (datatype, shape, count), name, in_sky)?;
-            return Ok((units, Vec::new()));
+            return Ok(FitsFile {
+                units: self.image_units(i, (datatype, shape, count), name, sky.is_some())?,
+                sky,
+                ..FitsFile::default()
+            });
         }
         let mut columns = Columns::default();
-        let added = columns.add("", datatype, &[], 0);
+        let added = columns.add("", datatype, &[], 0, (None, None));
         columns.notes.extend(array.note());
-        let fields = cells(&columns.list);
-        let record = added.or(datatype.size()).ok_or_else(no_longer)?;
         let part = RowPart {
             records: i,
-            record,
-            fields,
+            record: added.or(datatype.size()).ok_or_else(no_longer)?,
+            fields: std::mem::take(&mut columns.fields),
         };
-        let name = (name, &*array.brief_path());
-        table_units(columns, vec![part], count, name, Vec::new())
+        columns.table(vec![part], count, (name, &*array.brief_path()))
     }
 
     /// The number that stands for no value in an array of integers, if the tree gives one.
@@ -229,54 +207,48 @@ impl Snapshot {
     }
 }
 
-/// The fields that have elements.
-fn cells(columns: &[Column]) -> Vec<RowField> {
-    let fields = columns.iter().map(|column| column.field);
-    fields.filter(|field| field.count > 0).collect()
-}
-
-/// The units of a binary table, and the columns that it lacks. An extension has a name and a version.
-fn table_units(
-    columns: Columns,
-    parts: Vec<RowPart<usize>>,
-    count: u64,
-    (name, path): (Option<(&str, u64)>, &str),
-    mut omitted: Omitted,
-) -> Result<(Vec<Unit>, Omitted)> {
-    if columns.are_too_many() {
-        let why = format!("FITS tables have {MAX_COLUMNS} columns at most");
-        return Err(unsupported(why));
+impl Columns {
+    /// The units of a binary table of them. An extension has a name and a version.
+    fn table(
+        self,
+        parts: Vec<RowPart<usize>>,
+        count: u64,
+        (name, path): (Option<(&str, u64)>, &str),
+    ) -> Result<FitsFile> {
+        if self.are_too_many() {
+            let why = format!("FITS tables have {MAX_COLUMNS} columns at most");
+            return Err(unsupported(why));
+        }
+        if self.count == 0 {
+            let why = self.omitted.into_iter().next();
+            let why = why.map_or_else(|| "no columns".to_owned(), |(_, why)| why);
+            return Err(unsupported(why));
+        }
+        let mut header = HeaderText::begin(Some("BINTABLE"), 8, &[count, self.width]);
+        header.value("TFIELDS", self.count);
+        header.extend(&self.cards);
+        header.name(name.unwrap_or((path, 1)));
+        for note in &self.notes {
+            header.comment(&printable_ascii(note));
+        }
+        for (name, why) in self.omitted.iter().take(MAX_COLUMNS) {
+            header.comment(&printable_ascii(&format!("left out: {name}: {why}")));
+        }
+        let unit = Unit {
+            parts,
+            width: self.width,
+            count,
+            ..Unit::of_header(header)
+        };
+        // a table is always an extension: alone in its file, it stands behind an empty primary unit
+        let primary = name.is_none().then(HeaderText::primary);
+        let primary = primary.map(Unit::of_header).into_iter();
+        Ok(FitsFile {
+            units: primary.chain([unit]).collect(),
+            omitted: self.omitted,
+            sky: None,
+        })
     }
-    omitted.extend(columns.omitted);
-    if columns.list.is_empty() {
-        let why = omitted.into_iter().next();
-        let why = why.map_or_else(|| "no columns".to_owned(), |(_, why)| why);
-        return Err(unsupported(why));
-    }
-    let mut header = HeaderText::begin(Some("BINTABLE"), 8, &[count, columns.width]);
-    header.value("TFIELDS", columns.list.len());
-    for (n, column) in (1..).zip(&columns.list) {
-        column.write(&mut header, n);
-    }
-    header.name(name.unwrap_or((path, 1)));
-    for note in &columns.notes {
-        header.comment(&printable_ascii(note));
-    }
-    for (name, why) in omitted.iter().take(MAX_COLUMNS) {
-        header.comment(&printable_ascii(&format!("left out: {name}: {why}")));
-    }
-    let unit = Unit {
-        parts,
-        width: columns.width,
-        count,
-        ..Unit::of_header(header)
-    };
-    // a table is always an extension: alone in its file, it stands behind an empty primary unit
-    let mut units = vec![unit];
-    if name.is_none() {
-        units.insert(0, Unit::of_header(HeaderText::primary()));
-    }
-    Ok((units, omitted))
 }
 
 #[cfg(test)]

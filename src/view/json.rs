@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::io;
 
 use serde::ser::{self, Serialize, SerializeMap};
@@ -22,8 +23,6 @@ const YAML: &str = "tag:yaml.org,2002:";
 /// How many times as long as the text JSON may be, and how many bytes besides.
 const MOST_TIMES: usize = 4;
 const SPARE: usize = 64 << 20;
-/// Mappings of up to so many entries are compared pair by pair.
-const FEW: usize = 16;
 
 /// A tree as JSON: in one line, or with a line for each value, for people and line-based tools; `null` where there is none. `file_of` gives
 /// the path in a mount of the file of the array that a node declares, if there is one.
@@ -106,32 +105,11 @@ impl<'t> JsonNode<'t> {
 
     /// Writes the entries of a mapping, its own first, then those that it merges and does not have. Of equal keys, the last one counts.
     fn entries<M: SerializeMap>(self, map: &mut M) -> Result<(), M::Error> {
-        let has_merges = self.node.entries().any(|(key, _)| key.is_merge());
-        if !has_merges && self.node.len() <= FEW {
-            let own = self.node.entries();
-            let own: Vec<_> = own.map(|(key, value)| (self.name(key), value)).collect();
-            let mut left = own.as_slice();
-            while let Some(((name, value), later)) = left.split_first() {
-                if later.iter().all(|(other, _)| other != name) {
-                    map.serialize_entry(name, &Self::new(*value, self.file_of))?;
-                }
-                left = later;
-            }
-            return Ok(());
-        }
-        let (mut parts, mut seen) = (HashSet::new(), HashSet::new());
+        let mut seen = HashSet::new();
         // this has an end, as what is merged counts in the weight of the tree (`MAX_WEIGHT`)
-        for part in self.node.merged() {
-            if !parts.insert(part.id()) {
-                continue;
-            }
-            let own = part.entries().filter(|(key, _)| !key.is_merge());
-            let mut own: Vec<_> = own.map(|(key, value)| (self.name(key), value)).collect();
-            own.reverse();
-            own.retain(|(name, _)| seen.insert(name.clone()));
-            for (name, value) in own.into_iter().rev() {
-                map.serialize_entry(&name, &Self::new(value, self.file_of))?;
-            }
+        let parts = self.node.merged().filter(|part| seen.insert(part.id()));
+        for (name, value) in entries(parts, |key| Some(self.name(key))) {
+            map.serialize_entry(&name, &Self::new(value, self.file_of))?;
         }
         Ok(())
     }
@@ -196,6 +174,24 @@ impl Serialize for JsonNode<'_> {
             NodeKind::Alias => to.serialize_unit(),
         }
     }
+}
+
+/// The entries of mappings by what `name` calls their keys, as far as it does. Of equal keys, those of the first mapping count, and in it
+/// the last one; what is merged is passed over, as [`Node::merged`] gives it.
+pub(super) fn entries<'t, K: Clone + Eq + Hash>(
+    mappings: impl Iterator<Item = Node<'t>>,
+    name: impl Fn(Node<'t>) -> Option<K>,
+) -> Vec<(K, Node<'t>)> {
+    let (mut all, mut seen) = (Vec::new(), HashSet::new());
+    for mapping in mappings {
+        let own = mapping.entries().filter(|(key, _)| !key.is_merge());
+        let own = own.filter_map(|(key, value)| Some((name(key)?, value)));
+        let mut own: Vec<_> = own.collect();
+        own.reverse();
+        own.retain(|(name, _)| seen.insert(name.clone()));
+        all.extend(own.into_iter().rev());
+    }
+    all
 }
 
 /// The string that stands for a number that JSON has none for, as YAML writes it.

@@ -90,7 +90,7 @@ impl Page {
             "{kind}, {blocks} blocks, {count} arrays{}",
             by.unwrap_or_default()
         );
-        self.write(format_args!("<p class=faint>{}</p>\n", Text(&line)));
+        self.write(format_args!("<p class=faint>{}</p>\n", escaped(&line)));
         if count > 0 {
             self.body.push_str("<h2>Arrays</h2>\n<div class=cards>\n");
             for (i, spread) in shown.iter().zip(&spreads) {
@@ -108,7 +108,7 @@ impl Page {
         self.body.push_str("<h2>Tree</h2>\n");
         match snapshot.tree().map(|tree| tree.map(Tree::root)) {
             None | Some(Ok(None)) => self.body.push_str("<p class=faint>There is none.</p>\n"),
-            Some(Err(why)) => self.write(format_args!("<p>{}</p>\n", Text(&why.to_string()))),
+            Some(Err(why)) => self.write(format_args!("<p>{}</p>\n", escaped(&why.to_string()))),
             Some(Ok(Some(root))) => {
                 self.body.push_str("<ul class=tree>\n");
                 self.entry(snapshot, "tree", root, 0);
@@ -121,7 +121,7 @@ impl Page {
     /// Adds a file that can't be read, and why.
     pub fn add_unread(&mut self, name: &str, why: &str) {
         self.begin(name);
-        self.write(format_args!("<p>{}</p></details>\n", Text(why)));
+        self.write(format_args!("<p>{}</p></details>\n", escaped(why)));
     }
 
     fn begin(&mut self, name: &str) {
@@ -129,7 +129,7 @@ impl Page {
         let open = if self.files < 3 { " open" } else { "" };
         self.files = self.files.saturating_add(1);
         self.room = self.room.saturating_add(self.share);
-        let name = Text(name);
+        let name = escaped(name);
         self.write(format_args!(
             "<details class=file{open}><summary>{name}</summary>\n"
         ));
@@ -144,7 +144,7 @@ impl Page {
             "default-src 'none'; img-src data:; style-src 'sha256-{style}'; script-src 'sha256-{script}'; \
              base-uri 'none'; form-action 'none'"
         );
-        let title = Text(title).to_string();
+        let title = escaped(title);
         let (body, total) = (self.body, self.total);
         format!(
             "<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n\
@@ -177,11 +177,14 @@ impl Page {
         let datatype = array.datatype_text().unwrap_or_default();
         // what the filter of the page looks at
         let words = format!("{path} {datatype}");
-        let (file, named, words) = (self.files, Text(&path), Text(&words));
+        let (file, named, words) = (self.files, escaped(&path), escaped(&words));
         self.write(format_args!(
             "<article class=card id=a{file}-{i} data-words=\"{words}\">\n<h3>{named}</h3>\n"
         ));
-        let drawn = self.picture(snapshot, i);
+        let picture = snapshot.picture(i, &[], self.style).ok();
+        let picture = picture.filter(|_| self.room > 0);
+        // the card says why an array can't be read
+        let drawn = picture.and_then(|it| it.draw(&|i| snapshot.array_bin(i)).ok());
         if let Some((png, _)) = &drawn {
             let data = BASE64_STANDARD.encode(png);
             self.room = self.room.saturating_sub(len_u64(data.len()));
@@ -218,7 +221,7 @@ impl Page {
     /// A term and what is said of it, if anything.
     fn row(&mut self, term: &str, text: &str) {
         if !text.is_empty() {
-            self.write(format_args!("<dt>{term}<dd>{}", Text(text)));
+            self.write(format_args!("<dt>{term}<dd>{}", escaped(text)));
         }
     }
 
@@ -235,14 +238,6 @@ impl Page {
         };
         let mut sides = (SIDES.1..=SIDES.0).rev().step_by(32);
         sides.find(fits).unwrap_or(SIDES.1)
-    }
-
-    /// The picture of an array, and whether it shows flags; none if it has none or there is no room.
-    fn picture(&self, snapshot: &Snapshot, i: usize) -> Option<(Vec<u8>, bool)> {
-        let picture = snapshot.picture(i, &[], self.style).ok();
-        let picture = picture.filter(|_| self.room > 0)?;
-        // the card says why an array can't be read
-        picture.draw(&|i| snapshot.array_bin(i)).ok()
     }
 
     /// Draws how numbers are spread: how many there are, on a logarithmic scale.
@@ -274,11 +269,11 @@ impl Page {
         let key = shortened(key);
         let tag = node.tag().unwrap_or_default();
         let tag = tag.rsplit_once('/').map_or(tag, |(_, name)| name);
-        let (key, tag) = (Text(&key), Text(tag));
+        let (key, tag) = (escaped(&key), escaped(tag));
         self.write(format_args!("<li>"));
         if let Some((i, shown)) = shown_at(snapshot, &self.cards, node) {
             let file = self.files;
-            let shown = Text(&shown);
+            let shown = escaped(&shown);
             self.write(format_args!(
                 "<b>{key}</b> <a href=\"#a{file}-{i}\">{shown}</a></li>\n"
             ));
@@ -288,7 +283,7 @@ impl Page {
             NodeKind::Alias => self.write(format_args!("<b>{key}</b> <i>{tag} alias</i>")),
             NodeKind::Scalar => {
                 let text = shortened(node.text().unwrap_or_default());
-                self.write(format_args!("<b>{key}</b> {} <i>{tag}</i>", Text(&text)));
+                self.write(format_args!("<b>{key}</b> {} <i>{tag}</i>", escaped(&text)));
             }
             NodeKind::Mapping | NodeKind::Sequence => {
                 let len = node.len();
@@ -358,20 +353,8 @@ fn shortened(text: &str) -> String {
 }
 
 /// A text in HTML, between tags or between double quotes: nothing in it is markup, and what can't be seen is escaped.
-struct Text<'t>(&'t str);
-
-impl std::fmt::Display for Text<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for c in printable(self.0).chars() {
-            match c {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                c => f.write_char(c)?,
-            }
-        }
-        Ok(())
-    }
+fn escaped(text: &str) -> String {
+    let text = printable(text).replace('&', "&amp;").replace('<', "&lt;");
+    let text = text.replace('>', "&gt;").replace('"', "&quot;");
+    text.replace('\'', "&#39;")
 }

@@ -17,7 +17,7 @@ mod sheet;
 use std::iter;
 use std::sync::Arc;
 
-use super::{Elements, array_at, product, whole};
+use super::{Elements, MAX_BESIDE, array_at, product, shown_as, whole};
 use crate::asdf::datatype::{Datatype, Scalar};
 use crate::asdf::numbers::MOST_READ;
 use crate::asdf::tree::Node;
@@ -64,8 +64,6 @@ const PLACES: [&str; 8] = [
     "frequency",
     "energy",
 ];
-/// Mappings of more keys are not looked into for such an array.
-const MAX_BESIDE: usize = 1000;
 /// What the caption says of an array without any.
 const NO_VALUES: &str = "no finite values";
 
@@ -112,12 +110,17 @@ impl Default for Style {
 /// What of an array is shown.
 #[derive(Debug, Clone, Copy)]
 enum Shown {
-    /// A plane of numbers or flags.
-    Plane(Grid),
-    /// A plane of so many colours for each element.
-    Colour(Grid, u64),
+    /// A plane with so many numbers for each element: colours, or numbers or flags if it has one, or if this one is shown alone.
+    Plane(Grid, u64, Option<u64>),
     /// So many elements.
     Line(u64),
+}
+
+impl Shown {
+    /// Whether it is a plane of colours.
+    fn has_colours(self) -> bool {
+        matches!(self, Self::Plane(_, 2.., None))
+    }
 }
 
 /// A picture of an array that can be drawn.
@@ -126,13 +129,10 @@ pub struct Picture {
     shown: Shown,
     style: Style,
     cache: Arc<Cache>,
-    /// The number of its first element, and which of so many numbers for each element a plane is of.
+    /// The number of its first element.
     first: u64,
-    channel: (u64, u64),
     /// The path of the array, and its type and shape, as they are under the picture.
     pub caption: [String; 2],
-    /// Whether its name is one of flags.
-    is_named_flags: bool,
     /// What it is called, without its path, and the unit of its values.
     name: String,
     unit: Option<String>,
@@ -165,12 +165,12 @@ impl Snapshot {
         }
         let (first_axes, shown) = shown(shape, values.scalar, style.size);
         let shown = shown.ok_or_else(|| refuse("a single number has no picture".to_owned()))?;
-        let (mut shown, mut axes, mut channel) = (shown, first_axes.to_vec(), (0, 1));
-        if let Shown::Colour(grid, channels) = shown
+        let (mut shown, mut axes, mut alone) = (shown, first_axes.to_vec(), 1);
+        if let Shown::Plane(_, channels @ 2.., one) = &mut shown
             && let Some(index) = plane.get(axes.len())
         {
-            axes.push(channels);
-            (shown, channel) = (Shown::Plane(grid), (*index, channels));
+            axes.push(*channels);
+            (*one, alone) = (Some(*index), *channels);
         }
         let of_plane = shape.get(first_axes.len()..).and_then(product);
         let of_plane = of_plane.unwrap_or(u64::MAX);
@@ -179,7 +179,7 @@ impl Snapshot {
             return Err(refuse(why.to_owned()));
         }
         let (number, index) = plane_at(&axes, plane).map_err(refuse)?;
-        let number = number.checked_div(channel.1).unwrap_or(0);
+        let number = number.checked_div(alone).unwrap_or(0);
         let mut kind = format!("{} {shape:?}", values.scalar.name());
         if !index.is_empty() {
             kind = format!("{kind} index {index:?}");
@@ -197,14 +197,12 @@ impl Snapshot {
             },
             cache: Arc::clone(self.cache()),
             first: number.saturating_mul(of_plane),
-            channel,
             caption: [array.brief_path(), kind].map(|line| in_letters(&line)),
-            is_named_flags: flags::is_named(&name),
             name: in_letters(&name),
             unit: array.unit().map(in_letters),
             places: match shown {
                 Shown::Line(count) => self.places_beside(array, count),
-                _ => None,
+                Shown::Plane(..) => None,
             },
             enlarged: enlarged(&shown, style.size),
             shown,
@@ -225,26 +223,21 @@ impl Snapshot {
     /// What an array is called: the name of its column, or else its last key that is not that of the value of a quantity.
     fn name_of(&self, array: &Array) -> Option<String> {
         let paths = self.paths()?;
-        let mut steps = paths.steps(array.home());
         let around = paths.node(paths.parent(array.home()));
         let around = around.filter(|around| around.len() <= MAX_BESIDE)?;
-        match &*steps.pop()? {
-            "value" if array.unit().is_some() => steps.pop().map(String::from),
+        let key = |place| paths.steps(place).pop().map(String::from);
+        match key(array.home())? {
             // the data of a table's column
-            "data" => around.get("name")?.text().map(str::to_owned),
-            key => Some(key.to_owned()),
+            data if data == "data" => around.get("name")?.text().map(str::to_owned),
+            _ => key(shown_as(paths, array)),
         }
     }
 
     /// The array in the same mapping that says where the elements of an array of one axis are, and what it is called, with its unit.
     fn places_beside(&self, array: &Array, count: u64) -> Option<(Numbers, String)> {
         let paths = self.paths()?;
-        let holder = paths.parent(array.home());
-        let around = match array.unit() {
-            Some(_) => paths.parent(holder),
-            None => holder,
-        };
-        let around = paths.node(around).filter(|it| it.len() <= MAX_BESIDE)?;
+        let around = paths.node(paths.parent(shown_as(paths, array)));
+        let around = around.filter(|it| it.len() <= MAX_BESIDE)?;
         PLACES.iter().find_map(|name| {
             let node = around.get(name)?.follow();
             let found = |node: Node<'_>| {
@@ -271,13 +264,14 @@ fn shown(shape: &[u64], scalar: Scalar, size: u16) -> (&[u64], Option<Shown>) {
             if is_colour(*channels) && rows.min(columns) > channels =>
         {
             let grid = Grid::of((*columns, *rows), size);
-            (first, Some(Shown::Colour(grid, *channels)))
+            (first, Some(Shown::Plane(grid, *channels, None)))
         }
         [first @ .., 1, count] | [first @ .., count, 1] if *count > 1 => {
             (first, Some(Shown::Line(*count)))
         }
         [first @ .., rows, columns] => {
-            (first, Some(Shown::Plane(Grid::of((*columns, *rows), size))))
+            let grid = Grid::of((*columns, *rows), size);
+            (first, Some(Shown::Plane(grid, 1, None)))
         }
     }
 }
@@ -334,7 +328,7 @@ fn room(size: u16) -> (u16, u16) {
 
 /// How many columns and rows of points a block has in a picture of that size. Few rows, or columns, are bands that can be seen.
 fn enlarged(shown: &Shown, size: u16) -> (u16, u16) {
-    let (Shown::Plane(grid) | Shown::Colour(grid, _)) = shown else {
+    let Shown::Plane(grid, ..) = shown else {
         return (1, 1);
     };
     let (room, (width, height)) = (room(size), grid.points);
@@ -395,7 +389,7 @@ impl Picture {
     /// Points of the part that shows the array.
     fn sides(&self) -> (u16, u16) {
         match self.shown {
-            Shown::Plane(grid) | Shown::Colour(grid, _) => {
+            Shown::Plane(grid, ..) => {
                 let side = |points: u16, times: u16| points.saturating_mul(times);
                 let (points, times) = (grid.points, self.enlarged);
                 (side(points.0, times.0), side(points.1, times.1))
@@ -417,7 +411,7 @@ impl Picture {
     /// Columns of the bar, and rows of the caption.
     fn around(&self) -> (u16, u16) {
         let (bar, caption) = around(self.style.size, self.font());
-        let has_bar = matches!(self.shown, Shown::Plane(..));
+        let has_bar = matches!(self.shown, Shown::Plane(..)) && !self.shown.has_colours();
         (if has_bar { bar } else { 0 }, caption)
     }
 
@@ -432,26 +426,20 @@ impl Picture {
         (width, height.saturating_add(caption))
     }
 
-    /// Whether its file has a palette.
-    fn has_palette(&self) -> bool {
-        !matches!(self.shown, Shown::Colour(..))
-    }
-
     /// Bytes of the file in a mount, which follow from the shape.
     #[must_use]
     pub fn file_len(&self) -> u64 {
-        most_bytes(self.size(), if self.has_palette() { 1 } else { 3 })
+        most_bytes(self.size(), self.shown.has_colours())
     }
 
     /// About how many bytes the PNG file has at most: few of a line, and one or three for each point of noise.
     #[must_use]
     pub fn likely_len(&self) -> u64 {
-        let (width, height) = match self.shown {
-            Shown::Plane(grid) | Shown::Colour(grid, _) => grid.points,
+        let size = match self.shown {
+            Shown::Plane(grid, ..) => grid.points,
             Shown::Line(_) => (1, 1),
         };
-        let bytes = if self.has_palette() { 1 } else { 3 };
-        most_bytes((width, height), bytes)
+        most_bytes(size, self.shown.has_colours())
     }
 
     /// The PNG file, as short as it comes, drawn now; and whether it shows flags.
@@ -460,7 +448,7 @@ impl Picture {
     /// Those of opening and reading the elements.
     pub fn draw(&self, elements: Elements<'_>) -> Result<(Vec<u8>, bool)> {
         let (canvas, are_flags) = self.canvas(&self.opened(elements)?)?;
-        Ok((canvas.png(self.has_palette(), None)?, are_flags))
+        Ok((canvas.png(self.shown.has_colours(), None)?, are_flags))
     }
 
     /// The PNG file of [`Picture::file_len`] bytes, drawn when it is first read.
@@ -471,7 +459,7 @@ impl Picture {
         let (len, opened) = (self.file_len(), self.opened(elements)?);
         Ok(Arc::new(Made::new(len, move || {
             let (canvas, _) = self.canvas(&opened)?;
-            let file = canvas.png(self.has_palette(), Some(len))?;
+            let file = canvas.png(self.shown.has_colours(), Some(len))?;
             Ok(Arc::new(Memory::new(file)))
         })))
     }
@@ -487,10 +475,13 @@ impl Picture {
     fn canvas(&self, opened: &Readers) -> Result<(Canvas, bool)> {
         let mut canvas = Canvas::new(self.size());
         let (third, are_flags) = match self.shown {
-            Shown::Plane(grid) => self.draw_plane(&mut canvas, &opened.0, grid)?,
-            Shown::Colour(grid, channels) => {
+            Shown::Plane(grid, channels, None) if self.shown.has_colours() => {
                 let words = self.draw_colours(&mut canvas, &opened.0, grid, channels)?;
                 (words, false)
+            }
+            Shown::Plane(grid, channels, alone) => {
+                let channel = (alone.unwrap_or(0), channels);
+                self.draw_plane(&mut canvas, &opened.0, grid, channel)?
             }
             Shown::Line(count) => (self.draw_line(&mut canvas, opened, count)?, false),
         };

@@ -3,9 +3,6 @@
 //! Elements are read once and in order. NaN counts for itself alone; infinities are numbers here, as in numpy.
 
 use std::fmt;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 pub use super::sample::Histogram;
 use super::sample::Sample;
@@ -16,7 +13,7 @@ use crate::asdf::numbers::{
     MOST_READ, each_chunk, each_integer, each_number, nearest, single, unsigned,
 };
 use crate::codec::caller::{self, while_wanted};
-use crate::codec::{Cache, cores};
+use crate::codec::{Cache, codec_panicked, cores, on_all_cores};
 use crate::error::Result;
 use crate::source::Source;
 
@@ -56,44 +53,21 @@ pub struct Stats {
     pub nan: u64,
 }
 
-/// Numbers that are being looked at.
-#[derive(Debug, Default)]
-struct Tally<N> {
-    range: Option<(N, N)>,
-    count: u64,
-    nan: u64,
-}
-
-impl<N: Copy> Tally<N> {
-    /// Counts a number that is not NaN.
-    fn take(&mut self, number: N, min: impl Fn(N, N) -> N, max: impl Fn(N, N) -> N) {
-        self.count = self.count.saturating_add(1);
-        let (low, high) = self.range.unwrap_or((number, number));
-        self.range = Some((min(low, number), max(high, number)));
-    }
-
-    /// The statistics of numbers with this sum, and with the ends of their range as their array has them.
-    fn stats(self, sum: f64, number: impl Fn(N) -> Number) -> Stats {
-        Stats {
-            range: self.range.map(|(low, high)| (number(low), number(high))),
-            mean: self.range.map(|_| sum / unsigned(self.count)),
-            nan: self.nan,
-        }
+impl Stats {
+    /// Those of so many numbers with this range and sum, and of so many NaN.
+    fn of(range: Option<(Number, Number)>, sum: f64, count: u64, nan: u64) -> Self {
+        let mean = range.map(|_| sum / unsigned(count));
+        Self { range, mean, nan }
     }
 }
 
 impl Snapshot {
-    /// Reads array `i` and tells of its numbers; `None` of strings, structures, complex numbers, which have no order,
-    /// arrays of more than 2^40 bytes, and large ones that show the bytes of their block over and over.
+    /// Reads array `i` and tells of its numbers, and calls `each` with each of them; `None` of strings, structures, complex numbers, which
+    /// have no order, arrays of more than 2^40 bytes, and large ones that show the bytes of their block over and over.
     ///
     /// # Errors
     /// As [`Snapshot::array_bin`], and those of reading it.
-    pub fn stats(&self, i: usize) -> Result<Option<Stats>> {
-        self.stats_and(i, &mut |_| {})
-    }
-
-    /// The same, and calls `each` with each number.
-    fn stats_and(&self, i: usize, each: &mut impl FnMut(f64)) -> Result<Option<Stats>> {
+    fn stats(&self, i: usize, each: &mut impl FnMut(f64)) -> Result<Option<Stats>> {
         let array = self.array(i)?;
         match array.datatype() {
             Some(Datatype::Scalar(Scalar::Complex64 | Scalar::Complex128, _)) => Ok(None),
@@ -108,22 +82,22 @@ impl Snapshot {
         }
     }
 
-    /// [`Snapshot::stats`] of every array, in their order. Reads them on all cores.
+    /// What is known of the numbers of every array, in their order. Reads them on all cores; `None` of what has no order or no end.
     #[must_use]
     pub fn all_stats(&self) -> Vec<Result<Option<Stats>>> {
         let all: Vec<usize> = (0..self.arrays().len()).collect();
-        on_all_cores(&all, |i| self.stats(i))
+        for_each(&all, |i| self.stats(i, &mut |_| {}))
     }
 
-    /// [`Snapshot::stats`] of these arrays, in their order, and how their numbers are spread. Reads them on all cores.
+    /// [`Snapshot::all_stats`] of these arrays alone, and how their numbers are spread.
     #[must_use]
     pub fn spreads(&self, arrays: &[usize]) -> Vec<Result<Option<Spread>>> {
-        on_all_cores(arrays, |i| {
+        for_each(arrays, |i| {
             let array = self.array(i)?;
             let size = array.datatype().and_then(Datatype::size);
             let count = array.bin_len().checked_div(size.unwrap_or(1)).unwrap_or(0);
             let mut sample = Sample::new(count, SAMPLE);
-            let stats = self.stats_and(i, &mut |number| sample.take(number))?;
+            let stats = self.stats(i, &mut |number| sample.take(number))?;
             Ok(stats.map(|stats| (stats, Histogram::of(sample))))
         })
     }
@@ -132,28 +106,13 @@ impl Snapshot {
 /// The statistics of an array, and how its numbers are spread, if they are not all one.
 pub type Spread = (Stats, Option<Histogram>);
 
-/// What each of these arrays comes to, in their order.
-fn on_all_cores<T: Send + Sync>(arrays: &[usize], of: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let found: Vec<_> = arrays.iter().map(|_| OnceLock::new()).collect();
-    let (next, wanted) = (AtomicUsize::new(0), caller::current());
-    // each thread takes the array that is next, until none is left
-    let work = || {
-        while_wanted(wanted.clone(), || {
-            while let n = next.fetch_add(1, Ordering::Relaxed)
-                && let Some((to, i)) = found.get(n).zip(arrays.get(n))
-            {
-                to.get_or_init(|| of(*i));
-            }
-        });
-    };
-    thread::scope(|scope| {
-        for _ in 1..cores().min(found.len()) {
-            // without a thread, this one does its work
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
-    found.into_iter().filter_map(OnceLock::into_inner).collect()
+/// What each of these arrays comes to, in their order: so many at a time as there are cores.
+fn for_each<T: Send>(arrays: &[usize], of: impl Fn(usize) -> Result<T> + Sync) -> Vec<Result<T>> {
+    let wanted = caller::current();
+    let work = |i: &usize| while_wanted(wanted.clone(), || of(*i));
+    let batches = arrays.chunks(cores());
+    let found = batches.flat_map(|some| on_all_cores(some, work, codec_panicked));
+    found.collect()
 }
 
 /// Reads all elements, of this type and byte order, in chunks, and calls `each` with each of them.
@@ -163,40 +122,47 @@ fn stats_of(
     (scalar, order): (Scalar, ByteOrder),
     each: &mut impl FnMut(f64),
 ) -> Result<Stats> {
-    let len = elements.len();
+    let (len, mut count) = (elements.len(), 0_u64);
     if matches!(scalar, Scalar::Int64 | Scalar::Uint64) {
         // only these are counted as integers: all others are exact as `f64`
         let is_signed = scalar == Scalar::Int64;
-        let (mut tally, mut sum) = (Tally::default(), 0_i128);
+        let (mut range, mut sum) = (None::<(i128, i128)>, 0_i128);
         each_chunk(cache, elements, len, &mut |bytes| {
             each_integer(is_signed, order, bytes, &mut |number| {
+                count = count.saturating_add(1);
                 sum = sum.saturating_add(number);
-                tally.take(number, i128::min, i128::max);
+                let (low, high) = range.unwrap_or((number, number));
+                range = Some((low.min(number), high.max(number)));
                 each(nearest(number));
             });
         })?;
-        return Ok(tally.stats(nearest(sum), Number::Integer));
+        let range = range.map(|(low, high)| (Number::Integer(low), Number::Integer(high)));
+        return Ok(Stats::of(range, nearest(sum), count, 0));
     }
-    let (mut tally, mut sum) = (Tally::default(), 0.0);
+    let (mut range, mut sum, mut nan) = (None::<(f64, f64)>, 0.0, 0_u64);
     each_chunk(cache, elements, len, &mut |bytes| {
         // sums of few numbers are the more exact: each chunk has its own
         let mut of_chunk = 0.0;
         each_number(scalar, order, bytes, &mut |number: f64| {
             if number.is_nan() {
-                tally.nan = tally.nan.saturating_add(1);
+                nan = nan.saturating_add(1);
                 return;
             }
             each(number);
+            count = count.saturating_add(1);
             of_chunk += number;
-            tally.take(number, f64::min, f64::max);
+            let (low, high) = range.unwrap_or((number, number));
+            range = Some((low.min(number), high.max(number)));
         });
         sum += of_chunk;
     })?;
-    Ok(tally.stats(sum, |number| match scalar {
+    let number = |number: f64| match scalar {
         Scalar::Float64 => Number::Double(number),
         Scalar::Float16 | Scalar::Float32 => Number::Single(single(number)),
         _ => Number::Integer(whole(number).into()),
-    }))
+    };
+    let range = range.map(|(low, high)| (number(low), number(high)));
+    Ok(Stats::of(range, sum, count, nan))
 }
 
 #[cfg(test)]

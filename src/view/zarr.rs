@@ -8,14 +8,14 @@
 mod chunks;
 mod references;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
-use super::json::not_finite;
-use super::no_longer;
+use super::json::{entries, not_finite};
+use super::{MAX_BESIDE, no_longer};
 use crate::asdf::datatype::{ByteOrder, Datatype, Orders, Scalar};
 use crate::asdf::npy::names;
 use crate::asdf::outline::PlaceId;
@@ -26,7 +26,7 @@ use crate::asdf::{Array, Paths, Snapshot, scalar};
 use crate::error::{Place, Result, unsupported};
 use crate::source::{Joined, Memory, Source, Window};
 
-pub use chunks::{ChunkDirectory, ChunkEntry, Chunks};
+pub use chunks::{ChunkPlace, Chunks};
 pub use references::References;
 
 /// Attributes, or metadata by the paths of nodes.
@@ -59,17 +59,6 @@ pub struct ZarrArray {
     itemsize: u64,
 }
 
-/// What the mappings around arrays say of these, found once for each mapping: thousands of arrays may be in one.
-#[derive(Default)]
-pub struct Around(HashMap<PlaceId, Beside>);
-
-/// What a mapping says of the arrays in it.
-struct Beside {
-    attributes: Object,
-    /// The names of axes that it has under any of [`AXES`].
-    axes: Vec<Vec<String>>,
-}
-
 impl Snapshot {
     /// Array `i` as Zarr has it.
     ///
@@ -89,9 +78,10 @@ impl Snapshot {
     }
 
     /// The metadata of an array of [`Snapshot::zarr_array`].
-    pub fn zarr_metadata(&self, of: &ZarrArray, around: &mut Around) -> Value {
+    #[must_use]
+    pub fn zarr_metadata(&self, of: &ZarrArray) -> Value {
         let shape = self.arrays().get(of.array).and_then(Array::shape);
-        let (attributes, axes) = self.attributes_and_axes(of.array, around);
+        let (attributes, axes) = self.attributes_and_axes(of.array);
         let (data_type, fill_value) = &of.data_type;
         json!({
             "zarr_format": 3,
@@ -108,24 +98,20 @@ impl Snapshot {
     }
 
     /// The attributes of array `i`, and the names of its axes.
-    fn attributes_and_axes(&self, i: usize, around: &mut Around) -> (Object, Vec<String>) {
+    fn attributes_and_axes(&self, i: usize) -> (Object, Vec<String>) {
         let Some((array, paths)) = self.arrays().get(i).zip(self.paths()) else {
             return (Object::new(), Vec::new());
         };
         let home = array.home();
-        let holder = paths.parent(home);
-        let beside = || Beside::of(paths.node(holder));
-        let beside = around.0.entry(holder).or_insert_with(beside);
-        let mut attributes = beside.attributes.clone();
+        let around = paths.node(paths.parent(home));
+        let mut attributes = around.map(scalars).unwrap_or_default();
         let mask = paths.node(home).and_then(|own| attribute(own.get("mask")?));
         let own = [("unit", array.unit().map(Value::from)), ("mask", mask)];
         let own = own.into_iter();
         attributes.extend(own.filter_map(|(key, value)| Some((key.to_owned(), value?))));
         let name = paths.steps(home).pop().unwrap_or_default();
-        (
-            attributes,
-            beside.axes(&name, array.shape().unwrap_or_default()),
-        )
+        let shape = array.shape().unwrap_or_default();
+        (attributes, axes(around, &name, shape))
     }
 
     /// The attributes of the group of a place: the scalars of its mapping.
@@ -155,13 +141,11 @@ impl ZarrArray {
         if matches!(datatype, Datatype::Struct(_)) {
             lay_out(datatype, 0, &mut fields);
         }
-        let codec = match (datatype, datatype.orders()) {
-            (Datatype::Struct(_), _) | (_, Orders::None | Orders::Mixed) => {
-                json!({ "name": "bytes" })
-            }
-            (_, Orders::All(order)) => {
+        let codec = match datatype.orders() {
+            Orders::All(order) if fields.is_empty() => {
                 json!({ "name": "bytes", "configuration": { "endian": order.to_string() } })
             }
+            _ => json!({ "name": "bytes" }),
         };
         Ok(Self {
             chunks,
@@ -261,15 +245,15 @@ fn data_type(datatype: &Datatype) -> Result<(Value, Value), &'static str> {
         Datatype::Ascii(0) | Datatype::Ucs4(0, _) => {
             return Err("Zarr has no strings of no characters");
         }
-        Datatype::Ascii(len) => {
-            let length = json!({ "length_bytes": len });
-            let kind = json!({ "name": "null_terminated_bytes", "configuration": length });
-            (kind, "".into())
-        }
-        Datatype::Ucs4(len, _) => {
-            let length = json!({ "length_bytes": len.saturating_mul(4) });
-            let kind = json!({ "name": "fixed_length_utf32", "configuration": length });
-            (kind, "".into())
+        Datatype::Ascii(_) | Datatype::Ucs4(..) => {
+            let is_ascii = matches!(datatype, Datatype::Ascii(_));
+            let name = if is_ascii {
+                "null_terminated_bytes"
+            } else {
+                "fixed_length_utf32"
+            };
+            let length = json!({ "length_bytes": datatype.size() });
+            (json!({ "name": name, "configuration": length }), "".into())
         }
         Datatype::Struct(fields) => {
             let typed = fields.iter().zip(names(fields)).map(|(field, name)| {
@@ -324,57 +308,44 @@ fn lay_out(datatype: &Datatype, at: u64, out: &mut Vec<RowField>) -> u64 {
     at.saturating_add(datatype.size().unwrap_or(0))
 }
 
-impl Beside {
-    fn of(mapping: Option<Node<'_>>) -> Self {
-        let names = |names: Node<'_>| {
-            let names = names.items().take(MAX_NDIM);
-            let names: Option<Vec<_>> = names.map(|name| name.text().map(str::to_owned)).collect();
-            let different = |names: &Vec<String>| names.iter().collect::<HashSet<_>>().len();
-            names.filter(|names| different(names) == names.len())
-        };
-        let axes = AXES.iter().filter_map(|key| names(mapping?.get(key)?));
-        Self {
-            axes: axes.collect(),
-            attributes: mapping.map(scalars).unwrap_or_default(),
+/// The names of the axes of an array: as the mapping around it has them under any of [`AXES`], or else `dN_LEN`, where N counts from the
+/// last axis.
+fn axes(around: Option<Node<'_>>, name: &str, shape: &[u64]) -> Vec<String> {
+    let around = around.filter(|around| around.len() <= MAX_BESIDE);
+    let names = |names: Node<'_>| {
+        let names = names.items().take(MAX_NDIM);
+        let names: Option<Vec<_>> = names.map(|name| name.text().map(str::to_owned)).collect();
+        let different = |names: &Vec<String>| names.iter().collect::<HashSet<_>>().len();
+        names.filter(|names| different(names) == names.len())
+    };
+    let all = AXES.iter().filter_map(|key| names(around?.get(key)?));
+    for names in all {
+        // a coordinate is called like the axis that it is of
+        if shape.len() == 1 && names.iter().any(|axis| axis == name) {
+            return vec![name.to_owned()];
+        }
+        if names.len() == shape.len() {
+            return names;
         }
     }
-
-    /// The names of the axes of an array: as the mapping has them, or else `dN_LEN`, where N counts from the last axis.
-    fn axes(&self, name: &str, shape: &[u64]) -> Vec<String> {
-        for names in &self.axes {
-            // a coordinate is called like the axis that it is of
-            if shape.len() == 1 && names.iter().any(|axis| axis == name) {
-                return vec![name.to_owned()];
-            }
-            if names.len() == shape.len() {
-                return names.clone();
-            }
-        }
-        // xarray takes axes of one name for the same: these are such as NumPy would broadcast together
-        let numbers = (1..=shape.len()).rev();
-        let axes = numbers.zip(shape).map(|(n, len)| format!("d{n}_{len}"));
-        axes.collect()
-    }
+    // xarray takes axes of one name for the same: these are such as NumPy would broadcast together
+    let numbers = (1..=shape.len()).rev();
+    let axes = numbers.zip(shape).map(|(n, len)| format!("d{n}_{len}"));
+    axes.collect()
 }
 
 /// The scalars of a mapping, with those that `<<` merges into it, by their keys; none if it has too many keys.
 fn scalars(mapping: Node<'_>) -> Object {
-    let mut found: HashMap<&str, Node<'_>> = HashMap::new();
     let mut left = MAX_KEYS;
-    for part in mapping.merged() {
-        let Some(rest) = left.checked_sub(part.len().max(1)) else {
-            return Object::new();
-        };
-        left = rest;
-        let entries = part.entries().filter(|(key, _)| !key.is_merge());
-        let named = entries.filter_map(|(key, value)| Some((key.text()?, value)));
-        // of equal keys of one mapping the last counts, and the mapping's own before those that are merged
-        let own: HashMap<&str, Node<'_>> = named.collect();
-        for (key, value) in own {
-            found.entry(key).or_insert(value);
-        }
-    }
-    let shown = found.into_iter().filter(|(key, _)| key.len() <= MAX_TEXT);
+    let parts = mapping.merged().map(|part| {
+        left = left.checked_sub(part.len().max(1))?;
+        Some(part)
+    });
+    let Some(parts) = parts.collect::<Option<Vec<_>>>() else {
+        return Object::new();
+    };
+    let all = entries(parts.into_iter(), Node::text).into_iter();
+    let shown = all.filter(|(key, _)| key.len() <= MAX_TEXT);
     let shown = shown.filter_map(|(key, value)| Some((key.to_owned(), attribute(value)?)));
     shown.collect()
 }

@@ -4,12 +4,14 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use md5::{Digest, Md5};
 use tempfile::TempDir;
 
-use crate::common::{Mount, Outcome, asdf_mount, assert_refused, can_mount, mounted};
+use crate::common::{Mount, Outcome, asdf_mount, assert_refused, can_mount, mounted, run};
 use crate::sample::{Block, Sample, array};
+use crate::views::bytes_read;
 use crate::zarr::oracle;
 
 /// The file of asdf-zarr that `tests/data/chunked.py` wrote, copied into a folder.
@@ -74,12 +76,11 @@ fn arrays_of_asdf_zarr_are_what_asdf_zarr_reads() {
             "chunks behind filters of numcodecs",
         ]
     );
+    // each array is named beside the block with its numbers, and no block is said to be unused
     let blocks = mount.table("info/blocks.tsv");
-    assert!(
-        blocks[1..]
-            .iter()
-            .all(|block| !block[10].is_empty() && block[12].is_empty())
-    );
+    let named = blocks[1..].iter().filter(|block| !block[10].is_empty());
+    assert_eq!(named.count(), arrays.len() - 1);
+    assert!(blocks[1..].iter().all(|block| block[12].is_empty()));
     // a view is made of it as of any other array
     let fits = mount.read("fits/plain.fits").unwrap();
     let ramp: Vec<u8> = (0..77_i32).flat_map(i32::to_be_bytes).collect();
@@ -87,6 +88,47 @@ fn arrays_of_asdf_zarr_are_what_asdf_zarr_reads() {
     if let Some(said) = oracle(&["compare".as_ref(), &*mount.dir]) {
         assert_eq!(said.code, 0, "{said:?}");
     }
+}
+
+/// Each look at `info/` read the numbers of the blocks of all chunks.
+#[test]
+fn nothing_in_info_takes_reading_which_blocks_have_chunks() {
+    const COUNT: usize = 1 << 20;
+    if !can_mount() {
+        return;
+    }
+    let body = zarr(0, "null").replacen("[6]", &format!("[{COUNT}]"), 1);
+    let sample = Sample::new(&body.replacen("[3]", "[1]", 1));
+    let sample = sample.block(Block::raw(&vec![0xFF; 4 * COUNT]));
+    let dir = TempDir::new().unwrap();
+    let file = sample.block(Block::raw(b"end")).write(dir.path());
+    let mount = Mount::new(&file, &["-o", "fits,previews,zarr"]);
+    let before = bytes_read(&mount);
+    let listed = run(Command::new("ls").arg("-lR").arg(&*mount.dir));
+    assert_eq!(listed.code, 0, "{listed:?}");
+    let mut texts = 0;
+    for text in fs::read_dir(mount.path("info")).unwrap() {
+        let text = text.unwrap();
+        // this one is of the elements
+        if text.file_name() != "stats.tsv" {
+            assert!(!fs::read(text.path()).unwrap().is_empty());
+            texts += 1;
+        }
+    }
+    assert!(texts >= 6, "{texts}");
+    let read = bytes_read(&mount) - before;
+    assert!(read < 1_000_000, "{read} bytes were read");
+    let blocks = mount.table("info/blocks.tsv");
+    let said: Vec<_> = blocks
+        .iter()
+        .map(|block| (&*block[10], &*block[12]))
+        .collect();
+    assert_eq!(said, [("arrays", "problem"), ("z", ""), ("", "")]);
+    assert!(!mount.text("info/status").contains("unused "));
+    // what removes a block looks
+    fs::remove_file(mount.path("blocks/1.bin")).unwrap();
+    assert!(bytes_read(&mount) - before > 4_000_000);
+    assert_eq!(mount.table("info/blocks.tsv").len(), 2);
 }
 
 #[test]

@@ -67,6 +67,9 @@ fn a_preview_replaces_nothing_but_pictures() {
     };
     assert_refused(&preview(&file, "x"), 2, "exists and is not a PNG");
     assert!(fs::read(&file).unwrap() == before);
+    let nowhere = dir.path().join("none");
+    let why = format!("no such directory; mkdir -p {} makes it", nowhere.display());
+    assert_refused(&preview(&nowhere.join("x.png"), "x"), 1, &why);
     let out = dir.path().join("x.png");
     assert_refused(&preview(&out, "y"), 1, "no array at y; --list");
     assert_refused(

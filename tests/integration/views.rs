@@ -81,7 +81,7 @@ fn images_have_the_coordinates_that_gwcs_gives() {
 }
 
 /// Bytes that the daemon of a mount has read so far.
-fn bytes_read(mount: &Mount) -> u64 {
+pub(crate) fn bytes_read(mount: &Mount) -> u64 {
     let io = fs::read_to_string(format!("/proc/{}/io", daemons_of(&mount.dir)[0])).unwrap();
     let line = io.lines().find_map(|line| line.strip_prefix("rchar: "));
     line.unwrap().parse().unwrap()

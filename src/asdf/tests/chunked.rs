@@ -116,8 +116,7 @@ proptest! {
         let mut rest = vec![0; want.len() - from];
         file.array_bin(0).unwrap().read_exact_at(&mut rest, len_u64(from)).unwrap();
         prop_assert_eq!(&rest, &want[from..]);
-        let used: Vec<usize> = file.chunk_users().unwrap().into_keys().collect();
-        prop_assert_eq!(used, (0..blocks.len()).collect::<Vec<_>>());
+        prop_assert_eq!(file.chunk_blocks().unwrap(), (0..blocks.len()).collect());
         prop_assert_eq!(file.unused_blocks(), [] as [usize; 0]);
     }
 }
@@ -259,16 +258,33 @@ fn what_a_chunk_is_not_is_told_and_nothing_else_is_shown() {
             (Err(found), Err(want)) => assert!(found.contains(want), "{meta}: {found}"),
             (found, want) => panic!("{meta}: {found:?}, not {want:?}"),
         }
-        match file.chunk_users() {
-            Ok(users) => assert!(users.contains_key(&1), "{meta}"),
+        match file.chunk_blocks() {
+            Ok(blocks) => assert!(blocks.contains(&1), "{meta}"),
             // what it uses is not known, and no block may go
             Err(_) => assert_eq!(file.unused_blocks(), [] as [usize; 0], "{meta}"),
         }
     }
     for map in [2, -1] {
         let file = snapshot(&zarr(TWO, map), &[abc(), numbers(&[0, 0])]);
-        assert!(file.arrays()[0].problem().is_some() && file.chunk_users().is_err());
+        assert!(file.arrays()[0].problem().is_some() && file.chunk_blocks().is_err());
     }
+}
+
+/// A list read those numbers to tell which blocks are unused.
+#[test]
+fn a_list_calls_no_block_unused_if_an_array_may_have_its_chunks_there() {
+    let blocks = [b"abc".to_vec(), numbers(&[0, -1]), b"free".to_vec()];
+    let file = snapshot(&zarr(TWO, 1), &blocks);
+    assert_eq!(file.unused_blocks(), [2]);
+    assert_eq!(file.listed_unused(), [] as [usize; 0]);
+    let damaged = zarr(TWO, 1).replace("chunk_block_map: 1", "chunk_block_map: x");
+    for body in [zarr(TWO, 9), zarr("shape: [6]", 1), damaged] {
+        let file = snapshot(&body, &blocks);
+        assert_eq!(file.listed_unused(), [] as [usize; 0], "{body}");
+    }
+    let plain = snapshot("a: 1", &blocks);
+    assert_eq!(plain.listed_unused(), plain.unused_blocks());
+    assert_eq!(plain.listed_unused(), [0, 1, 2]);
 }
 
 #[test]

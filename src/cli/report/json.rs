@@ -186,7 +186,7 @@ pub(super) fn print(
     let layout = snapshot.layout();
     let blocks = || layout.blocks.iter().enumerate();
     let arrays = || snapshot.arrays().iter().enumerate();
-    let unused = snapshot.unused_blocks();
+    let unused = snapshot.listed_unused();
     print_line(&FileObject {
         file: path.display().to_string(),
         size: Some(snapshot.file_len()),

@@ -144,7 +144,7 @@ fn contents(snapshot: &Snapshot, text: &mut Text) {
         BlockIndex::Wrong(_, why) => format!("index not used: {why}"),
     };
     text.line(format_args!("blocks    {}, {index}", layout.blocks.len()));
-    if let Some(unused) = snapshot.unused_text() {
+    if let Some(unused) = Snapshot::unused_text(&snapshot.listed_unused()) {
         text.line(format_args!("unused    {unused}"));
     }
     text.line(format_args!("arrays    {}", snapshot.arrays().len()));

@@ -15,26 +15,14 @@ const MAX_NAME: usize = 60;
 /// What a reader of float32 must know that were float16.
 pub(super) const WIDENED: &str = "float16 in the tree, here float32";
 
-/// A column.
-#[derive(Debug)]
-pub(super) struct Column {
-    name: String,
-    /// The letter of its type, and how many elements a cell has.
-    form: (char, u64),
-    /// Shape of a cell, slowest axis first.
-    shape: Vec<u64>,
-    /// What is to be added to the stored numbers.
-    zero: Option<i128>,
-    pub(super) unit: Option<String>,
-    /// The number that stands for no value.
-    pub(super) null: Option<i128>,
-    pub(super) field: RowField,
-}
-
 /// Records that are being laid out as the cells of rows.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
-    pub(super) list: Vec<Column>,
+    /// The cards of all columns, and how many columns there are.
+    pub(super) cards: HeaderText,
+    pub(super) count: usize,
+    /// The fields of a record that have elements.
+    pub(super) fields: Vec<RowField>,
     /// The fields that FITS has no columns for, each with the reason.
     pub(super) omitted: Vec<(String, String)>,
     /// What a reader of them must know.
@@ -45,10 +33,13 @@ pub(super) struct Columns {
     taken: HashSet<String>,
 }
 
+/// What the tree says of all columns of a field: their unit, and the number that stands for no value.
+type Said<'t> = (Option<&'t str>, Option<i128>);
+
 impl Columns {
     /// Whether there are more of them than FITS has keywords for.
     pub(super) fn are_too_many(&self) -> bool {
-        self.list.len() > MAX_COLUMNS
+        self.count > MAX_COLUMNS
     }
 
     /// Adds the columns of a field at byte `at` of each record. Returns where the next field begins; `None` if that is beyond 64 bits, or if
@@ -59,6 +50,7 @@ impl Columns {
         datatype: &Datatype,
         shape: &[u64],
         at: u64,
+        said: Said<'_>,
     ) -> Option<u64> {
         if self.are_too_many() {
             return None;
@@ -73,7 +65,7 @@ impl Columns {
                 if !name.is_empty() {
                     own = format!("{name}_{own}");
                 }
-                at = self.add(&own, &field.datatype, &field.shape, at)?;
+                at = self.add(&own, &field.datatype, &field.shape, at, said)?;
             }
             return Some(end);
         }
@@ -105,16 +97,48 @@ impl Columns {
         if let Conversion::Widen(_) = change {
             self.notes.push(format!("{name}: {WIDENED}"));
         }
-        self.list.push(Column {
-            name,
-            form: (letter, repeat),
-            shape,
-            zero,
-            unit: None,
-            null: None,
-            field,
-        });
+        if field.count > 0 {
+            self.fields.push(field);
+        }
+        self.count = self.count.saturating_add(1);
+        // a number that its cells can't hold stands for nothing
+        let null = said
+            .1
+            .filter(|null| can_be(*null, bits(letter, change), zero));
+        self.write(&name, (letter, repeat), &shape, zero, (said.0, null));
         Some(end)
+    }
+
+    /// Adds the cards of the last column: of its name, the letter of its type, how many elements a cell has, the shape of a cell, slowest
+    /// axis first, and what is to be added to the stored numbers.
+    fn write(
+        &mut self,
+        name: &str,
+        (letter, repeat): (char, u64),
+        shape: &[u64],
+        zero: Option<i128>,
+        (unit, null): Said<'_>,
+    ) {
+        let (header, n) = (&mut self.cards, self.count);
+        header.text(&format!("TTYPE{n}"), name);
+        header.text(&format!("TFORM{n}"), &format!("{repeat}{letter}"));
+        if let Some(zero) = zero {
+            // of integers that are multiplied, readers would make floating-point numbers
+            header.value(&format!("TSCAL{n}"), 1);
+            header.value(&format!("TZERO{n}"), zero);
+        }
+        if let Some(null) = null {
+            header.null(&format!("TNULL{n}"), null, zero.is_some());
+        }
+        // TDIM counts axes from the fastest one (7.3.2); a cell of one element without a shape is a single number
+        let is_list_of_one = letter != 'A' && *shape == [1];
+        if (shape.len() > 1 && repeat > 0) || is_list_of_one {
+            let axes: Vec<_> = shape.iter().rev().map(u64::to_string).collect();
+            header.text(&format!("TDIM{n}"), &format!("({})", axes.join(",")));
+        }
+        if let Some(unit) = unit {
+            header.unit(&format!("TUNIT{n}"), unit);
+        }
     }
 
     /// The name as FITS can hold it, with a number if another column has it: case makes no difference.
@@ -126,38 +150,6 @@ impl Columns {
         let mut names = std::iter::once(wanted.clone()).chain(numbered);
         let free = names.find(|name| self.taken.insert(name.to_ascii_lowercase()));
         free.unwrap_or_default()
-    }
-}
-
-impl Column {
-    /// Adds its cards; columns count from 1.
-    pub(super) fn write(&self, header: &mut HeaderText, n: usize) {
-        header.text(&format!("TTYPE{n}"), &self.name);
-        let (letter, repeat) = self.form;
-        header.text(&format!("TFORM{n}"), &format!("{repeat}{letter}"));
-        if let Some(zero) = self.zero {
-            // of integers that are multiplied, readers would make floating-point numbers
-            header.value(&format!("TSCAL{n}"), 1);
-            header.value(&format!("TZERO{n}"), zero);
-        }
-        if let Some(null) = self.null {
-            header.null(&format!("TNULL{n}"), null, self.zero.is_some());
-        }
-        // TDIM counts axes from the fastest one (7.3.2); a cell of one element without a shape is a single number
-        let is_list_of_one = letter != 'A' && self.shape == [1];
-        if (self.shape.len() > 1 && repeat > 0) || is_list_of_one {
-            let axes: Vec<_> = self.shape.iter().rev().map(u64::to_string).collect();
-            header.text(&format!("TDIM{n}"), &format!("({})", axes.join(",")));
-        }
-        if let Some(unit) = &self.unit {
-            header.unit(&format!("TUNIT{n}"), unit);
-        }
-    }
-
-    /// Has a number stand for no value, if its cells can hold it.
-    pub(super) fn set_null(&mut self, number: i128) {
-        let bits = bits(self.form.0);
-        self.null = Some(number).filter(|number| can_be(*number, bits, self.zero));
     }
 }
 
@@ -201,16 +193,14 @@ fn cell(datatype: &Datatype) -> Result<(char, u64, Conversion, Option<i128>), &'
     })
 }
 
-/// The BITPIX of images whose numbers, or parts of numbers, are of the type with this letter.
-fn bits(letter: char) -> i8 {
-    match letter {
-        'B' => 8,
-        'I' => 16,
-        'J' => 32,
-        'K' => 64,
-        'E' | 'C' => -32,
-        'D' | 'M' => -64,
-        _ => 0,
+/// The BITPIX of images whose numbers, or parts of numbers, are of the type with this letter and converted like this.
+fn bits(letter: char, change: Conversion) -> i8 {
+    let bits = i8::try_from(change.sizes().1.saturating_mul(8)).unwrap_or(0);
+    let is_integer = matches!(letter, 'B' | 'I' | 'J' | 'K');
+    if is_integer {
+        bits
+    } else {
+        bits.saturating_neg()
     }
 }
 
@@ -250,7 +240,7 @@ pub(super) fn pixel(datatype: &Datatype) -> Result<(Conversion, i8, Option<i128>
         Datatype::Scalar(Scalar::Bool8, order) => Ok((plain(1, *order), 8, None)),
         Datatype::Scalar(..) => {
             let (letter, _, change, zero) = cell(datatype)?;
-            Ok((change, bits(letter), zero))
+            Ok((change, bits(letter, change), zero))
         }
         _ => Err("FITS images are of numbers, not of strings"),
     }
@@ -276,14 +266,9 @@ mod tests {
     }
 
     fn cards(columns: &Columns) -> Vec<String> {
-        let mut header = HeaderText::default();
-        for (n, column) in columns.list.iter().enumerate() {
-            column.write(&mut header, n + 1);
-        }
-        let text = String::from_utf8(header.finish()).unwrap();
-        let cards = text.as_bytes().chunks(80);
+        let cards = columns.cards.as_bytes().chunks(80);
         let cards = cards.map(|card| String::from_utf8_lossy(card).trim_end().to_owned());
-        cards.take_while(|card| card != "END").collect()
+        cards.collect()
     }
 
     #[test]
@@ -314,14 +299,13 @@ mod tests {
         ]);
         let mut columns = Columns::default();
         assert_eq!(
-            columns.add("", &datatype, &[], 0),
+            columns.add("", &datatype, &[], 0, (None, Some(32767))),
             Some(24 + 6 + 40 + 2 + 8 + 16 + 1)
         );
         assert_eq!(columns.width, 24 + 12 + 10 + 2 + 8 + 1);
         let omitted: Vec<_> = columns.omitted.iter().map(|(name, _)| &**name).collect();
         assert_eq!(omitted, ["many"]);
         assert_eq!(columns.notes, ["half: float16 in the tree, here float32"]);
-        columns.list[3].set_null(32767);
         let want = [
             "TTYPE1  = 'flux    '",
             "TFORM1  = '6E      '",
@@ -343,11 +327,8 @@ mod tests {
             "TDIM6   = '(1)     '",
         ];
         assert_eq!(cards(&columns), want);
-        let fields: Vec<_> = columns
-            .list
-            .iter()
-            .map(|c| (c.field.from, c.field.to))
-            .collect();
+        let fields = columns.fields.iter();
+        let fields: Vec<_> = fields.map(|field| (field.from, field.to)).collect();
         assert_eq!(
             fields,
             [(0, 0), (24, 24), (30, 36), (70, 46), (72, 48), (96, 56)]
@@ -356,11 +337,14 @@ mod tests {
 
     #[test]
     fn a_number_that_a_cell_cannot_hold_is_no_null() {
-        let mut columns = Columns::default();
-        columns.add("a", &number(Scalar::Uint8), &[], 0);
-        for (number, want) in [(-1, None), (256, None), (255, Some(255))] {
-            columns.list[0].set_null(number);
-            assert_eq!(columns.list[0].null, want);
+        for (number, want) in [(-1, false), (256, false), (255, true)] {
+            let mut columns = Columns::default();
+            let said = (None, Some(number));
+            columns.add("a", &self::number(Scalar::Uint8), &[], 0, said);
+            let has_null = cards(&columns)
+                .iter()
+                .any(|card| card.starts_with("TNULL1"));
+            assert_eq!(has_null, want);
         }
     }
 }

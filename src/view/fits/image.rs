@@ -11,7 +11,7 @@ use crate::asdf::rows::{Conversion, RowField, RowPart};
 use crate::error::Result;
 
 impl Snapshot {
-    /// The units of array `i`, with so many elements: see [`Snapshot::units_of_array`].
+    /// The units of array `i`, with so many elements: see [`Snapshot::fits_of_array`].
     pub(super) fn image_units(
         &self,
         i: usize,
@@ -46,9 +46,21 @@ impl Snapshot {
                 header.comment(&printable_ascii(&note));
             }
             let sky_at = in_sky.then(|| header.reserve(CARDS));
+            // a number of each record
+            let field = RowField {
+                from,
+                to: 0,
+                count: 1,
+                change,
+            };
+            let part = RowPart {
+                records: i,
+                record,
+                fields: vec![field],
+            };
             Unit {
                 sky_at,
-                parts: vec![one_of_each(i, (record, from), change)],
+                parts: vec![part],
                 width,
                 count,
                 ..Unit::of_header(header)
@@ -74,20 +86,5 @@ impl Snapshot {
             units.push(unit(Some("IMAGE"), (&called, version), from));
         }
         Ok(units)
-    }
-}
-
-/// A number of each record of array `i`, at byte `from` of it.
-fn one_of_each(i: usize, (record, from): (u64, u64), change: Conversion) -> RowPart<usize> {
-    let field = RowField {
-        from,
-        to: 0,
-        count: 1,
-        change,
-    };
-    RowPart {
-        records: i,
-        record,
-        fields: vec![field],
     }
 }

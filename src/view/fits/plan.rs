@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use super::header::{HeaderText, printable_ascii};
 use super::sky::Sky;
-use super::{FitsFile, Omitted, Subject, Unit, meta, no_longer};
+use super::{FitsFile, Subject, Unit, meta, no_longer};
 use crate::asdf::outline::column::is_table;
 use crate::asdf::outline::{PlaceId, What};
 use crate::asdf::paths::Paths;
 use crate::asdf::tree::{Node, NodeId, NodeKind};
 use crate::asdf::{Array, Snapshot};
 use crate::error::{Place, Result, unsupported};
+use crate::view::shown_as;
 
 /// Most extensions of the file of a directory.
 const MAX_EXTENSIONS: usize = 1000;
@@ -61,44 +62,35 @@ impl FitsPlan<'_> {
     /// [`Error::Unsupported`](crate::error::Error::Unsupported) if FITS can't hold it; [`Array::problem`].
     pub fn file(&self, subject: Subject) -> Result<FitsFile> {
         let (paths, place) = self.snapshot.place_of(subject).ok_or_else(no_longer)?;
-        let made = match subject {
-            Subject::Directory(place) => self.file_of_directory(place),
-            subject => {
-                let units = self.units(subject, None);
-                units.and_then(|(units, omitted, sky)| FitsFile::new(units, omitted, sky))
-            }
-        };
+        let too_long = || unsupported("a FITS file of 2^63 bytes or more");
+        let made = self.units(subject, None).and_then(|made| {
+            made.len().ok_or_else(too_long)?;
+            Ok(made)
+        });
         made.map_err(|error| error.at(Place::Array(paths.brief(place))))
     }
 
-    /// The units of an array or a table, what they lack, and their place in the sky. Extensions have a name and a version.
-    fn units(
-        &self,
-        subject: Subject,
-        name: Option<(&str, u64)>,
-    ) -> Result<(Vec<Unit>, Omitted, Option<Arc<Sky>>)> {
-        let (sky, (units, omitted)) = match subject {
+    /// The units of an array, a table or a directory. Extensions of the former two have a name and a version.
+    fn units(&self, subject: Subject, name: Option<(&str, u64)>) -> Result<FitsFile> {
+        match subject {
             Subject::Array(i) => {
                 let sky = self.sky_of(self.snapshot.array(i)?);
-                let in_sky = sky.is_some();
-                (sky, self.snapshot.units_of_array(i, name, in_sky)?)
+                self.snapshot.fits_of_array(i, name, sky)
             }
-            Subject::Table(table) => (None, self.snapshot.units_of_table(table, name)?),
-            Subject::Directory(_) => return Err(no_longer()),
-        };
-        Ok((units, omitted, sky))
+            Subject::Table(table) => self.snapshot.fits_of_table(table, name),
+            Subject::Directory(directory) => self.units_of_directory(directory),
+        }
     }
 
-    /// The file of a directory, behind a primary header with the scalars of the nearest `meta`.
-    fn file_of_directory(&self, directory: PlaceId) -> Result<FitsFile> {
+    /// The units of a directory, behind a primary header with the scalars of the nearest `meta`.
+    fn units_of_directory(&self, directory: PlaceId) -> Result<FitsFile> {
         let members = self.members().get(&directory).ok_or_else(no_longer)?;
         if members.len() > MAX_EXTENSIONS {
             let why = format!("the file of a directory has {MAX_EXTENSIONS} extensions at most");
             return Err(unsupported(why));
         }
         let paths = self.snapshot.paths().ok_or_else(no_longer)?;
-        let (mut units, mut omitted) = (Vec::new(), Vec::new());
-        let (mut sky, mut names) = (None, HashMap::new());
+        let (mut file, mut names) = (FitsFile::default(), HashMap::new());
         for (place, subject) in members {
             let path = paths.brief(*place);
             let name = ext_name(paths, *place).unwrap_or_else(|| printable_ascii(&path));
@@ -106,20 +98,21 @@ impl FitsPlan<'_> {
             // readers tell extensions of one name by EXTVER (FITS Standard 4.0, section 4.4.2.6)
             *version = version.saturating_add(1);
             match self.units(*subject, Some((&name, *version))) {
-                Ok((made, missing, own)) => {
-                    units.extend(made);
-                    sky = sky.or(own);
-                    let missing = missing.into_iter();
-                    omitted.extend(missing.map(|(column, why)| (format!("{path}/{column}"), why)));
+                Ok(made) => {
+                    file.units.extend(made.units);
+                    file.sky = file.sky.or(made.sky);
+                    let missing = made.omitted.into_iter();
+                    let missing = missing.map(|(column, why)| (format!("{path}/{column}"), why));
+                    file.omitted.extend(missing);
                 }
-                Err(error) => omitted.push((path, error.to_string())),
+                Err(error) => file.omitted.push((path, error.to_string())),
             }
         }
-        if units.is_empty() {
+        if file.units.is_empty() {
             return Err(unsupported("nothing that FITS can hold"));
         }
         let mut primary = HeaderText::primary();
-        for (name, why) in omitted.iter().take(MAX_EXTENSIONS) {
+        for (name, why) in file.omitted.iter().take(MAX_EXTENSIONS) {
             primary.comment(&printable_ascii(&format!("left out: {name}: {why}")));
         }
         if let Some(meta) = self.meta(directory) {
@@ -127,8 +120,8 @@ impl FitsPlan<'_> {
             primary.text("LONGSTRN", "OGIP 1.0");
             primary.extend(&self.cards_of(meta));
         }
-        units.insert(0, Unit::of_header(primary));
-        FitsFile::new(units, omitted, sky)
+        file.units.insert(0, Unit::of_header(primary));
+        Ok(file)
     }
 
     /// The directories with a file of their own, each with the arrays and tables in it.
@@ -192,14 +185,6 @@ impl FitsPlan<'_> {
             sky.map(Arc::new)
         });
         found.clone().filter(|sky| sky.is_of(shape))
-    }
-}
-
-/// The place that an array is looked for at: that of the quantity whose value it is, or its own.
-fn shown_as(paths: &Paths, array: &Array) -> PlaceId {
-    match array.unit() {
-        Some(_) => paths.parent(array.home()),
-        None => array.home(),
     }
 }
 

@@ -3,7 +3,7 @@
 use log::warn;
 
 use super::column::Columns;
-use super::{Omitted, Unit, cells, no_longer, table_units, unsupported};
+use super::{FitsFile, no_longer, unsupported};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::{MAX_LABEL, MAX_QUANTITY, is_table, is_tagged};
 use crate::asdf::outline::pointer::reference;
@@ -54,12 +54,12 @@ impl Snapshot {
         affordable.map(|(id, _)| id).collect()
     }
 
-    /// The units of the table at a place: of its columns that are arrays with as many rows as the first. With those that it lacks.
-    pub(super) fn units_of_table(
+    /// The units of the table at a place: of its columns that are arrays with as many rows as the first.
+    pub(super) fn fits_of_table(
         &self,
         table: PlaceId,
         name: Option<(&str, u64)>,
-    ) -> Result<(Vec<Unit>, Omitted)> {
+    ) -> Result<FitsFile> {
         if table == PlaceId::ROOT {
             return Err(unsupported("a table without a name: it is the whole tree"));
         }
@@ -69,23 +69,22 @@ impl Snapshot {
         let mut omitted = Vec::new();
         let mut count = None;
         for column in declared(paths, node) {
-            match self.array_of(paths, &column, count) {
+            let added = self.array_of(paths, &column, count);
+            let added = added.and_then(|(array, rows)| {
+                count = Some(rows);
+                let part = self.add_column(&mut columns, &column, array);
+                part.ok_or_else(|| "rows of 2^64 bytes or more".to_owned())
+            });
+            match added {
+                Ok(part) => parts.push(part),
+                Err(_) if columns.are_too_many() => break,
                 Err(why) => omitted.push((column.name, why)),
-                Ok((array, rows)) => {
-                    count = Some(rows);
-                    match self.add_column(&mut columns, &column, array) {
-                        Some(part) => parts.push(part),
-                        None if columns.are_too_many() => break,
-                        None => {
-                            let why = "rows of 2^64 bytes or more".to_owned();
-                            omitted.push((column.name, why));
-                        }
-                    }
-                }
             }
         }
-        let name = (name, &*paths.brief(table));
-        table_units(columns, parts, count.unwrap_or(0), name, omitted)
+        // what has no array, then what FITS has no columns for
+        omitted.append(&mut columns.omitted);
+        columns.omitted = omitted;
+        columns.table(parts, count.unwrap_or(0), (name, &*paths.brief(table)))
     }
 
     /// The array of a column, and how many rows it has: `rows` if that is known; else why the column can't be shown.
@@ -118,26 +117,18 @@ impl Snapshot {
         array: usize,
     ) -> Option<RowPart<usize>> {
         let known = self.arrays().get(array)?;
-        let first = columns.list.len();
         // the first axis is that of the rows, the others are those of a cell
         let cell = known.shape()?.get(1..)?;
-        let record = columns.add(&column.name, known.datatype()?, cell, 0)?;
-        let null = self.masked(array);
-        let added = columns.list.get_mut(first..)?;
-        for added in &mut *added {
-            added.unit = column.unit.map(str::to_owned);
-            if let Some(null) = null {
-                added.set_null(null);
-            }
-        }
-        let fields = cells(added);
+        columns.fields.clear();
+        let said = (column.unit, self.masked(array));
+        let record = columns.add(&column.name, known.datatype()?, cell, 0, said)?;
         let note = known.note();
         let note = note.map(|note| format!("{}: {note}", column.name));
         columns.notes.extend(note);
         Some(RowPart {
             records: array,
             record,
-            fields,
+            fields: std::mem::take(&mut columns.fields),
         })
     }
 }

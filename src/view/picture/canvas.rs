@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Once;
 
 use ab_glyph::{Font, FontRef, ScaleFont, point};
 use plotters::coord::Shift;
+use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::{BitMapBackend, DrawingArea, IntoDrawingArea, IntoFont, RGBColor};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, TextStyle, register_font};
@@ -50,17 +50,19 @@ pub(super) struct Canvas {
     rgb: Vec<u8>,
 }
 
-/// The most bytes of a PNG file of that size, with 3 bytes a point, or 1 with a palette.
-pub(super) fn most_bytes((width, height): (u16, u16), bytes: u64) -> u64 {
+/// The most bytes of a PNG file of that size, which has a palette unless it shows many colours.
+pub(super) fn most_bytes((width, height): (u16, u16), many_colours: bool) -> u64 {
+    let bytes = if many_colours { 3 } else { 1 };
     // each row has a byte for its filter, and deflate makes 9 bits of 8 at the worst
     let row = u64::from(width).saturating_mul(bytes).saturating_add(1);
     let raw = row.saturating_mul(height.into());
     raw.saturating_add(raw / 8).saturating_add(AROUND)
 }
 
-/// An error of drawing, which says what it is about.
-pub(super) fn drawing(why: &impl Display) -> Error {
-    unsupported(format!("drawing: {why}"))
+impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for Error {
+    fn from(why: DrawingAreaErrorKind<E>) -> Self {
+        unsupported(format!("drawing: {why}"))
+    }
 }
 
 impl Canvas {
@@ -117,7 +119,7 @@ impl Canvas {
     pub(super) fn area(&mut self) -> Result<Area<'_>> {
         let size = (self.width.into(), self.height.into());
         let canvas = BitMapBackend::with_buffer_and_format(&mut self.rgb, size);
-        let canvas = canvas.map_err(|why| drawing(&why))?;
+        let canvas = canvas.map_err(|why| unsupported(format!("drawing: {why}")))?;
         Ok(canvas.into_drawing_area())
     }
 
@@ -186,13 +188,13 @@ impl Canvas {
         }
     }
 
-    /// The PNG file. It has a palette if its colours are few; if it must have one, they become fewer. `len` is how long it is to be.
-    pub(super) fn png(&self, must_have_palette: bool, len: Option<u64>) -> Result<Vec<u8>> {
+    /// The PNG file. It has a palette if its colours are few; unless they may be many, they become fewer. `len` is how long it is to be.
+    pub(super) fn png(&self, many_colours: bool, len: Option<u64>) -> Result<Vec<u8>> {
         let failed = |why: png::EncodingError| unsupported(format!("writing a PNG file: {why}"));
         let mut out = Vec::new();
         let mut encoder = png::Encoder::new(&mut out, self.width.into(), self.height.into());
         encoder.set_depth(png::BitDepth::Eight);
-        let indexed = self.indexed(if must_have_palette { LEAST_BITS } else { 8 });
+        let indexed = self.indexed(if many_colours { 8 } else { LEAST_BITS });
         let data = if let Some((palette, points)) = &indexed {
             encoder.set_color(png::ColorType::Indexed);
             encoder.set_palette(palette.concat());

@@ -56,7 +56,7 @@ pub(super) struct Tones {
     /// The values that are black and white, and those next to them outwards.
     pub(super) limits: (f64, f64),
     /// The value where the curve is steepest, and how far from there it begins to bend; none of a straight one.
-    bend: Option<(f64, f64)>,
+    pub(super) bend: Option<(f64, f64)>,
 }
 
 impl Tones {
@@ -98,11 +98,6 @@ impl Tones {
             limits: found,
             bend: bend.filter(|(steepest, bend)| steepest.is_finite() && bend.is_normal()),
         })
-    }
-
-    /// Black and white at these values, and nothing bent between them.
-    pub(super) fn straight(limits: (f64, f64)) -> Self {
-        Self { limits, bend: None }
     }
 
     /// A value on the curve. Halves, as the range may be larger than the largest number.

@@ -8,7 +8,7 @@ use plotters::element::Circle;
 use plotters::series::LineSeries;
 use plotters::style::{Color, RGBColor};
 
-use super::canvas::{Area, Canvas, FAINT, LETTERS, drawing, letters};
+use super::canvas::{Area, Canvas, FAINT, LETTERS, letters};
 use super::limits::{GreyLimits, Tones};
 use super::numbers::{DIGITS, MOST_DIGITS, common, is_rounding, range, short};
 use super::{NO_VALUES, Picture, Readers, pixel};
@@ -26,14 +26,6 @@ const DOT: i32 = 2;
 const PARTS: u16 = 4;
 /// Most ticks of an axis.
 const MOST_TICKS: usize = 10;
-
-/// The parts of a line.
-struct Ranges {
-    /// Elements in all, and the index of the next one.
-    count: u64,
-    at: u64,
-    parts: Vec<Part>,
-}
 
 /// A part of a line.
 #[derive(Debug, Clone, Copy)]
@@ -60,112 +52,89 @@ fn both(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
     (a.0.min(b.0), a.1.max(b.1))
 }
 
-impl Ranges {
-    /// So many parts without values: fewer if there are fewer elements. Elements are at their index.
-    fn new(parts: u16, count: u64) -> Self {
-        let parts = count.min(parts.into());
-        let part = |n: u64| {
-            // the first element for which `take` chooses this part
-            let first = u128::from(n).saturating_mul(count.into());
-            let first = first.div_ceil(u128::from(parts.max(1)));
-            let first = u64::try_from(first).unwrap_or(u64::MAX);
-            Part {
-                first,
-                x: unsigned(first),
-                values: None,
-            }
+/// So many parts without values: fewer if there are fewer elements. Elements are at their index.
+fn parts(most: u16, count: u64) -> Vec<Part> {
+    let parts = count.min(most.into());
+    let part = |n: u64| {
+        let first = u128::from(n).saturating_mul(count.into());
+        let first = first.div_ceil(u128::from(parts.max(1)));
+        let first = u64::try_from(first).unwrap_or(u64::MAX);
+        Part {
+            first,
+            x: unsigned(first),
+            values: None,
+        }
+    };
+    (0..parts).map(part).collect()
+}
+
+/// The points of the line, in pieces: a part without a finite value is a gap.
+fn pieces(parts: &[Part]) -> impl Iterator<Item = Vec<(f64, f64)>> {
+    let is_gap = |part: &Part| part.values.is_none() || !part.x.is_finite();
+    let pieces = parts.split(is_gap);
+    pieces.filter(|piece| !piece.is_empty()).map(|piece| {
+        let both = piece.iter().filter_map(|part| {
+            let (low, high) = part.values?;
+            Some([(part.x, low), (part.x, high)])
+        });
+        let mut points: Vec<_> = both.flatten().collect();
+        points.dedup();
+        points
+    })
+}
+
+/// Draws the line between these limits: with its axes, and what they are called, in letters of that size; or nothing else.
+fn draw(
+    parts: &[Part],
+    area: &Area<'_>,
+    limits: (f64, f64),
+    named: Option<(u16, &str, &str)>,
+) -> Result<()> {
+    let xs = parts.iter().map(|part| part.x);
+    let xs = xs.filter(|x| x.is_finite()).map(|x| (x, x)).reduce(both);
+    let axes = (
+        Axis::of(xs.unwrap_or_default(), 0.0),
+        Axis::of(limits, BEYOND),
+    );
+    let mut chart = ChartBuilder::on(area);
+    if let Some((font, ..)) = named {
+        let font = u32::from(font);
+        chart
+            .margin(font / 2)
+            .margin_right(font.saturating_mul(2))
+            .x_label_area_size(font.saturating_mul(3))
+            .y_label_area_size(font.saturating_mul(6));
+    }
+    let mut chart = chart.build_cartesian_2d(axes.0, axes.1)?;
+    if let Some((font, x, y)) = named {
+        let (width, height) = area.dim_in_pixel();
+        let letters_in = |side: u32| {
+            let letters = side.checked_div(font.into()).unwrap_or(0);
+            usize::try_from(letters).unwrap_or(0)
         };
-        Self {
-            count,
-            at: 0,
-            parts: (0..parts).map(part).collect(),
-        }
+        let [faint, strong] = [FAINT, LETTERS].map(|[r, g, b]| RGBColor(r, g, b));
+        chart
+            .configure_mesh()
+            .label_style(letters(font))
+            .axis_desc_style(letters(font))
+            .axis_style(strong)
+            .bold_line_style(faint)
+            .light_line_style(faint.mix(0.0))
+            // numbers that do not touch each other
+            .x_labels(letters_in(width).saturating_sub(8) / 5)
+            .y_labels(letters_in(height).saturating_sub(3) / 2)
+            .x_desc(axes.0.title(x))
+            .y_desc(axes.1.title(y))
+            .draw()?;
     }
-
-    /// Takes the next element.
-    fn take(&mut self, number: f64) {
-        let part = u128::from(self.at)
-            .saturating_mul(len_u64(self.parts.len()).into())
-            .checked_div(self.count.into());
-        self.at = self.at.saturating_add(1);
-        let part = part.and_then(|part| usize::try_from(part).ok());
-        if let Some(part) = part.and_then(|part| self.parts.get_mut(part)) {
-            part.take(number);
-        }
+    for points in pieces(parts) {
+        // a single point is no line
+        let dot = points.first().filter(|_| points.len() == 1);
+        let dot = dot.map(|point| Circle::new(*point, DOT, LINE.filled()));
+        chart.draw_series(dot)?;
+        chart.draw_series(LineSeries::new(points, LINE))?;
     }
-
-    /// The points of the line, in pieces: a part without a finite value is a gap.
-    fn pieces(&self) -> impl Iterator<Item = Vec<(f64, f64)>> {
-        let is_gap = |part: &Part| part.values.is_none() || !part.x.is_finite();
-        let pieces = self.parts.split(is_gap);
-        pieces.filter(|piece| !piece.is_empty()).map(|piece| {
-            let both = piece.iter().filter_map(|part| {
-                let (low, high) = part.values?;
-                Some([(part.x, low), (part.x, high)])
-            });
-            let mut points: Vec<_> = both.flatten().collect();
-            points.dedup();
-            points
-        })
-    }
-
-    /// Draws the line between these limits: with its axes, and what they are called, in letters of that size; or nothing else.
-    fn draw(
-        &self,
-        area: &Area<'_>,
-        limits: (f64, f64),
-        named: Option<(u16, &str, &str)>,
-    ) -> Result<()> {
-        let xs = self.parts.iter().map(|part| part.x);
-        let xs = xs.filter(|x| x.is_finite()).map(|x| (x, x)).reduce(both);
-        let axes = (
-            Axis::of(xs.unwrap_or_default(), 0.0),
-            Axis::of(limits, BEYOND),
-        );
-        let mut chart = ChartBuilder::on(area);
-        if let Some((font, ..)) = named {
-            let font = u32::from(font);
-            chart
-                .margin(font / 2)
-                .margin_right(font.saturating_mul(2))
-                .x_label_area_size(font.saturating_mul(3))
-                .y_label_area_size(font.saturating_mul(6));
-        }
-        let chart = chart.build_cartesian_2d(axes.0, axes.1);
-        let mut chart = chart.map_err(|why| drawing(&why))?;
-        if let Some((font, x, y)) = named {
-            let (width, height) = area.dim_in_pixel();
-            let letters_in = |side: u32| {
-                let letters = side.checked_div(font.into()).unwrap_or(0);
-                usize::try_from(letters).unwrap_or(0)
-            };
-            let [faint, strong] = [FAINT, LETTERS].map(|[r, g, b]| RGBColor(r, g, b));
-            chart
-                .configure_mesh()
-                .label_style(letters(font))
-                .axis_desc_style(letters(font))
-                .axis_style(strong)
-                .bold_line_style(faint)
-                .light_line_style(faint.mix(0.0))
-                // numbers that do not touch each other
-                .x_labels(letters_in(width).saturating_sub(8) / 5)
-                .y_labels(letters_in(height).saturating_sub(3) / 2)
-                .x_desc(axes.0.title(x))
-                .y_desc(axes.1.title(y))
-                .draw()
-                .map_err(|why| drawing(&why))?;
-        }
-        for points in self.pieces() {
-            // a single point is no line
-            let dot = points.first().filter(|_| points.len() == 1);
-            let dot = dot.map(|point| Circle::new(*point, DOT, LINE.filled()));
-            let drawn = chart.draw_series(dot).map(|_| ());
-            drawn.map_err(|why| drawing(&why))?;
-            let drawn = chart.draw_series(LineSeries::new(points, LINE));
-            drawn.map_err(|why| drawing(&why))?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 impl Picture {
@@ -177,17 +146,28 @@ impl Picture {
         count: u64,
     ) -> Result<String> {
         let (width, height) = self.sides();
-        let mut ranges = Ranges::new(width.saturating_mul(PARTS), count);
+        let mut parts = parts(width.saturating_mul(PARTS), count);
         if self.values.bytes(count) > self.style.most {
-            for part in &mut ranges.parts {
+            for part in &mut parts {
                 let at = self.first.saturating_add(part.first);
                 values.one(at, &mut |number, _| part.take(number))?;
             }
         } else {
-            values.run(self.first, count, &mut |number, _| ranges.take(number))?;
+            let (mut at, mut part) = (0_u64, 0_usize);
+            values.run(self.first, count, &mut |number, _| {
+                // each part has an element, so that none is passed over
+                let next = part.saturating_add(1);
+                if parts.get(next).is_some_and(|next| next.first <= at) {
+                    part = next;
+                }
+                at = at.saturating_add(1);
+                if let Some(part) = parts.get_mut(part) {
+                    part.take(number);
+                }
+            })?;
         }
         if let Some(places) = places {
-            for part in &mut ranges.parts {
+            for part in &mut parts {
                 places.one(part.first, &mut |x, _| part.x = x)?;
             }
         }
@@ -197,7 +177,7 @@ impl Picture {
         let named = self.around().1 > 0;
         let whole = canvas.area()?;
         let (chart, _) = whole.split_vertically(u32::from(height));
-        let ends = ranges.parts.iter().filter_map(|part| part.values);
+        let ends = parts.iter().filter_map(|part| part.values);
         let ends: Vec<f64> = ends.flat_map(|(low, high)| [low, high]).collect();
         // an axis has room for all that a brightness has not
         let limits = match self.style.limits {
@@ -207,7 +187,7 @@ impl Picture {
         let tones = Tones::of(limits, None, ends.clone(), &ends);
         let limits = tones.map_or((0.0, 0.0), |tones| tones.limits);
         let named = named.then_some((self.font(), label, &*value));
-        ranges.draw(&chart, limits, named)?;
+        draw(&parts, &chart, limits, named)?;
         let words = tones.map(|tones| range(tones.limits) + &self.style.limits.name());
         Ok(words.unwrap_or_else(|| NO_VALUES.to_owned()))
     }
@@ -215,14 +195,14 @@ impl Picture {
 
 /// An axis between two values, the first of which is smaller.
 #[derive(Debug, Clone, Copy)]
-struct Axis {
+pub(super) struct Axis {
     low: f64,
     high: f64,
 }
 
 impl Axis {
     /// The axis that has all of a range, and that part of it beyond on either side.
-    fn of((low, high): (f64, f64), beyond: f64) -> Self {
+    pub(super) fn of((low, high): (f64, f64), beyond: f64) -> Self {
         // of numbers that differ by how they were rounded, the difference shows nothing
         let high = if is_rounding((low, high)) { low } else { high };
         // halves, as the range may be larger than the largest number
@@ -260,7 +240,7 @@ impl Axis {
     }
 
     /// The distance of ticks, if there are to be no more than so many: 1, 2 or 5 times a power of 10.
-    fn step(&self, most: usize) -> f64 {
+    pub(super) fn step(&self, most: usize) -> f64 {
         let rough = (self.high / 2.0 - self.low / 2.0) / unsigned(len_u64(most.max(1))) * 2.0;
         let power = 10_f64.powf(rough.log10().floor());
         let times = [1.0, 2.0, 5.0, 10.0].map(|times| times * power);
@@ -269,7 +249,7 @@ impl Axis {
     }
 
     /// The values that have ticks.
-    fn ticks(&self, most: usize) -> Vec<f64> {
+    pub(super) fn ticks(&self, most: usize) -> Vec<f64> {
         let most = most.clamp(2, MOST_TICKS);
         let step = self.step(most);
         let first = (self.low / step).ceil();

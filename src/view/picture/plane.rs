@@ -3,9 +3,10 @@
 use std::iter;
 
 use super::canvas::{Canvas, FAINT, GROUND, Rgb, width};
-use super::flags::Flags;
+use super::flags::{self, Flags};
 use super::limits::Tones;
-use super::numbers::{common, range, short};
+use super::line::Axis;
+use super::numbers::{common, is_rounding, range, short};
 use super::read::{Blocks, Grid, Reader};
 use super::{Colours, NO_VALUES, Picture, Style};
 use crate::asdf::datatype::Scalar;
@@ -18,8 +19,11 @@ const SHADES: usize = 224;
 const LAST_SHADE: usize = SHADES - 1;
 /// Most digits of the numbers beside the bar.
 const DIGITS: usize = 5;
-/// How bright the values are whose numbers are beside the bar.
-const MARKS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+/// How bright the values are whose round numbers are beside the bar of a curve, and how much brighter or darker these may be.
+const MARKS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
+const NEAR: f64 = 0.08;
+/// How often the steps are halved that such a number is a multiple of.
+const STEPS: u32 = 48;
 
 impl Colours {
     /// What stands for no number: unlike all shades. Both digits of each part are equal.
@@ -62,20 +66,21 @@ fn part_of(part: f64, of: u8) -> u8 {
 }
 
 impl Picture {
-    /// Draws a plane of numbers or flags, and at its side what its colours mean. Gives the limits in words, and whether it shows flags.
+    /// Draws a plane of numbers or flags, a channel of so many, and at its side what its colours mean. Gives the limits in words, and
+    /// whether it shows flags.
     pub(super) fn draw_plane(
         &self,
         canvas: &mut Canvas,
         reader: &Reader,
         grid: Grid,
+        (mut left, channels): (u64, u64),
     ) -> Result<(String, bool)> {
         let Style { most, limits, .. } = self.style;
-        let row = grid.sides.0.saturating_mul(self.channel.1);
+        let row = grid.sides.0.saturating_mul(channels);
         let mut blocks = Blocks::new(grid.sampled(self.values.bytes(row), most));
         let kind = self.values.scalar.kind();
-        let is_named = self.is_named_flags || kind == 'b';
+        let is_named = kind == 'b' || flags::is_named(&self.name);
         let mut flags = matches!(kind, 'u' | 'b').then(|| Flags::new(is_named));
-        let (mut left, channels) = self.channel;
         grid.read(reader, (self.first, channels), most, &mut |number, bits| {
             if left > 0 {
                 left = left.saturating_sub(1);
@@ -155,7 +160,10 @@ impl Picture {
         let opacity = blocks.split_off(blocks.len().min(3)).pop();
         let (tones, words, opaque) = match self.values.scalar {
             // bytes are colours as screens have them: to stretch them would change their hues
-            Scalar::Uint8 => (Tones::straight((0.0, 255.0)), "colours".to_owned(), 255.0),
+            Scalar::Uint8 => {
+                let (limits, bend) = ((0.0, 255.0), None);
+                (Tones { limits, bend }, "colours".to_owned(), 255.0)
+            }
             scalar => {
                 let all = |of: fn(&Blocks) -> &Vec<f64>| blocks.iter().flat_map(of).copied();
                 let means: Vec<_> = all(|it| &it.means).collect();
@@ -213,15 +221,10 @@ impl Picture {
         }
         let left = left.saturating_add(font);
         let room = bar.saturating_sub(font.saturating_mul(2)).saturating_sub(2);
-        // of a low bar only the ends have numbers
-        let marks = if height < font.saturating_mul(8) {
-            [0.0, 1.0].as_slice()
-        } else {
-            &MARKS
-        };
         let mut free = 0;
-        for mark in marks.iter().rev() {
-            let y = from_top(1.0 - mark, height);
+        let most = usize::from(height.checked_div(font).unwrap_or(0) / 2);
+        for value in round(tones, most).into_iter().rev() {
+            let y = from_top(1.0 - tones.brightness(value), height);
             canvas.fill((left, y), (font / 4, 1), FAINT);
             let top = y
                 .saturating_sub(font / 2)
@@ -230,7 +233,7 @@ impl Picture {
             if top.saturating_add(font) > height.max(font) {
                 continue;
             }
-            let number = bar_number(tones.limits, tones.value(*mark), (font, room));
+            let number = bar_number(tones.limits, value, (font, room));
             canvas.write(
                 (left.saturating_add(font / 2), top),
                 &number,
@@ -285,6 +288,31 @@ impl Picture {
     }
 }
 
+/// Round numbers between the limits, from dark to bright, no more than about so many: ticks in equal steps, or for a curve the roundest
+/// ones near places in equal steps.
+fn round(tones: &Tones, most: usize) -> Vec<f64> {
+    let (low, high) = tones.limits;
+    if is_rounding((low, high)) {
+        return vec![low];
+    }
+    let is_inside = |value: &f64| (low..=high).contains(value);
+    let axis = Axis::of(tones.limits, 0.0);
+    if tones.bend.is_none() {
+        return axis.ticks(most).into_iter().filter(is_inside).collect();
+    }
+    let common = common(tones.limits);
+    let near = |mark: &f64| {
+        let value = tones.value(*mark) - common;
+        let steps = (0..STEPS).map(|n| axis.step(1_usize.unbounded_shl(n)));
+        let mut rounded = steps.map(|step| (value / step).round() * step + common);
+        let is_near = |value: &f64| (tones.brightness(*value) - mark).abs() < NEAR;
+        rounded.find(|value| is_inside(value) && is_near(value))
+    };
+    let mut all: Vec<f64> = MARKS.iter().filter_map(near).collect();
+    all.dedup();
+    all
+}
+
 /// A number beside a bar between these limits: what all have in common is in the caption. In letters of that size it has as many digits
 /// as there is room for.
 fn bar_number(limits: (f64, f64), value: f64, (font, room): (u16, u16)) -> String {
@@ -332,6 +360,25 @@ mod tests {
                 assert!(distance > 0x30, "{colours:?} {shade:?}");
             }
         }
+    }
+
+    /// They were those of equal parts of the bar: 269.8, 162.1, 110.3.
+    #[test]
+    fn numbers_beside_a_bar_are_round() {
+        let of = |limits: (f64, f64), bend: Option<(f64, f64)>| {
+            let room = (20, 98);
+            let all = round(&Tones { limits, bend }, 6).into_iter();
+            let all = all.map(|value| bar_number(limits, value, room));
+            all.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of((88.3, 1105.6), None), "200 400 600 800 1000");
+        assert_eq!(of((7.0, 7.0), None), "7");
+        let galaxy = of((73.7638, 504.888), Some((79.3, 31.1)));
+        assert_eq!(galaxy, "80 100 150 200 400");
+        let noise = of((-2.6e300, 2.9e300), Some((-2.1e300, 3e300)));
+        assert_eq!(noise, "-2e300 -1e300 0 1e300 2e300");
+        let far = of((1e9 + 0.0035, 1e9 + 0.9975), Some((1e9 - 0.1, 0.9)));
+        assert_eq!(far, "+0.1 +0.2 +0.5 +0.6 +0.8");
     }
 
     /// They were cut: -1.966e30 for -1.966e300.

@@ -99,7 +99,7 @@ impl Sheet {
         for (corner, picture) in placed {
             sheet.put(corner, picture);
         }
-        Ok((sheet.png(false, None)?, self.left_out))
+        Ok((sheet.png(true, None)?, self.left_out))
     }
 }
 
@@ -107,13 +107,15 @@ impl Sheet {
 #[must_use]
 pub fn best(snapshot: &Snapshot, style: Style) -> Vec<usize> {
     let arrays = 0..snapshot.arrays().len();
-    let pictures = arrays.filter_map(|i| Some((i, snapshot.picture(i, &[], style).ok()?)));
-    let worth = |picture: &Picture| match picture.shown {
-        Shown::Plane(grid) | Shown::Colour(grid, _) => grid.sides.0.min(grid.sides.1) >= WORTHY,
-        Shown::Line(count) => count >= WORTHY,
-    };
-    let pictures = pictures.map(|(i, picture)| (i, worth(&picture), picture.places));
-    let found: Vec<_> = pictures.collect();
+    let found = arrays.filter_map(|i| {
+        let picture = snapshot.picture(i, &[], style).ok()?;
+        let worth = match picture.shown {
+            Shown::Plane(grid, ..) => grid.sides.0.min(grid.sides.1) >= WORTHY,
+            Shown::Line(count) => count >= WORTHY,
+        };
+        Some((i, worth, picture.places))
+    });
+    let found: Vec<_> = found.collect();
     let any = found.iter().any(|(_, worth, _)| *worth);
     // places of elements are the axis of another picture
     let beside = found

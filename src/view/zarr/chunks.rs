@@ -26,22 +26,13 @@ pub struct Chunks {
     stretch: u64,
 }
 
-/// A directory of chunks: `c`, or one below it.
+/// A directory of chunks, `c` or one below it; or a chunk, to which an index of each axis leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChunkDirectory {
+pub struct ChunkPlace {
     /// How many indices lead to it from `c`.
     depth: usize,
     /// Its number among those of that depth, in C order.
     at: u64,
-}
-
-/// What a directory of chunks holds under an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChunkEntry {
-    /// A directory.
-    Directory(ChunkDirectory),
-    /// The chunk of that number.
-    Chunk(u64),
 }
 
 impl Chunks {
@@ -144,41 +135,54 @@ impl Chunks {
 
     /// The directory of that number: `c` is 0, then come those in it, and so on.
     #[must_use]
-    pub fn directory(&self, mut number: u64) -> Option<ChunkDirectory> {
+    pub fn directory(&self, mut number: u64) -> Option<ChunkPlace> {
         for depth in 0..self.grid.len() {
             let count = self.counted(depth);
             match number.checked_sub(count) {
                 Some(rest) => number = rest,
-                None => return Some(ChunkDirectory { depth, at: number }),
+                None => return Some(ChunkPlace { depth, at: number }),
             }
         }
         None
     }
 
+    /// The place of the chunk of that number.
+    #[must_use]
+    pub fn place(&self, chunk: u64) -> ChunkPlace {
+        ChunkPlace {
+            depth: self.grid.len(),
+            at: chunk,
+        }
+    }
+
+    /// The number of the chunk at a place; none of a directory.
+    #[must_use]
+    pub fn chunk(&self, place: ChunkPlace) -> Option<u64> {
+        (place.depth == self.grid.len()).then_some(place.at)
+    }
+
     /// The number of a directory.
     #[must_use]
-    pub fn number(&self, directory: ChunkDirectory) -> u64 {
+    pub fn number(&self, directory: ChunkPlace) -> u64 {
         let above = (0..directory.depth).map(|depth| self.counted(depth));
         above.fold(directory.at, u64::saturating_add)
     }
 
     /// What a directory holds under that index, if it does.
     #[must_use]
-    pub fn entry(&self, directory: ChunkDirectory, index: u64) -> Option<ChunkEntry> {
+    pub fn entry(&self, directory: ChunkPlace, index: u64) -> Option<ChunkPlace> {
         let along = *self.grid.get(directory.depth)?;
         let first = directory.at.checked_mul(along)?;
-        let at = first.checked_add(index).filter(|_| index < along)?;
-        let depth = directory.depth.saturating_add(1);
-        Some(if depth == self.grid.len() {
-            ChunkEntry::Chunk(at)
-        } else {
-            ChunkEntry::Directory(ChunkDirectory { depth, at })
+        Some(ChunkPlace {
+            depth: directory.depth.saturating_add(1),
+            at: first.checked_add(index).filter(|_| index < along)?,
         })
     }
 
-    /// The indices that lead to number `at` among so many axes' directories or chunks.
-    fn indices_to(&self, depth: usize, mut at: u64) -> Vec<u64> {
-        let axes = self.grid.iter().take(depth).rev();
+    /// The indices that lead to a directory or chunk.
+    #[must_use]
+    pub fn indices(&self, place: ChunkPlace) -> Vec<u64> {
+        let (axes, mut at) = (self.grid.iter().take(place.depth).rev(), place.at);
         let indices = axes.map(|along| {
             let index = at.checked_rem(*along).unwrap_or(0);
             at = at.checked_div(*along).unwrap_or(0);
@@ -189,20 +193,11 @@ impl Chunks {
         indices
     }
 
-    /// The indices of a chunk.
-    #[must_use]
-    pub fn indices(&self, chunk: u64) -> Vec<u64> {
-        self.indices_to(self.grid.len(), chunk)
-    }
-
     /// The key of a directory or chunk below the array: `c/3/0`.
     #[must_use]
-    pub fn key(&self, entry: ChunkEntry) -> String {
-        let indices = match entry {
-            ChunkEntry::Directory(ChunkDirectory { depth, at }) => self.indices_to(depth, at),
-            ChunkEntry::Chunk(at) => self.indices(at),
-        };
-        let indices = indices.iter().map(|index| format!("/{index}"));
+    pub fn key(&self, place: ChunkPlace) -> String {
+        let indices = self.indices(place).into_iter();
+        let indices = indices.map(|index| format!("/{index}"));
         "c".to_owned() + &indices.collect::<String>()
     }
 
@@ -262,7 +257,8 @@ mod tests {
             assert_eq!(found, chunk, "{shape:?} {len}");
         }
         let chunks = Chunks::of_len(&[6, 4], 2, 4).unwrap();
-        assert_eq!((chunks.count(), chunks.indices(3)), (12, vec![1, 1]));
+        assert_eq!(chunks.count(), 12);
+        assert_eq!(chunks.indices(chunks.place(3)), [1, 1]);
         assert_eq!(chunks.extent(3), Some(12..16));
     }
 
@@ -291,8 +287,9 @@ mod tests {
             assert_eq!(chunks.directory(number), Some(directory));
             for index in (0..).map_while(|index| chunks.entry(directory, index)) {
                 keys.push(chunks.key(index));
-                if let ChunkEntry::Directory(below) = index {
-                    open.push(below);
+                match chunks.chunk(index) {
+                    Some(chunk) => assert_eq!(index, chunks.place(chunk)),
+                    None => open.push(index),
                 }
             }
         }
@@ -302,7 +299,7 @@ mod tests {
         assert_eq!(chunks.directory(16), None);
         let none = of(&[], 8);
         assert_eq!((none.count(), none.directories()), (1, 0));
-        assert_eq!(none.key(ChunkEntry::Chunk(0)), "c");
+        assert_eq!(none.key(none.place(0)), "c");
         assert_eq!(none.extent(0), Some(0..8));
         let empty = of(&[4, 0], 8);
         assert_eq!((empty.count(), empty.directories()), (0, 1));

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
-use super::{Around, Chunks, Object, no_longer, node_name};
-use crate::asdf::datatype::{ByteOrder, Datatype};
+use super::{Chunks, Object, no_longer, node_name};
+use crate::asdf::datatype::Datatype;
 use crate::asdf::fits::Fits;
-use crate::asdf::npy::names;
+use crate::asdf::npy::{names, spelled};
 use crate::asdf::outline::PlaceId;
-use crate::asdf::{Array, Origin, Paths, Snapshot};
+use crate::asdf::{Array, Origin, Snapshot};
 use crate::codec::code_text;
 use crate::error::{Error, Result, unsupported};
-use crate::source::{Source, len_u64, read_all};
+use crate::source::{Source, Window, len_u64, read_all};
 
 /// Most bytes of the elements of an array that are in the references themselves.
 const MOST_INSIDE: u64 = 1 << 20;
@@ -44,26 +44,14 @@ struct Referred {
     chunks: Vec<(Vec<u64>, Value)>,
 }
 
-/// Elements that lie in a file as they are.
-struct Plain {
-    /// What holds them, from which byte of that on.
-    holder: Arc<dyn Source>,
-    skip: u64,
-    /// Where that byte is in the file.
-    at: u64,
-    /// Whether the first axis is the fastest.
-    is_fortran: bool,
-}
-
 impl References {
     /// Adds the arrays of the file at `url` to the group at `path`, which is empty or ends with a slash. Returns the paths of the arrays
     /// that can't be read without this program, each with the reason.
     pub fn add(&mut self, snapshot: &Snapshot, url: &str, path: &str) -> Vec<(String, Error)> {
         self.add_group(path, snapshot, PlaceId::ROOT);
-        let mut around = Around::default();
         let arrays = snapshot.arrays().iter().enumerate();
         let left_out = arrays.filter_map(|(i, array)| {
-            let added = self.add_array(snapshot, i, (url, path), &mut around);
+            let added = self.add_array(snapshot, i, (url, path));
             Some((array.path(), added.err()?))
         });
         left_out.collect()
@@ -91,13 +79,7 @@ impl References {
     }
 
     /// Adds an array, and the groups that it is in.
-    fn add_array(
-        &mut self,
-        of: &Snapshot,
-        i: usize,
-        (url, path): (&str, &str),
-        around: &mut Around,
-    ) -> Result<()> {
+    fn add_array(&mut self, of: &Snapshot, i: usize, (url, path): (&str, &str)) -> Result<()> {
         of.zarr_array(i)?;
         let array = of.array(i)?;
         let (datatype, shape) = array.datatype().zip(array.shape()).ok_or_else(no_longer)?;
@@ -105,9 +87,17 @@ impl References {
         let referred = of.referred(i, array, url)?;
         let paths = of.paths().ok_or_else(no_longer)?;
         let mut path = path.to_owned();
-        for (place, name) in way(paths, array.home()) {
-            self.add_group(&path, of, paths.parent(place));
+        let mut group = PlaceId::ROOT;
+        for place in paths.way(array.home()) {
+            self.add_group(&path, of, group);
+            let name = if place == array.home() {
+                node_name(&paths.stem(place), false)
+            } else {
+                let is_beside = paths.outline().array(place).is_some();
+                node_name(&paths.directory_name(place), is_beside)
+            };
             path = format!("{path}{name}/");
+            group = place;
         }
         let codec = referred.codec.map(|id| json!({ "id": id }));
         let metadata = json!({
@@ -121,7 +111,7 @@ impl References {
             "filters": null,
         });
         self.add_text(format!("{path}.zarray"), &metadata);
-        let (mut attributes, axes) = of.attributes_and_axes(i, around);
+        let (mut attributes, axes) = of.attributes_and_axes(i);
         attributes.insert("_ARRAY_DIMENSIONS".to_owned(), axes.into());
         self.add_text(format!("{path}.zattrs"), &attributes.into());
         for (indices, reference) in referred.chunks {
@@ -137,25 +127,12 @@ impl References {
     }
 }
 
-/// The places from below the top to that of an array, each with its name as a node.
-fn way(paths: &Paths, home: PlaceId) -> Vec<(PlaceId, String)> {
-    let mut way = vec![(home, node_name(&paths.stem(home), false))];
-    let mut place = paths.parent(home);
-    while place != PlaceId::ROOT {
-        let is_beside = paths.outline().array(place).is_some();
-        way.push((place, node_name(&paths.directory_name(place), is_beside)));
-        place = paths.parent(place);
-    }
-    way.reverse();
-    way
-}
-
 impl Snapshot {
     /// The chunks of array `i` as references to the file at `url`.
     fn referred(&self, i: usize, array: &Array, url: &str) -> Result<Referred> {
         let shape = array.shape().unwrap_or_default();
         let itemsize = array.datatype().and_then(Datatype::size).unwrap_or(0);
-        let plain = match array.origin() {
+        let (elements, at, is_fortran) = match array.origin() {
             Origin::Inline => {
                 let bytes = read_all(&*self.array_bin(i)?, MOST_INSIDE)?;
                 let inside = in_base64(&bytes);
@@ -177,28 +154,26 @@ impl Snapshot {
                 if !view.is_dense() && !view.is_fortran_dense() {
                     return Err(unsupported("its elements do not lie together"));
                 }
-                Plain {
-                    holder,
-                    skip: view.extent().start,
-                    at: at.saturating_add(view.extent().start),
-                    is_fortran: !view.is_dense(),
-                }
+                let start = view.extent().start;
+                let elements: Arc<dyn Source> = Arc::new(Window::new(holder, start, view.len())?);
+                (elements, at.saturating_add(start), !view.is_dense())
             }
             Origin::Fits { unit, .. } => {
                 let fits = self.fits().ok_or_else(no_longer)?;
                 let at = fits.elements_at(*unit)?;
-                Plain {
-                    holder: fits.data(*unit)?,
-                    skip: 0,
-                    at: at.ok_or_else(|| unsupported("its unit has to be converted"))?,
-                    is_fortran: false,
-                }
+                let at = at.ok_or_else(|| unsupported("its unit has to be converted"))?;
+                (fits.data(*unit)?, at, false)
             }
             Origin::External(_) => return Err(unsupported("in another file")),
             Origin::Chunked => return Err(unsupported("in chunks of its own")),
             Origin::Unknown => return Err(no_longer()),
         };
-        plain.referred((shape, itemsize), url, self.file_len())
+        Referred::plain(
+            &*elements,
+            (shape, itemsize),
+            is_fortran,
+            (url, at, self.file_len()),
+        )
     }
 
     /// The chunks of an array that is all of the compressed block `n`, whose data begin at that byte of the file at `url`.
@@ -252,18 +227,17 @@ impl Referred {
             chunks: if is_empty { Vec::new() } else { vec![chunk] },
         }
     }
-}
 
-impl Plain {
-    /// The chunks. The last one along an axis may reach into other bytes of the file: readers leave these out.
-    fn referred(
-        &self,
+    /// The chunks of elements that lie in a file as they are, from that byte of it on. The first axis may be the fastest. The last chunk
+    /// along an axis may reach into other bytes of the file: readers leave these out.
+    fn plain(
+        elements: &dyn Source,
         (shape, itemsize): (&[u64], u64),
-        url: &str,
-        file_len: u64,
-    ) -> Result<Referred> {
+        is_fortran: bool,
+        (url, at, file_len): (&str, u64, u64),
+    ) -> Result<Self> {
         let turned = |mut axes: Vec<u64>| {
-            if self.is_fortran {
+            if is_fortran {
                 axes.reverse();
             }
             axes
@@ -275,7 +249,7 @@ impl Plain {
         }
         let reference = |n| -> Result<Value> {
             let extent = chunks.extent(n).ok_or_else(no_longer)?;
-            let start = self.at.saturating_add(extent.start);
+            let start = at.saturating_add(extent.start);
             let len = chunks.chunk_len();
             if start.saturating_add(len) <= file_len {
                 return Ok(json!([url, start, len]));
@@ -285,15 +259,15 @@ impl Plain {
                 .map(|len| usize::try_from(len).unwrap_or(0));
             let mut bytes = vec![0; len];
             let own = bytes.get_mut(..there).ok_or_else(no_longer)?;
-            let start = self.skip.saturating_add(extent.start);
-            self.holder.read_exact_at(own, start)?;
+            elements.read_exact_at(own, extent.start)?;
             Ok(in_base64(&bytes))
         };
-        let all = (0..chunks.count()).map(|n| Ok((turned(chunks.indices(n)), reference(n)?)));
-        Ok(Referred {
+        let all = (0..chunks.count())
+            .map(|n| Ok((turned(chunks.indices(chunks.place(n))), reference(n)?)));
+        Ok(Self {
             chunks: all.collect::<Result<_>>()?,
             chunk: turned(chunks.shape().to_vec()),
-            order: if self.is_fortran { 'F' } else { 'C' },
+            order: if is_fortran { 'F' } else { 'C' },
             codec: None,
         })
     }
@@ -327,7 +301,7 @@ fn stored_chunks(
     let chunks = Chunks::of_len(shape, itemsize, each).filter(|_| decoded == len);
     let why = || unsupported(format!("its {codec} chunks do not end with rows"));
     let chunks = chunks.ok_or_else(why)?;
-    let indexed = (0..chunks.count()).map(|n| chunks.indices(n));
+    let indexed = (0..chunks.count()).map(|n| chunks.indices(chunks.place(n)));
     Ok(Referred {
         chunks: indexed.zip(streams).collect(),
         chunk: chunks.shape().to_vec(),
@@ -343,24 +317,16 @@ fn in_base64(bytes: &[u8]) -> Value {
 
 /// The type of elements as version 2 of Zarr has it: NumPy's string, or a list of fields.
 fn dtype(datatype: &Datatype) -> Result<Value> {
-    let sign = |order: ByteOrder| if order == ByteOrder::Big { '>' } else { '<' };
-    Ok(match datatype {
-        Datatype::Scalar(scalar, _) if scalar.size() == 1 => format!("|{}1", scalar.kind()).into(),
-        Datatype::Scalar(scalar, order) => {
-            format!("{}{}{}", sign(*order), scalar.kind(), scalar.size()).into()
+    let Datatype::Struct(fields) = datatype else {
+        return Ok(spelled(datatype).into());
+    };
+    let typed = fields.iter().zip(names(fields)).map(|(field, name)| {
+        if matches!(field.datatype, Datatype::Struct(_)) {
+            return Err(unsupported("Zarr 2 has no records in records"));
         }
-        Datatype::Ascii(len) => format!("|S{len}").into(),
-        Datatype::Ucs4(len, order) => format!("{}U{len}", sign(*order)).into(),
-        Datatype::Struct(fields) => {
-            let typed = fields.iter().zip(names(fields)).map(|(field, name)| {
-                if matches!(field.datatype, Datatype::Struct(_)) {
-                    return Err(unsupported("Zarr 2 has no records in records"));
-                }
-                Ok(json!([name, dtype(&field.datatype)?]))
-            });
-            typed.collect::<Result<_>>()?
-        }
-    })
+        Ok(json!([name, dtype(&field.datatype)?]))
+    });
+    typed.collect()
 }
 
 #[cfg(test)]

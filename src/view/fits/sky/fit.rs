@@ -4,7 +4,7 @@
 use std::array;
 
 use super::gwcs::Gwcs;
-use super::transform::{Axes, vector};
+use super::transform::{times, vector};
 use crate::asdf::numbers::unsigned;
 use crate::error::{Result, unsupported};
 
@@ -15,8 +15,6 @@ const TERMS: usize = 20;
 /// Points along each side of the grid on which the fit is made, and of the one on which it is checked.
 const FITTED: u32 = 24;
 pub(super) const CHECKED: u32 = 64;
-/// Points that are transformed at a time.
-const BATCH: usize = 256;
 /// Smallest area of a pixel, by the squares of its sides.
 const FLAT: f64 = 1e-9;
 /// Largest error of a fit that needs no higher degree, in pixels.
@@ -123,17 +121,10 @@ impl Gwcs {
     /// Where pixels are in the sky.
     fn points(&self, pixels: &[[f64; 2]]) -> Result<Points> {
         let mut points = Points::with_capacity(pixels.len());
-        for some in pixels.chunks(BATCH) {
-            let axes: Axes = vec![
-                some.iter().map(|[x, _]| *x).collect(),
-                some.iter().map(|[_, y]| *y).collect(),
-            ];
-            let found = self.transform.apply(axes)?;
-            let [longitudes, latitudes] = &found[..] else {
-                return Err(unsupported("a transform to something else"));
-            };
-            let sky = longitudes.iter().zip(latitudes).map(|(a, b)| [*a, *b]);
-            points.extend(some.iter().copied().zip(sky));
+        for pixel in pixels {
+            let sky = <[f64; 2]>::try_from(self.transform.apply(pixel)?);
+            let sky = sky.map_err(|_| unsupported("a transform to something else"))?;
+            points.push((*pixel, sky));
         }
         let is_sky = |[longitude, latitude]: [f64; 2]| {
             longitude.is_finite() && latitude.is_finite() && latitude.abs() <= 90.0
@@ -183,7 +174,7 @@ impl Tangent {
         let inverse = inverse(self.matrix).ok_or_else(|| unsupported("a matrix of no area"))?;
         let mut largest: f64 = 0.0;
         for (pixel, place) in points {
-            let wanted = times(inverse, *place);
+            let wanted = times(&inverse, *place);
             let [x, y] = self.undistorted(*pixel);
             let distance = f64::hypot(wanted[0] - x, wanted[1] - y);
             // not `max`, which passes over NaN
@@ -220,10 +211,6 @@ fn projected(mut points: Points, centre: [f64; 2]) -> Result<Points> {
         *place = [(east / up).to_degrees(), (north / up).to_degrees()];
     }
     Ok(points)
-}
-
-fn times(matrix: [[f64; 2]; 2], [x, y]: [f64; 2]) -> [f64; 2] {
-    matrix.map(|[a, b]| a * x + b * y)
 }
 
 /// The inverse of a matrix; `None` if it makes a line of a square, or nearly so.
@@ -283,7 +270,7 @@ impl Equations {
         let ((_, by_x), (_, by_y)) = (all.next()?, all.next()?);
         let matrix = [[by_x[0], by_y[0]], [by_x[1], by_y[1]]];
         let inverse = inverse(matrix)?;
-        let distortion = all.map(|(powers, by)| (powers, times(inverse, by)));
+        let distortion = all.map(|(powers, by)| (powers, times(&inverse, by)));
         Some(Tangent {
             pixel: region.middle(),
             sky,

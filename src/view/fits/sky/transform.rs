@@ -1,13 +1,9 @@
-//! The transforms of a gwcs that are known, evaluated for many points at once (ASDF Transform Schemas 0.6; gwcs 1.0).
+//! The transforms of a gwcs that are known, evaluated for a point (ASDF Transform Schemas 0.6; gwcs 1.0).
 //!
 //! Angles are in degrees, as astropy's models have them without units. A rotation turns the axes, not the points.
 
-use std::array;
-
 use crate::error::{Lasting, Result};
 
-/// Points by their coordinates: for each axis, one number a point.
-pub(super) type Axes = Vec<Vec<f64>>;
 /// A linear map of three coordinates, by rows.
 pub(super) type Matrix = [[f64; 3]; 3];
 
@@ -119,75 +115,63 @@ impl Transform {
         }
     }
 
-    /// What becomes of these points. Where there is no number, there is NaN.
+    /// What becomes of a point. Where there is no number, there is NaN.
     ///
     /// # Errors
     /// Those of reading stored coefficients.
-    pub(super) fn apply(&self, axes: Axes) -> Result<Axes> {
-        Ok(match self {
-            Self::Line(line) => each(&axes, |[x]| [line.of(x)]),
-            Self::Constant(value, _) => each(&axes, |[_]| [*value]),
-            Self::Remap(places, _) => {
-                let at = |place: &usize| axes.get(*place).cloned().unwrap_or_default();
+    pub(super) fn apply(&self, point: &[f64]) -> Result<Vec<f64>> {
+        Ok(match (self, point) {
+            (Self::Line(line), [x]) => vec![line.of(*x)],
+            (Self::Constant(value, _), _) => vec![*value],
+            (Self::Remap(places, _), _) => {
+                let at = |place: &usize| point.get(*place).copied().unwrap_or(f64::NAN);
                 places.iter().map(at).collect()
             }
-            Self::Polynomial1(numbers, line) => {
-                let numbers = numbers.all()?;
-                each(&axes, |[x]| [horner(numbers, line.of(x))])
+            (Self::Polynomial1(numbers, line), [x]) => vec![horner(numbers.all()?, line.of(*x))],
+            (Self::Polynomial2(numbers, side, [of_x, of_y]), [x, y]) => {
+                vec![square(numbers.all()?, *side, of_x.of(*x), of_y.of(*y))]
             }
-            Self::Polynomial2(numbers, side, [of_x, of_y]) => {
-                let numbers = numbers.all()?;
-                each(&axes, |[x, y]| {
-                    [square(numbers, *side, of_x.of(x), of_y.of(y))]
-                })
-            }
-            Self::Affine(matrix, translation) => match (matrix.all()?, translation.all()?) {
-                ([xx, xy, yx, yy], [dx, dy]) => {
-                    each(&axes, |[x, y]| [xx * x + xy * y + dx, yx * x + yy * y + dy])
+            (Self::Affine(matrix, translation), [x, y]) => {
+                match (matrix.all()?, translation.all()?) {
+                    ([xx, xy, yx, yy], [dx, dy]) => {
+                        vec![xx * x + xy * y + dx, yx * x + yy * y + dy]
+                    }
+                    // an array with fewer elements than it declares
+                    _ => vec![f64::NAN; 2],
                 }
-                // an array with fewer elements than it declares
-                _ => each(&axes, |[_, _]| [f64::NAN; 2]),
-            },
-            Self::Rotate(matrix) => each(&axes, |vector| times(matrix, vector)),
-            Self::ToVector => each(&axes, vector),
-            Self::ToSphere(wrap) => each(&axes, |vector| sphere(vector, *wrap)),
+            }
+            (Self::Rotate(matrix), [x, y, z]) => times(matrix, [*x, *y, *z]).into(),
+            (Self::ToVector, [longitude, latitude]) => vector([*longitude, *latitude]).into(),
+            (Self::ToSphere(wrap), [x, y, z]) => sphere([*x, *y, *z], *wrap).into(),
             // FITS WCS Paper II, equations 14, 15 and 55
-            Self::ToSky => each(&axes, |[x, y]| {
-                let theta = f64::atan2(1_f64.to_degrees(), f64::hypot(x, y));
-                [f64::atan2(x, -y).to_degrees(), theta.to_degrees()]
-            }),
+            (Self::ToSky, [x, y]) => {
+                let theta = f64::atan2(1_f64.to_degrees(), f64::hypot(*x, *y));
+                vec![f64::atan2(*x, -y).to_degrees(), theta.to_degrees()]
+            }
             // equations 12, 13 and 54; the half of the sphere behind the centre is not in the plane
-            Self::FromSky => each(&axes, |[phi, theta]| {
-                let far = if theta > 0.0 { 1.0 } else { f64::NAN };
+            (Self::FromSky, [phi, theta]) => {
+                let far = if *theta > 0.0 { 1.0 } else { f64::NAN };
                 let radius = (far / theta.to_radians().tan()).to_degrees();
                 let (sin, cos) = phi.to_radians().sin_cos();
-                [radius * sin, -radius * cos]
-            }),
-            Self::Beside(parts) => {
-                let (mut rest, mut all) = (axes, Vec::new());
+                vec![radius * sin, -radius * cos]
+            }
+            (Self::Beside(parts), _) => {
+                let (mut rest, mut all) = (point, Vec::new());
                 for part in parts {
-                    let behind = rest.split_off(part.arity().0.min(rest.len()));
-                    all.extend(part.apply(std::mem::replace(&mut rest, behind))?);
+                    let (own, behind) = rest.split_at(part.arity().0.min(rest.len()));
+                    all.extend(part.apply(own)?);
+                    rest = behind;
                 }
                 all
             }
-            Self::Chain(parts) => parts.iter().try_fold(axes, |axes, part| part.apply(axes))?,
+            (Self::Chain(parts), _) => {
+                let mut parts = parts.iter();
+                parts.try_fold(point.to_vec(), |point, part| part.apply(&point))?
+            }
+            // another number of coordinates, which `arity` excludes
+            _ => vec![f64::NAN; self.arity().1],
         })
     }
-}
-
-/// What becomes of each point, whose coordinates are taken from as many axes.
-fn each<const N: usize, const M: usize>(axes: &Axes, of: impl Fn([f64; N]) -> [f64; M]) -> Axes {
-    let count = axes.first().map_or(0, Vec::len);
-    let mut all: [Vec<f64>; M] = array::from_fn(|_| Vec::with_capacity(count));
-    for i in 0..count {
-        let coordinate = |n: usize| axes.get(n).and_then(|axis| axis.get(i)).copied();
-        let point = of(array::from_fn(|n| coordinate(n).unwrap_or(f64::NAN)));
-        for (axis, coordinate) in all.iter_mut().zip(point) {
-            axis.push(coordinate);
-        }
-    }
-    all.into()
 }
 
 /// A polynomial by the coefficients of the powers of x, from that of 1 on.
@@ -206,7 +190,7 @@ fn square(coefficients: &[f64], side: usize, x: f64, y: f64) -> f64 {
 }
 
 /// A matrix times a vector.
-fn times(matrix: &Matrix, vector: [f64; 3]) -> [f64; 3] {
+pub(super) fn times<const N: usize>(matrix: &[[f64; N]; N], vector: [f64; N]) -> [f64; N] {
     matrix.map(|row| row.iter().zip(vector).map(|(a, b)| a * b).sum())
 }
 
