@@ -15,7 +15,7 @@ use super::find::ArrayTable;
 use super::heal::WrittenText;
 use super::rules::{self, Fault, Faults};
 use super::text::read_text;
-use super::text_frame::oddities;
+use super::text_frame::{known_arrays, oddities};
 use super::tree::{Children, Node, NodeKind, Tree};
 use crate::error::{Error, Place, Result};
 use crate::source::{Memory, len_u64};
@@ -93,6 +93,7 @@ pub fn check_text(
         check_externals(old, strict, &found)?;
     }
     check_tags(old, &tree)?;
+    check_standard(old.text(), text, &found)?;
     if let Some(faults) = faults.as_ref().filter(|faults| !faults.list.is_empty()) {
         let none = Faults::default();
         check_rules(before.map_or(&none, Snapshot::faults), faults)?;
@@ -400,6 +401,23 @@ fn check_tags(old: &Snapshot, tree: &Tree) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses another version of the standard without the tags that go with it: asdf-python would read arrays as mappings.
+fn check_standard(old: &[u8], text: &[u8], found: &ArrayTable) -> Result<()> {
+    let (Some(before), Some(now)) = (known_arrays(old), known_arrays(text)) else {
+        return Ok(());
+    };
+    let mut arrays = found.arrays.iter();
+    let lost = |array: &&Array| before != now && array.tag().ends_with(before);
+    arrays.find(lost).map_or(Ok(()), |array| {
+        let path = array.brief_path();
+        refuse(
+            Place::Line { line: 2, column: 1 },
+            format!("with this version of the standard, Python does not read array {path} with its tag {before}"),
+            "put back the #ASDF_STANDARD line, or change the tags, too",
+        )
+    })
 }
 
 /// Whether a node may be an array that has lost its tag: it has the keys of one, or merges mappings that may have them.

@@ -201,7 +201,10 @@ impl Sandbox {
         let name = uri.split(['#', '?']).next().unwrap_or_default();
         let (name, is_file_uri) = match name.split_once(':') {
             Some(("file", rest)) => (rest.strip_prefix("//localhost").unwrap_or(rest), true),
-            Some((scheme, _)) if is_scheme(scheme) => return Err(outside()),
+            Some((scheme, _)) if is_scheme(scheme) => {
+                let why = "is a URL, and only files are read; name the path of a copy";
+                return Err(unsupported(format!("external source {uri} {why}")));
+            }
             _ => (name, false),
         };
         let name = if is_file_uri {

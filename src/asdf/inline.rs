@@ -252,8 +252,11 @@ fn item(node: Node<'_>) -> Result<Written<'_>> {
     })
 }
 
-/// The standard's inference: the widest kind among the values decides.
+/// The standard's inference: the widest kind among the values decides. Where there are none, NumPy takes floating-point numbers.
 fn infer(data: Node<'_>, lists: &[u64]) -> Result<Datatype> {
+    if lists.contains(&0) {
+        return Ok(Datatype::Scalar(Scalar::Float64, ByteOrder::Little));
+    }
     let (mut scalar, mut rank, mut texts, mut width) = (Scalar::Bool8, 0, false, 1);
     walk(data, lists, &mut |node| {
         let text = node.text().unwrap_or_default();
@@ -398,7 +401,8 @@ mod tests {
     }
 
     /// Arrays with type, shape and bytes, recorded from NumPy 2 through the conformance suite's independent reader.
-    const RECORDED: [(&str, &str, &[u64], &str); 14] = [
+    const RECORDED: [(&str, &str, &[u64], &str); 15] = [
+        ("[[], []]", "float64", &[2, 0], ""),
         (
             "[[1, 0], [0, 1]]",
             "int64",

@@ -28,6 +28,19 @@ pub fn standard(text: &[u8]) -> Option<String> {
     Some(named_standard(text)?.1)
 }
 
+/// How the tags of arrays end that asdf-python knows under the version of the standard in a text; nothing for a version that is not known.
+/// It reads an array with another of the two tags as a mapping, with no more than a warning.
+#[must_use]
+pub fn known_arrays(text: &[u8]) -> Option<&'static str> {
+    // a text without a version counts as 1.0.0
+    let version = standard(text).unwrap_or_else(|| "1.0.0".to_owned());
+    match version.as_str() {
+        "1.6.0" => Some("core/ndarray-1.1.0"),
+        known if KNOWN_STANDARDS.contains(&known) => Some("core/ndarray-1.0.0"),
+        _ => None,
+    }
+}
+
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n')
 }

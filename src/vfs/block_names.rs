@@ -43,9 +43,11 @@ impl Vfs {
     /// has made it, or FILE has it, opens that. Whether it was made.
     pub(super) fn make_block(&self, node: Node) -> Result<(DataHandle, bool)> {
         let state = self.state();
-        let block = block_of(&state, node).ok_or(Error::NotFound)?;
-        let is_there = block < state.snapshot.layout().blocks.len();
-        if !is_there && let Some(made) = self.blocks.make(&state, block, node) {
+        // an array in no block can't be opened for writing either, and that says why
+        if let Some(block) = block_of(&state, node)
+            && block >= state.snapshot.layout().blocks.len()
+            && let Some(made) = self.blocks.make(&state, block, node)
+        {
             return Ok((DataHandle::new(node, &state, Some(made)), true));
         }
         Ok((self.open_data(&state, node, WRITE)?, false))

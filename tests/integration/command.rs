@@ -373,7 +373,7 @@ fn a_check_looks_for_arrays_in_other_files() {
             "http://a.org/x.asdf",
             "['*']",
             1,
-            "-o allow_external=DIR allows another directory",
+            "external source http://a.org/x.asdf is a URL, and only files are read; name the path of a copy",
         ),
     ] {
         let place = external(source, shape);

@@ -115,6 +115,29 @@ fn an_edit_adds_nothing_that_other_readers_do_not_open() {
     }
 }
 
+/// asdf-python reads arrays of 1.5.0 as mappings where the line says 1.6.0, and arrays of 1.6.0 where there is no such line.
+#[test]
+fn an_edit_of_the_standard_alone_loses_no_array() {
+    if !can_mount() {
+        return;
+    }
+    let fields = "source: 0, datatype: uint8, byteorder: big, shape: [4]";
+    let sample = Sample::new(&array_with("x", fields)).block(Block::raw(&noise(4)));
+    let place = Place::of(&sample);
+    let mount = Mount::new(&place.file, &[]);
+    let old = mount.text("tree.yaml");
+    let new = old.replace("STANDARD 1.5.0", "STANDARD 1.6.0");
+    let words = "line 2, column 1: with this version of the standard, Python does not read array x with its tag core/ndarray-1.0.0; \
+                 put back the #ASDF_STANDARD line, or change the tags, too";
+    assert_save_refused(&mount, &new, words);
+    let new = new.replace("ndarray-1.0.0", "ndarray-1.1.0");
+    save(&mount, &new).unwrap();
+    let without = new.replace("#ASDF_STANDARD 1.6.0\n", "");
+    assert_save_refused(&mount, &without, "array x with its tag core/ndarray-1.1.0");
+    save(&mount, &new.replace("1.6.0", "1.7.0")).unwrap();
+    save(&mount, &old.replace("1.5.0", "1.3.0")).unwrap();
+}
+
 #[test]
 fn yaml_that_python_does_not_open_is_told_of_and_no_other() {
     agrees_with_python("yaml_oracle.py", 700);
