@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::data::block_of;
 use super::news::News;
-use super::saved::Through;
 use super::scratch::GONE_FOR;
-use super::version::Shows;
+use super::version::{Shows, Through};
 use super::{Error, Node, Result, State, locked};
 use crate::asdf::Snapshot;
 use crate::asdf::checksum::ChecksumState;
@@ -26,6 +26,8 @@ use crate::source::{Made, Memory, Overlay, ScratchBytes, ScratchRoom, Source};
 
 /// How long a writer of a block waits for the kernel to release the handle of another file that has been closed.
 const RELEASING: Duration = Duration::from_millis(100);
+/// More blocks than this are looked up when something asks for them, and no earlier.
+const MANY_BLOCKS: usize = 1 << 16;
 
 /// What was written through a file, if FILE does not have all of it.
 #[derive(Clone)]
@@ -268,19 +270,65 @@ impl Blocks {
         locked(&self.by_block).get(&block).cloned()
     }
 
-    /// What was written through a file of this version into a block of a state, if that is more than FILE has.
-    pub(super) fn content_of(
-        &self,
-        state: &State,
-        block: usize,
-        file: Node,
-        version: u64,
-    ) -> Option<Content> {
-        let written = self.writer_of(block);
+    /// What was written through a file of this version, as a state shows it, if that is more than FILE has.
+    pub(super) fn content_of(&self, state: &State, file: Node, version: u64) -> Option<Content> {
+        if self.is_empty() {
+            return None;
+        }
+        let written = self.writer_of(block_of(state, file)?);
         let is_it = |it: &Arc<WrittenFile>| (it.file, it.version) == (file, version);
         let written = written.filter(|it| is_it(it) && it.has_block_in(state))?;
         let content = written.content();
         matches!(content, Content::Edited(_) | Content::Emptied(_)).then_some(content)
+    }
+
+    /// The bytes of a block or array.
+    pub(super) fn size(&self, state: &State, node: Node) -> Result<u64> {
+        let Node::Array(number, format) = node else {
+            let block = block_of(state, node).ok_or(Error::NotFound)?;
+            return self.len(state, block);
+        };
+        let len = format.len(state.array_data(number).ok_or(Error::NotFound)?);
+        Ok(match self.content_of(state, node, state.version(node)) {
+            Some(Content::Emptied(bytes)) => bytes.len(),
+            _ => len,
+        })
+    }
+
+    /// When bytes of the block of a file were patched last, if FILE's state does not say yet.
+    pub(super) fn patched_time(&self, state: &State, node: Node) -> Option<SystemTime> {
+        if self.is_empty() || state.is_growing(node) {
+            return None;
+        }
+        let written = self.writer_of(block_of(state, node)?)?;
+        let is_patched =
+            written.has_block_in(state) && matches!(written.content(), Content::Patched(_));
+        written.patched().filter(|_| is_patched)
+    }
+
+    /// Bytes of each block, if they are known and not very many.
+    pub(super) fn lens(&self, state: &State) -> Option<Arc<[u64]>> {
+        let count = state.snapshot.layout().blocks.len();
+        let lens = (0..count).map(|n| self.len(state, n).ok());
+        // a closed file keeps these lengths: eight bytes each, in a mount that may have thousands of files
+        (count <= MANY_BLOCKS).then(|| lens.collect()).flatten()
+    }
+
+    /// Bytes of a block, as it is being written through its own file.
+    fn len(&self, state: &State, n: usize) -> Result<u64> {
+        let file = u32::try_from(n).map(Node::Block).ok();
+        let content = file.and_then(|file| self.content_of(state, file, state.version(file)));
+        if let Some(Content::Edited(bytes) | Content::Emptied(bytes)) = content {
+            return Ok(bytes.len());
+        }
+        let len = state.snapshot.block_len(n).ok_or(Error::NotFound)?;
+        // a streamed block may grow at any time, but shows what is there in one state
+        let header = state.snapshot.layout().blocks.get(n);
+        let there = header
+            .filter(|header| header.streamed() && state.snapshot.plain_file().is_some())
+            .map(|header| state.stat.size.saturating_sub(header.data_offset()));
+        // FILE may have been made shorter since its length was taken
+        Ok(there.map_or(len, |there| len.min(there)))
     }
 
     /// Notes that a file of these blocks is opened to be read, which another one may write.

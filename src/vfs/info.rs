@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn the_tree_as_json_is_made_once_to_be_looked_up_and_opened() {
         let (_dir, vfs) = writable(&Sample::new().text(b"#ASDF 1.0.0\n--- {a: 1}\n...\n"));
-        let state = vfs.state();
+        let state = vfs.shown.now();
         let len = vfs.info_len(&state, Node::TreeJson);
         let kept = locked(&state.json).as_ref().map(Text::len);
         assert_eq!(kept, Some(len));
@@ -349,7 +349,7 @@ mod tests {
         };
         let lines = |count: usize| {
             let (_dir, vfs) = writable(&Sample::new().text(text(count).as_bytes()));
-            let text = fits_tsv(&vfs.state()).into_string();
+            let text = fits_tsv(&vfs.shown.now()).into_string();
             let lines = text.lines().skip(1).map(str::to_owned);
             lines.collect::<Vec<_>>()
         };

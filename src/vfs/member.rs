@@ -2,12 +2,15 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::news::News;
+use log::warn;
+
+use super::news::{Losses, News};
+use super::tree_file::Refused;
 use super::version::Versions;
-use super::{Losses, Scratch, TreeMark, Vfs, locked};
+use super::{Result, Scratch, TreeMark, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::{Look, Stat};
 
@@ -51,6 +54,41 @@ impl Remains {
 }
 
 impl Vfs {
+    /// Tries once more to keep a refused text that is in memory only.
+    ///
+    /// # Errors
+    /// Why it still can't be kept.
+    pub fn rescue(&self) -> Result<()> {
+        self.tree.rescue(&self.saves)
+    }
+
+    /// Says in the log what was not saved, when the mount has ended. Whether everything was saved.
+    #[must_use]
+    pub fn end(&self) -> bool {
+        let path = self.saves.path.display();
+        if let Err(error) = self.rescue() {
+            warn!("{path}: the tree that was refused is lost: {error}");
+        }
+        for written in self.blocks.unsaved() {
+            let why = "the mount has ended before it was closed";
+            self.saves
+                .note_loss(written.block, written.file, &why, written.fate());
+        }
+        self.losses().say(&path)
+    }
+
+    /// What the end of the mount would lose.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        let text = self.tree.refusal(Refused::at_unmount);
+        let edits = locked(&self.blocks.news).unsaved();
+        let scratch = self.options.scratch.described(self.member);
+        Losses {
+            unsaved: text.into_iter().chain(edits).collect(),
+            scratch,
+        }
+    }
+
     /// Takes out what this leaves when it is closed, if anything. Call it only if [`Vfs::is_at_rest`], and nothing after it.
     #[must_use]
     pub fn leave(&self) -> Option<Remains> {
@@ -60,8 +98,8 @@ impl Vfs {
         let remains = Remains {
             files: has_files.then(|| (Arc::clone(scratch), self.member)),
             news: std::mem::take(&mut locked(&self.blocks.news)),
-            last_save: locked(&self.saver.last).take(),
-            older_texts: self.saver.noted_texts().to_vec(),
+            last_save: locked(&self.saves.last).take(),
+            older_texts: self.saves.noted_texts().to_vec(),
             losses,
         };
         let anything = remains.files.is_some()
@@ -74,9 +112,9 @@ impl Vfs {
     /// Takes up what an earlier [`Vfs`] of FILE has left. Call it before anything else.
     pub fn take_up(&mut self, remains: Remains) {
         *locked(&self.blocks.news) = remains.news;
-        *locked(&self.saver.last) = remains.last_save;
+        *locked(&self.saves.last) = remains.last_save;
         if !remains.older_texts.is_empty() {
-            self.saver.note_older_texts(remains.older_texts);
+            self.saves.note_older_texts(remains.older_texts);
         }
     }
 
@@ -94,35 +132,34 @@ impl Vfs {
 
     /// Has files the versions that an earlier [`Vfs`] of FILE has left. Call it before any lookup.
     pub fn count_on(&mut self, mut versions: Versions) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = Arc::get_mut(state) {
+        self.shown.begin(|state| {
             versions.begin(state.stat.modified());
             state.versions = versions;
-        }
+        });
     }
 
     /// The versions of the files.
     #[must_use]
     pub fn versions(&self) -> Versions {
-        self.state().versions.clone()
+        self.shown.now().versions.clone()
     }
 
     /// Whether names under `arrays/` have got numbers.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        self.state().is_named()
+        self.shown.now().is_named()
     }
 
     /// FILE's attributes from before the state that is shown was read.
     #[must_use]
     pub fn stat(&self) -> Stat {
-        self.state().stat
+        self.shown.now().stat
     }
 
     /// The look at FILE by which it is shown, if its times tell whether it has changed since.
     #[must_use]
     pub fn timed_look(&self) -> Option<Look> {
-        let state = self.state();
+        let state = self.shown.now();
         state.timed.then(|| Look {
             stat: state.left(),
             settles: state.settles,
@@ -132,19 +169,19 @@ impl Vfs {
     /// The snapshot that is shown.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.state().snapshot)
+        Arc::clone(&self.shown.now().snapshot)
     }
 
     /// Whether FILE has become something that can't be shown.
     #[must_use]
     pub fn is_out_of_date(&self) -> bool {
-        self.saver.check_up_to_date().is_err()
+        self.saves.check_up_to_date().is_err()
     }
 
     /// Whether FILE is on a server.
     #[must_use]
     pub fn is_far(&self) -> bool {
-        self.saver.file.is_far()
+        self.saves.file.is_far()
     }
 
     /// Whether this can be closed, and be made again later from FILE and what it [leaves](Vfs::leave): no block is being edited, and no

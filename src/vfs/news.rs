@@ -1,9 +1,40 @@
-//! What is told of edits of blocks that were refused or given up.
+//! What is told of changes that were refused, given up or lost.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
+
+use log::warn;
 
 use super::format::Format;
 use super::node::Node;
+
+/// What the end of the mount loses, a line each.
+#[derive(Debug, Clone, Default)]
+pub struct Losses {
+    /// What was written and is not saved.
+    pub unsaved: Vec<String>,
+    /// Files that are in the mount only, and that no editor has made, with their lengths.
+    pub scratch: Vec<String>,
+}
+
+impl Losses {
+    /// Whether nothing is lost.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.unsaved.is_empty() && self.scratch.is_empty()
+    }
+
+    /// Says in the log what the mount of the file at `path` has lost. Whether nothing was written that is not saved.
+    pub(super) fn say(&self, path: &dyn Display) -> bool {
+        for file in &self.scratch {
+            warn!("{path}: unmounted; {file} existed only in the mount and is lost");
+        }
+        for line in &self.unsaved {
+            warn!("{path}: unmounted, but {line}");
+        }
+        self.unsaved.is_empty()
+    }
+}
 
 /// Why edits were refused or given up. A line goes when what it is about has been saved.
 #[derive(Debug, Default)]
@@ -112,6 +143,9 @@ fn written(file: Node) -> Node {
         file => file,
     }
 }
+
+#[cfg(test)]
+mod unsaved;
 
 #[cfg(test)]
 mod tests {

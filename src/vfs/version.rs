@@ -10,7 +10,6 @@ use std::time::SystemTime;
 
 use super::data::{block_of, shown_by};
 use super::node::Node;
-use super::saved::{BlockChange, Through};
 use super::state::State;
 use super::views::View;
 
@@ -72,6 +71,24 @@ struct OwnChange {
     counted: u64,
     /// The version that the file keeps.
     kept: u64,
+}
+
+/// That a block has other bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockChange {
+    pub(super) block: usize,
+    /// The file through which all of the change came, so that the kernel has it.
+    pub(super) through: Option<Through>,
+    /// When; [`None`] for the time of the save.
+    pub(super) at: Option<SystemTime>,
+}
+
+/// A file that a change has come through, as it was when it was opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Through {
+    pub(super) file: Node,
+    pub(super) version: u64,
+    pub(super) form: u64,
 }
 
 impl Versions {
