@@ -56,7 +56,7 @@
 //! `Vfs` are taken that `Vfs::is_at_rest`, `Vfs::closed` and `Vfs::leave` take; the table in `vfs` has the order of all. A member is opened and closed with neither lock held: threads that want
 //! the member wait for the one that opens it, and others go on. A thread that opens a file for writing, or reads it anew, holds `Saves::compared`
 //! of its member, and perhaps its `Saves::writer`, when it takes the lock of the table: of a member that is in use, as that one is, no
-//! lock is taken under it but `Vfs::state`.
+//! lock is taken under it but that of `Shown`.
 //!
 //! # Security
 //!

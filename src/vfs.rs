@@ -7,11 +7,11 @@
 //! A [`Vfs`] serves one file, FILE. It names the files of the mount by [`Node`] and open files by [`Handle`]. `fuse` has the inode numbers
 //! and the table of handles. The parts of a `Vfs` are
 //!
+//! - `Versions`: which files are others than they were, so that they have other inode numbers.
 //! - `Shown`: the `State` that is shown, a snapshot and the names that it gives, and the states before it;
 //! - [`Scratch`]: the files that are not in FILE, of all members of the mount; `TreeFile`: which of them is `tree.yaml`;
 //! - `Blocks`: the blocks that are open for writing, and what was written into them that FILE does not have;
 //! - `Saves`: FILE, what writes it, whether it can be written, and which state follows from a save or another program's change;
-//! - `Versions`, in `State`: which of its files are others than they were, so that they have other inode numbers.
 //!
 //! A part uses only those above it. What is written goes through the types of open files: `ScratchFile` and `TreeFile` (in `tree_save`) for
 //! texts, `DataHandle` and `WrittenFile` (in `block_write` and `import`) for blocks and arrays. They are given the `Saves` that they save
@@ -103,14 +103,12 @@ mod error;
 mod facts;
 mod format;
 mod hdus;
-mod import;
 mod info;
 mod listing;
 mod member;
 mod naming;
 mod news;
 mod node;
-mod owner;
 mod planes;
 mod process;
 mod rename;

@@ -3,11 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 
+use super::attr::WRITE;
 use super::blocks::Blocks;
-use super::data::{DataHandle, block_of};
+use super::data::DataHandle;
 use super::node::Node;
 use super::saves::Saves;
-use super::write::WRITE;
 use super::{Error, Result, State, Vfs, index};
 
 /// The name of block `n`.
@@ -46,7 +46,7 @@ impl DataHandle {
     /// has made it, or FILE has it, opens that. Whether it was made.
     pub(super) fn make_block(saves: &Saves, node: Node) -> Result<(Self, bool)> {
         let state = saves.shown.now();
-        let block = block_of(&state, node).ok_or(Error::NotFound)?;
+        let block = state.block_of(node).ok_or(Error::NotFound)?;
         let is_there = block < state.snapshot.layout().blocks.len();
         if !is_there && let Some(made) = saves.blocks.make(&state, block, node) {
             return Ok((Self::new(node, &state, Some(made)), true));

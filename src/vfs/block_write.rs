@@ -3,19 +3,22 @@
 //! Who changes what was written holds [`WrittenFile::turn`]. FILE and its state are used with the writer's lock: no save of
 //! something else moves blocks meanwhile, and no other program's FILE is shown.
 
+mod import;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use log::warn;
 
+use self::import::check_resize;
+pub(super) use self::import::import_file;
 use super::array_file::ArrayFile;
+use super::attr::WRITE;
 use super::blocks::{Content, Owed, WrittenFile};
 use super::data::{DataHandle, check_encodable};
-use super::import::check_resize;
 use super::node::Node;
 use super::saves::{Saves, Saving, is_saved};
 use super::version::{BlockChange, Through};
-use super::write::WRITE;
 use super::{Access, Error, Result, State, index, locked};
 use crate::asdf::checksum::{ChecksumState, md5};
 use crate::error::Error as Library;
@@ -115,7 +118,7 @@ impl WrittenFile {
         let end = at.checked_add(len_u64(data.len()));
         let end = end.ok_or(Error::TooBig("beyond 2^64"))?;
         // bytes that make the block longer need its header changed, and so a save of the whole
-        if is_patched(&state, self.block) && end <= len {
+        if state.is_raw(self.block) && end <= len {
             return self.patch(saves, &(at..end), |put| put(at, data));
         }
         Ok(self.begin_edit(saves)?.write(at, data)?)
@@ -143,7 +146,7 @@ impl WrittenFile {
         let len = len.ok_or(Error::NotFound)?;
         // nothing is begun for an array that can't be written
         file.put(len, at, &[], &mut |_, _| Ok(()))?;
-        if is_patched(&state, self.block) {
+        if state.is_raw(self.block) {
             return self.patch(saves, &(0..0), |put| file.put(len, at, data, put));
         }
         let block = self.begin_edit(saves)?;
@@ -524,12 +527,6 @@ fn stale(why: &str) -> Error {
 /// Why an array can't have another size.
 pub(super) fn fixed_size() -> Error {
     Error::NotPermitted("an array has the size of its shape: change that in tree.yaml")
-}
-
-/// Whether bytes of a block are written where FILE has them.
-pub(super) fn is_patched(state: &State, block: usize) -> bool {
-    let header = state.snapshot.layout().blocks.get(block);
-    header.is_some_and(|header| header.compression == [0; 4])
 }
 
 #[cfg(test)]

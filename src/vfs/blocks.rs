@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::data::block_of;
 use super::news::News;
 use super::scratch::GONE_FOR;
 use super::version::{Shows, Through};
@@ -275,7 +274,7 @@ impl Blocks {
         if self.is_empty() {
             return None;
         }
-        let written = self.writer_of(block_of(state, file)?);
+        let written = self.writer_of(state.block_of(file)?);
         let is_it = |it: &Arc<WrittenFile>| (it.file, it.version) == (file, version);
         let written = written.filter(|it| is_it(it) && it.has_block_in(state))?;
         let content = written.content();
@@ -285,7 +284,7 @@ impl Blocks {
     /// The bytes of a block or array.
     pub(super) fn size(&self, state: &State, node: Node) -> Result<u64> {
         let Node::Array(number, format) = node else {
-            let block = block_of(state, node).ok_or(Error::NotFound)?;
+            let block = state.block_of(node).ok_or(Error::NotFound)?;
             return self.len(state, block);
         };
         let len = format.len(state.array_data(number).ok_or(Error::NotFound)?);
@@ -300,7 +299,7 @@ impl Blocks {
         if self.is_empty() || state.is_growing(node) {
             return None;
         }
-        let written = self.writer_of(block_of(state, node)?)?;
+        let written = self.writer_of(state.block_of(node)?)?;
         let is_patched =
             written.has_block_in(state) && matches!(written.content(), Content::Patched(_));
         written.patched().filter(|_| is_patched)

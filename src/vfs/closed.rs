@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use super::attr::{Attr, FileFacts, VfsOptions};
 use super::catalogue::Catalogue;
-use super::data::shown;
 use super::error::Error;
 use super::node::Node;
-use super::version::{Shows, Versions};
+use super::version::{Shows, Versions, shown};
 use super::{
     Result, TREE_NAME, TreeMark, Vfs, block_name, hash_of, index, info_files, root_directories,
 };

@@ -7,9 +7,8 @@ use super::blocks::{Content, WrittenFile};
 use super::hdus;
 use super::node::Node;
 use super::saves::{Reading, Saves};
-use super::version::Shows;
 use super::{Access, Error, Result, State, index, locked};
-use crate::asdf::{Origin, Snapshot};
+use crate::asdf::Snapshot;
 use crate::codec;
 use crate::error::{Error as Library, Place};
 use crate::source::Source;
@@ -74,9 +73,9 @@ impl DataHandle {
             // the kernel shows the same pages to all handles of the file: those that are open look at the other file anew, too
             saves.blocks.changed();
         }
-        let shows = shown_by(state, node);
+        let shows = state.shown_by(node);
         saves.blocks.note_opened(shows, node, state.version(node));
-        let block = block_of(state, node).filter(|_| access.write);
+        let block = state.block_of(node).filter(|_| access.write);
         let written = block.map(|block| add_writer(saves, state, block, node));
         let handle = Self::new(node, state, written.transpose()?);
         if access.truncate {
@@ -152,7 +151,10 @@ impl DataHandle {
         if made == Some(saves.blocks.generation()) || saves.blocks.is_empty() {
             return;
         }
-        let written = block_of(&self.opened, self.node).and_then(|n| saves.blocks.writer_of(n));
+        let written = self
+            .opened
+            .block_of(self.node)
+            .and_then(|n| saves.blocks.writer_of(n));
         if let Some(written) = written {
             // whoever has the turn is writing; the guard is dropped at once, as only the end of that is waited for
             drop(written.turn());
@@ -216,32 +218,6 @@ pub(super) fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
     Err(Error::ReadOnly(
         "blocks of this compression are only read: encode it anew first, setfattr -n user.asdf.compression -v zlib",
     ))
-}
-
-/// The block that holds the bytes of a block or array, if one does.
-pub(super) fn block_of(state: &State, node: Node) -> Option<usize> {
-    match shown_by(state, node) {
-        Shows::Block(n) => Some(n),
-        Shows::Nothing | Shows::Several => None,
-    }
-}
-
-/// The blocks that hold the bytes of a block or array.
-pub(super) fn shown_by(state: &State, node: Node) -> Shows {
-    shown(node, |number| Some(state.array_data(number)?.origin()))
-}
-
-/// The same, by the origin of the array of a number.
-pub(super) fn shown<'a>(node: Node, origin: impl FnOnce(u32) -> Option<&'a Origin>) -> Shows {
-    match node {
-        Node::Block(n) => Shows::Block(index(n)),
-        Node::Array(number, _) => match origin(number) {
-            Some(Origin::Block(n)) => Shows::Block(*n),
-            Some(Origin::Chunked) => Shows::Several,
-            _ => Shows::Nothing,
-        },
-        _ => Shows::Nothing,
-    }
 }
 
 /// Checks that a block or array is there, and may be opened so.

@@ -10,7 +10,7 @@ use log::warn;
 use super::news::{Losses, News};
 use super::tree_file::Refused;
 use super::version::Versions;
-use super::{Result, Scratch, TreeMark, Vfs, locked};
+use super::{Scratch, TreeMark, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::{Look, Stat};
 
@@ -54,19 +54,11 @@ impl Remains {
 }
 
 impl Vfs {
-    /// Tries once more to keep a refused text that is in memory only.
-    ///
-    /// # Errors
-    /// Why it still can't be kept.
-    pub fn rescue(&self) -> Result<()> {
-        self.tree.rescue(&self.saves)
-    }
-
     /// Says in the log what was not saved, when the mount has ended. Whether everything was saved.
     #[must_use]
     pub fn end(&self) -> bool {
         let path = self.saves.path.display();
-        if let Err(error) = self.rescue() {
+        if let Err(error) = self.tree.rescue(&self.saves) {
             warn!("{path}: the tree that was refused is lost: {error}");
         }
         for written in self.blocks.unsaved() {

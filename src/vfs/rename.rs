@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use super::import::import_file;
+use super::block_write::import_file;
 use super::node::Node;
 use super::scratch::{Role, ScratchFile};
 use super::write::check_root_name;

@@ -22,7 +22,6 @@ use log::{info, warn};
 pub(super) use self::encode::{Sum, check_counted};
 use super::attr::usable;
 use super::blocks::Blocks;
-use super::data::block_of;
 use super::node::Node;
 use super::state::{Shown, State};
 use super::tree_file::TreeFile;
@@ -448,7 +447,7 @@ impl Saves {
         if let Err(error) = &done {
             let state = self.shown.now();
             let why = format!("{}: {error}", state.path(node));
-            locked(&self.blocks.news).refuse(block_of(&state, node), why);
+            locked(&self.blocks.news).refuse(state.block_of(node), why);
         }
         done
     }

@@ -8,11 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use super::block_write::is_patched;
 use super::catalogue::{Catalogue, EntryKind, Numbers};
-use super::data::block_of;
 use super::format::Format;
-use super::info::Text;
 use super::node::Node;
 use super::version::Versions;
 use super::views::{View, Views};
@@ -42,7 +39,7 @@ pub(super) struct State {
     /// How long the texts under `info/` were when they were made last.
     pub(super) info_lens: Mutex<HashMap<Node, u64>>,
     /// The text of `info/tree.json`, from when it was made for its length to when it is opened.
-    pub(super) json: Mutex<Option<Text>>,
+    pub(super) json: Mutex<Option<String>>,
 }
 
 /// The names of a directory when it was opened. Positions in it stay valid while names change.
@@ -226,12 +223,18 @@ impl State {
         match node {
             Node::View(View::Fits | View::Previews, _) | Node::StatsTsv => true,
             node => {
-                let block = block_of(self, node).or_else(|| self.zarr_block(node));
+                let block = self.block_of(node).or_else(|| self.zarr_block(node));
                 let is_slow =
                     |origin: &Origin| matches!(origin, Origin::External(_) | Origin::Chunked);
-                self.shows(node, is_slow) || block.is_some_and(|block| !is_patched(self, block))
+                self.shows(node, is_slow) || block.is_some_and(|block| !self.is_raw(block))
             }
         }
+    }
+
+    /// Whether a block is stored as it is, so that what is written into it goes where FILE has it.
+    pub(super) fn is_raw(&self, block: usize) -> bool {
+        let header = self.snapshot.layout().blocks.get(block);
+        header.is_some_and(|header| header.compression == [0; 4])
     }
 
     /// Whether the tree has to be read to tell the target of the link with that number.

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use log::warn;
 
+use super::attr::WRITE;
 use super::blocks::GIVEN_UP;
-use super::data::{DataHandle, block_of};
+use super::data::DataHandle;
 use super::error::check_name;
 use super::node::Node;
 use super::process::{is_of_another, process_of};
@@ -15,25 +16,16 @@ use super::scratch::Role;
 use super::tree_save::is_rejected;
 use super::{
     Access, Attr, Attributes, Error, FileFacts, Handle, Open, Opened, ROOT_DIRECTORIES, Result,
-    TREE_NAME, Vfs, block_number, block_write, locked,
+    TREE_NAME, Vfs, block_number, block_write, index, locked,
 };
 use crate::error::Error as Library;
-use crate::source::{Source, at_most, len_u64};
+use crate::source::Source;
 
 /// `fallocate(2)`: do not change the size.
 const KEEP_SIZE: i32 = 1;
 /// `stat(2)`: the type of a file in its mode, and that of a regular one.
 const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
-/// How much is copied at a time.
-const CHUNK: usize = 1 << 20;
-/// To write.
-pub(super) const WRITE: Access = Access {
-    write: true,
-    truncate: false,
-    pid: 0,
-};
-
 impl Vfs {
     /// Changes attributes. A new size is a change of the bytes.
     ///
@@ -130,48 +122,42 @@ impl Vfs {
         access: Access,
     ) -> Result<(Attr, Opened)> {
         let node = self.make(parent, name, facts)?;
-        if let Node::Block(_) = node {
-            return self.create_block(node, access);
-        }
-        // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
-        let truncate = matches!(node, Node::Tree(_) | Node::Array(..));
-        let opened = self.open_node(&self.shown.now(), node, Access { truncate, ..access })?;
+        let opened = match node {
+            Node::Block(n) if self.shown.now().snapshot.block_len(index(n)).is_none() => {
+                self.create_block(node, access)?
+            }
+            _ => {
+                // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
+                let truncate = match node {
+                    Node::Tree(_) | Node::Array(..) => true,
+                    // one that was taken away is written anew
+                    Node::Block(_) => access.write,
+                    _ => false,
+                };
+                self.open_node(&self.shown.now(), node, Access { truncate, ..access })?
+            }
+        };
         let attr = self.attr(&self.shown.now(), node);
         let attr = attr.inspect_err(|_| self.release(&opened.handle))?;
         Ok((attr, opened))
     }
 
-    /// Makes a block and opens it; it is added to FILE at once if it is not opened for writing. One that was taken away is written anew.
-    fn create_block(&self, node: Node, access: Access) -> Result<(Attr, Opened)> {
-        let state = self.shown.now();
-        let block = block_of(&state, node).ok_or(Error::NotFound)?;
-        if state.snapshot.block_len(block).is_some() {
-            let truncate = access.write;
-            let opened = self.open_node(&state, node, Access { truncate, ..access })?;
-            let attr = self.attr(&self.shown.now(), node);
-            return Ok((attr.inspect_err(|_| self.release(&opened.handle))?, opened));
-        }
+    /// Makes a block and opens it; it is added to FILE at once if it is not opened for writing.
+    fn create_block(&self, node: Node, access: Access) -> Result<Opened> {
         if !access.write {
             self.saves.noted(node, self.add_block(node))?;
+            return self.open_node(&self.shown.now(), node, access);
         }
-        let opened = if access.write {
-            let (made, _) = self
-                .saves
-                .noted(node, DataHandle::make_block(&self.saves, node))?;
-            Opened {
-                handle: Handle {
-                    opener: process_of(access.pid).unwrap_or(0),
-                    open: Open::Data(made),
-                },
-                keep_cache: false,
-                direct: false,
-            }
-        } else {
-            self.open_node(&self.shown.now(), node, access)?
-        };
-        let attr = self.attr(&self.shown.now(), node);
-        let attr = attr.inspect_err(|_| self.release(&opened.handle))?;
-        Ok((attr, opened))
+        let made = DataHandle::make_block(&self.saves, node);
+        let (made, _) = self.saves.noted(node, made)?;
+        Ok(Opened {
+            handle: Handle {
+                opener: process_of(access.pid).unwrap_or(0),
+                open: Open::Data(made),
+            },
+            keep_cache: false,
+            direct: false,
+        })
     }
 
     /// Makes a file and gives its node. The name of an array that is gone is given back to the array. Why a file
@@ -432,23 +418,6 @@ impl Vfs {
             Open::Directory(..) => Err(Error::IsDirectory),
         }
     }
-}
-
-/// Passes all bytes on, in pieces, each with its offset.
-pub(super) fn copy(
-    bytes: &dyn Source,
-    mut to: impl FnMut(u64, &[u8]) -> Result<(), Library>,
-) -> Result<(), Library> {
-    let mut buffer = vec![0; CHUNK];
-    let mut at = 0;
-    while at < bytes.len() {
-        let len = at_most(bytes.len().saturating_sub(at), CHUNK);
-        let piece = buffer.get_mut(..len).unwrap_or_default();
-        bytes.read_exact_at(piece, at)?;
-        to(at, piece)?;
-        at = at.saturating_add(len_u64(len));
-    }
-    Ok(())
 }
 
 /// Checks that a file of the root may have a name: not that of a directory of the mount, and not too long.

@@ -47,7 +47,7 @@ impl Vfs {
         }
         if wanted == "unkept" {
             // a program that is about to unmount asks this: there may be room for the text by now; if not, the attribute tells
-            let _ = self.rescue();
+            let _ = self.tree.rescue(&self.saves);
         }
         // all are made for one that is asked for: they are few, and one function decides what there is
         let all = self.attributes_of(node)?;

@@ -14,7 +14,6 @@ use crate::codec::{self, Choice, Edited};
 use crate::error::{Error as Library, Place};
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::source::{FileSource, Overlay, Source, unnamed_file};
-use crate::vfs::data::block_of;
 use crate::vfs::node::Node;
 use crate::vfs::version::BlockChange;
 use crate::vfs::{Error, Result, State, locked};
@@ -111,7 +110,7 @@ impl Saves {
     /// Encodes a block anew. No file of the mount may be writing it.
     pub(in crate::vfs) fn recompress(&self, node: Node, choice: Choice) -> Result<()> {
         let state = self.shown.now();
-        let n = block_of(&state, node).ok_or(Error::NotFound)?;
+        let n = state.block_of(node).ok_or(Error::NotFound)?;
         if !is_another(&state, n, choice)? {
             return Ok(());
         }
@@ -165,7 +164,7 @@ impl Saves {
     /// Removes the last block, if no array uses it.
     pub(in crate::vfs) fn remove_last_block(&self, node: Node) -> Result<()> {
         let state = self.shown.now();
-        let n = block_of(&state, node).ok_or(Error::NotFound)?;
+        let n = state.block_of(node).ok_or(Error::NotFound)?;
         self.alone(&state, n, node, || self.commit_removal(n))
     }
 
@@ -178,11 +177,7 @@ impl Saves {
             blocks: vec![BlockEdit::RemoveLast],
         };
         let what = format!("block {n} removed");
-        let change = BlockChange {
-            block: n,
-            through: None,
-            at: None,
-        };
+        let change = BlockChange::new(n, None);
         self.commit(&mut writer, &edit, &what, Some(change), None, None)?;
         locked(&self.blocks.news).removed(n);
         Ok(())

@@ -134,9 +134,7 @@ impl Saves {
                 writer.distrust();
                 return Ok(false);
             }
-            let file = Arc::clone(writer.file());
-            let bytes = writer.unsettled_bytes()?;
-            state.snapshot.with_data_anew(file, bytes)?
+            with_data_anew(state, writer)?
         } else {
             let opened = save::open_unlocked(&self.file)?;
             let found = opened.snapshot_like(&state.snapshot)?;
@@ -252,11 +250,7 @@ impl Saves {
                 opened.snapshot_like(&old.snapshot)?
             }
             Some(writer) => match writer.reload()? {
-                None => {
-                    let file = Arc::clone(writer.file());
-                    old.snapshot
-                        .with_data_anew(file, writer.unsettled_bytes()?)?
-                }
+                None => with_data_anew(old, writer)?,
                 Some(scan) => {
                     changed = true;
                     let new = old.snapshot.replaced_by(Arc::clone(writer.file()), scan);
@@ -309,12 +303,7 @@ impl Saves {
         if is_of(old, &stat) && stat.is_untouched_since(&old.left()) {
             return self.show_times(old, Some(stat));
         }
-        let anew = writer.unsettled_bytes();
-        let anew = anew.and_then(|bytes| {
-            let file = Arc::clone(writer.file());
-            old.snapshot.with_data_anew(file, bytes)
-        });
-        match anew {
+        match with_data_anew(old, writer) {
             Ok(snapshot) => {
                 let mut new = old.next(Arc::new(snapshot), Some(stat));
                 if is_of(old, &stat) {
@@ -400,6 +389,13 @@ fn stat_of(state: &State, named: io::Result<Stat>) -> Option<Stat> {
         let open = state.snapshot.stat().ok()?;
         (!is_of(state, &open)).then_some(open)
     })
+}
+
+/// The snapshot of a state, whose data are read anew.
+fn with_data_anew(state: &State, writer: &Writer) -> Result<Snapshot, Library> {
+    let file = Arc::clone(writer.file());
+    let bytes = writer.unsettled_bytes()?;
+    state.snapshot.with_data_anew(file, bytes)
 }
 
 /// Whether FILE, which has these attributes, is the file of that state with the same bytes.

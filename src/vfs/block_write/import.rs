@@ -3,16 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::array_file::ArrayFile;
-use super::block_write::is_patched;
-use super::blocks::{Content, WrittenFile};
-use super::data::DataHandle;
-use super::format::Format;
-use super::node::Node;
-use super::saves::{Saves, Saving, Sum, check_counted, is_saved};
-use super::version::{BlockChange, Through};
-use super::write::copy;
-use super::{Error, Result, locked};
 use crate::asdf::check::{CheckedText, check_text};
 use crate::asdf::layout::Extent;
 use crate::asdf::npy::Header;
@@ -21,10 +11,19 @@ use crate::error::{Error as Library, Place};
 use crate::save::Put;
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::source::{Overlay, Source, Window, len_u64};
+use crate::vfs::array_file::ArrayFile;
+use crate::vfs::blocks::{Content, WrittenFile};
+use crate::vfs::data::DataHandle;
+use crate::vfs::format::Format;
+use crate::vfs::node::Node;
+use crate::vfs::saves::{Saves, Saving, Sum, check_counted, is_saved};
+use crate::vfs::scratch::copy_pieces;
+use crate::vfs::version::{BlockChange, Through};
+use crate::vfs::{Error, Result, locked};
 
 impl WrittenFile {
     /// Saves a file that was written from its beginning. Nothing, if nothing was written and it is no new block.
-    pub(super) fn save_emptied(&self, saves: &Saves, bytes: Arc<Overlay>) -> Result<()> {
+    pub(in crate::vfs) fn save_emptied(&self, saves: &Saves, bytes: Arc<Overlay>) -> Result<()> {
         if !self.is_unsaved() {
             return Ok(());
         }
@@ -77,9 +76,9 @@ impl WrittenFile {
         }
         check_resize(&state.snapshot, n, len)?;
         // the same length of a raw block: written where it is, and FILE is not copied
-        if is_patched(&state, n) && state.snapshot.block_len(n) == Some(len) {
+        if state.is_raw(n) && state.snapshot.block_len(n) == Some(len) {
             return self.overwrite(saves, saving, 0..len, true, through, |put| {
-                copy(&*bytes, put)
+                copy_pieces(&*bytes, put)
             });
         }
         self.replace_block(saves, saving, bytes, None, through)
@@ -147,17 +146,17 @@ impl WrittenFile {
         let extent = snapshot.array_view(file.index, len)?.extent();
         // nothing is begun for an array that can't be written
         file.put(len, 0, &[], &mut |_, _| Ok(()))?;
-        if is_patched(file.state, n) {
+        if file.state.is_raw(n) {
             // a file that covers the whole block needs no checksum of the old bytes
             let whole = elements.len() == len;
             let range = extent.start..extent.end;
             return self.overwrite(saves, saving, range, whole, through, |put| {
-                copy(elements, |at, piece| file.put(len, at, piece, put))
+                copy_pieces(elements, |at, piece| file.put(len, at, piece, put))
             });
         }
         // a compressed block is encoded again as a whole, so the elements are put over its decoded bytes first
         let block = saves.blocks.over(snapshot.block(n)?);
-        copy(elements, |at, piece| {
+        copy_pieces(elements, |at, piece| {
             let write = &mut |at, run: &[u8]| block.write(at, run);
             file.put(len, at, piece, write)
         })?;
@@ -182,7 +181,7 @@ impl WrittenFile {
     }
 
     /// Saves edits of a block that can't be written where it is.
-    pub(super) fn save_edited(&self, saves: &Saves, block: &Arc<Overlay>) -> Result<()> {
+    pub(in crate::vfs) fn save_edited(&self, saves: &Saves, block: &Arc<Overlay>) -> Result<()> {
         let mut saving = self.begin(saves)?;
         let through = Some(self.through());
         let done = self.save_overlay(saves, &mut saving, block, through);
@@ -226,11 +225,7 @@ impl WrittenFile {
             saves.reencoded(snapshot, n, block, &sum)?
         };
         let edit = Edit::block(BlockEdit::Replace { n, stored });
-        let change = BlockChange {
-            block: n,
-            through,
-            at: None,
-        };
+        let change = BlockChange::new(n, through);
         let what = format!("block {n} saved");
         saves.commit(writer, &edit, &what, Some(change), sum.known(n), None)
     }
@@ -253,11 +248,7 @@ impl WrittenFile {
         if let Some((text, of_it, said)) = with {
             (edit.text, checked, what) = (Some(text), Some(of_it), said);
         }
-        let change = BlockChange {
-            block: n,
-            through,
-            at: None,
-        };
+        let change = BlockChange::new(n, through);
         saves.commit(writer, &edit, &what, Some(change), sum.known(n), checked)
     }
 
@@ -277,11 +268,7 @@ impl WrittenFile {
         };
         saves.check_free(n, writer.growth(&edit)?)?;
         edit.set_checksum(Sum::Stored.over(&**bytes)?);
-        let change = BlockChange {
-            block: n,
-            through,
-            at: None,
-        };
+        let change = BlockChange::new(n, through);
         let (what, sum) = (format!("block {n} added"), Sum::Stored.known(n));
         saves.commit(writer, &edit, &what, Some(change), sum, None)
     }
@@ -313,7 +300,7 @@ impl WrittenFile {
 }
 
 /// Gives a block or array the bytes of a file, and saves it. Others see the bytes of before until all are saved.
-pub(super) fn import_file(saves: &Saves, node: Node, bytes: Arc<dyn Source>) -> Result<()> {
+pub(in crate::vfs) fn import_file(saves: &Saves, node: Node, bytes: Arc<dyn Source>) -> Result<()> {
     if bytes.is_empty() && !matches!(node, Node::Block(_)) {
         return Err(Error::NotPermitted("an empty file is no array"));
     }
@@ -343,7 +330,7 @@ pub(super) fn import_file(saves: &Saves, node: Node, bytes: Arc<dyn Source>) -> 
 }
 
 /// Checks that a block of that length still holds every array that lies in it.
-pub(super) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
+pub(in crate::vfs) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
     let is_for_chunks = || {
         // if that is not known, a block that no array declares may be one
         let is_declared = || {
