@@ -171,7 +171,7 @@ impl WrittenFile {
             let through = Some(self.through());
             let owed = self.take_checksum(saves, &mut writer, reserved, false, through)?;
             // what was given up before is being written again
-            locked(&saves.blocks.news).saved(self.block, self.file);
+            locked(&saves.news).saved(self.block, self.file);
             saves.blocks.set(self, Content::Patched(owed));
         }
         let mut writer = saves.writer()?;
@@ -394,10 +394,9 @@ impl WrittenFile {
         });
         // the last descriptor is gone: nobody is left who could try again
         if saves.blocks.remove_writer(self)
-            && self.is_unsaved()
-            && let Err(why) = &saved
+            && let (Some(fate), Err(why)) = (self.unsaved(), &saved)
         {
-            saves.note_loss(self.block, self.file, why, self.fate());
+            saves.note_loss(self.block, self.file, why, fate);
             let _writer = saves.writer();
             if self.is_of(&saves.shown.now()) {
                 // the kernel has what was written

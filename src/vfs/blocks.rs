@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::news::News;
 use super::scratch::GONE_FOR;
 use super::version::{Shows, Through};
 use super::{Error, Node, Result, State, locked};
@@ -160,27 +159,20 @@ impl WrittenFile {
         locked(&self.inner).refused.clone()
     }
 
-    /// Whether something would be lost if the file went away now.
-    pub(super) fn is_unsaved(&self) -> bool {
+    /// What becomes of what is not saved, if anything, when the file is closed: a patch is in FILE already.
+    pub(super) fn unsaved(&self) -> Option<&'static str> {
         let inner = locked(&self.inner);
         match &inner.content {
-            Content::Saved => false,
-            Content::Patched(_) | Content::Edited(_) => true,
-            Content::Emptied(bytes) => inner.saved_if_empty || !bytes.is_empty(),
+            Content::Saved => None,
+            Content::Patched(_) => Some("what was written is in the file, its checksum is not"),
+            Content::Emptied(bytes) if !inner.saved_if_empty && bytes.is_empty() => None,
+            Content::Edited(_) | Content::Emptied(_) => Some(GIVEN_UP),
         }
     }
 
     /// Has the emptied file saved even if nothing is written.
     pub(super) fn save_if_empty(&self) {
         locked(&self.inner).saved_if_empty = true;
-    }
-
-    /// What becomes of what is not saved when the file is closed: a patch is in FILE already.
-    pub(super) fn fate(&self) -> &'static str {
-        match locked(&self.inner).content {
-            Content::Patched(_) => "what was written is in the file, its checksum is not",
-            _ => GIVEN_UP,
-        }
     }
 
     /// Notes that bytes of the block were patched, and when.
@@ -214,8 +206,6 @@ pub(super) struct Blocks {
     generation: AtomicU64,
     /// The room for what is written and not saved yet.
     scratch: Arc<ScratchRoom>,
-    /// What there is to tell of changes that were refused or given up.
-    pub(super) news: Mutex<News>,
 }
 
 impl Blocks {
@@ -227,7 +217,6 @@ impl Blocks {
             freed: Condvar::new(),
             generation: AtomicU64::default(),
             scratch,
-            news: Mutex::default(),
         }
     }
 
@@ -349,11 +338,11 @@ impl Blocks {
         locked(&self.by_block).keys().any(|&block| block > n)
     }
 
-    /// The files with something that is not saved.
-    pub(super) fn unsaved(&self) -> Vec<Arc<WrittenFile>> {
+    /// The files with something that is not saved, and what becomes of that.
+    pub(super) fn unsaved(&self) -> Vec<(Arc<WrittenFile>, &'static str)> {
         let blocks = locked(&self.by_block);
-        let unsaved = blocks.values().filter(|written| written.is_unsaved());
-        unsaved.cloned().collect()
+        let unsaved = |it: &Arc<WrittenFile>| Some((Arc::clone(it), it.unsaved()?));
+        blocks.values().filter_map(unsaved).collect()
     }
 
     /// Adds a writer of a block through `file`, as this state shows it; `alone`: if no other has it, not even the same file. If one has, gives

@@ -1,9 +1,7 @@
 //! What a mount of many files asks of one of them: it is closed while none of it is used, and opened again later.
 
 use std::fmt::Display;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use log::warn;
 
@@ -20,8 +18,6 @@ pub struct Remains {
     /// The files that are in the mount only, if it has any: they stay in the table of the mount.
     files: Option<(Arc<Scratch>, u32)>,
     news: News,
-    last_save: Option<(SystemTime, String)>,
-    older_texts: Vec<PathBuf>,
     losses: Losses,
 }
 
@@ -61,10 +57,10 @@ impl Vfs {
         if let Err(error) = self.tree.rescue(&self.saves) {
             warn!("{path}: the tree that was refused is lost: {error}");
         }
-        for written in self.blocks.unsaved() {
+        for (written, fate) in self.blocks.unsaved() {
             let why = "the mount has ended before it was closed";
             self.saves
-                .note_loss(written.block, written.file, &why, written.fate());
+                .note_loss(written.block, written.file, &why, fate);
         }
         self.losses().say(&path)
     }
@@ -73,7 +69,7 @@ impl Vfs {
     #[must_use]
     pub fn losses(&self) -> Losses {
         let text = self.tree.refusal(Refused::at_unmount);
-        let edits = locked(&self.blocks.news).unsaved();
+        let edits = locked(&self.saves.news).unsaved();
         let scratch = self.options.scratch.described(self.member);
         Losses {
             unsaved: text.into_iter().chain(edits).collect(),
@@ -89,25 +85,16 @@ impl Vfs {
         let has_files = scratch.has_any(self.member);
         let remains = Remains {
             files: has_files.then(|| (Arc::clone(scratch), self.member)),
-            news: std::mem::take(&mut locked(&self.blocks.news)),
-            last_save: locked(&self.saves.last).take(),
-            older_texts: self.saves.noted_texts().to_vec(),
+            news: std::mem::take(&mut locked(&self.saves.news)),
             losses,
         };
-        let anything = remains.files.is_some()
-            || !remains.news.is_empty()
-            || remains.last_save.is_some()
-            || !remains.older_texts.is_empty();
+        let anything = has_files || !remains.news.is_empty();
         anything.then_some(remains)
     }
 
     /// Takes up what an earlier [`Vfs`] of FILE has left. Call it before anything else.
     pub fn take_up(&mut self, remains: Remains) {
-        *locked(&self.blocks.news) = remains.news;
-        *locked(&self.saves.last) = remains.last_save;
-        if !remains.older_texts.is_empty() {
-            self.saves.note_older_texts(remains.older_texts);
-        }
+        *locked(&self.saves.news) = remains.news;
     }
 
     /// Says which member of the mount this is, and what `tree.yaml` begins with. Call it before anything else.

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::SystemTime;
 
 use log::warn;
 
@@ -36,9 +38,13 @@ impl Losses {
     }
 }
 
-/// Why edits were refused or given up. A line goes when what it is about has been saved.
+/// What became of saves, and why edits were refused or given up. A line goes when what it is about has been saved.
 #[derive(Debug, Default)]
 pub(super) struct News {
+    /// When the last save was, and what it did.
+    pub(super) last_save: Option<(SystemTime, String)>,
+    /// The texts beside FILE that earlier mounts refused and that were there when FILE was opened for writing.
+    pub(super) older_texts: Vec<PathBuf>,
     /// Why what was written into a block was given up, the oldest first.
     given_up: VecDeque<Line>,
     /// Why a change of a block was refused, likewise.
@@ -83,7 +89,10 @@ impl News {
 
     /// Whether there is nothing to say.
     pub(super) fn is_empty(&self) -> bool {
-        self.given_up.is_empty() && self.refusals.is_empty()
+        self.given_up.is_empty()
+            && self.refusals.is_empty()
+            && self.last_save.is_none()
+            && self.older_texts.is_empty()
     }
 
     /// Why changes of blocks were refused.

@@ -22,6 +22,7 @@ use log::{info, warn};
 pub(super) use self::encode::{Sum, check_counted};
 use super::attr::usable;
 use super::blocks::Blocks;
+use super::news::News;
 use super::node::Node;
 use super::state::{Shown, State};
 use super::tree_file::TreeFile;
@@ -72,10 +73,8 @@ pub(super) struct Saves {
     pub(super) compared: Mutex<Option<Instant>>,
     /// Counts up when a save begins to write FILE and when it ends, so that it is odd meanwhile.
     writes: AtomicU64,
-    /// When the last save was, and what it did.
-    pub(super) last: Mutex<Option<(SystemTime, String)>>,
-    /// The texts beside FILE that earlier mounts refused and that were there when FILE was opened for writing.
-    older_texts: OnceLock<Vec<PathBuf>>,
+    /// What there is to tell of saves.
+    pub(super) news: Mutex<News>,
 }
 
 impl Saves {
@@ -103,8 +102,7 @@ impl Saves {
             out_of_date: Mutex::default(),
             compared: Mutex::default(),
             writes: AtomicU64::new(0),
-            last: Mutex::default(),
-            older_texts: OnceLock::new(),
+            news: Mutex::default(),
         }
     }
 
@@ -115,8 +113,12 @@ impl Saves {
 
     /// Takes FILE as it has been opened for writing.
     pub(super) fn opened(&self, writer: Writer) {
-        let older = writer.older_rejected().into_iter();
-        self.note_older_texts(older.map(|name| self.path.with_file_name(name)).collect());
+        let mut news = locked(&self.news);
+        if news.older_texts.is_empty() {
+            let older = writer.older_rejected().into_iter();
+            news.older_texts = older.map(|name| self.path.with_file_name(name)).collect();
+        }
+        drop(news);
         let progress = Arc::clone(writer.progress());
         // there is no other: the thread that opens FILE later holds `compared`
         let _ = self.writer.set((Mutex::new(writer), progress));
@@ -237,22 +239,6 @@ impl Saves {
         })
     }
 
-    /// Notes the texts beside FILE that earlier mounts refused; the first call counts.
-    pub(super) fn note_older_texts(&self, paths: Vec<PathBuf>) {
-        let _ = self.older_texts.set(paths);
-    }
-
-    /// The texts that were noted, whether they are still there or not.
-    pub(super) fn noted_texts(&self) -> &[PathBuf] {
-        self.older_texts.get().map_or(&[], Vec::as_slice)
-    }
-
-    /// The texts beside FILE that earlier mounts refused and that are still there.
-    pub(super) fn older_texts(&self) -> impl Iterator<Item = &Path> {
-        let texts = self.noted_texts().iter().map(PathBuf::as_path);
-        texts.filter(|path| path.symlink_metadata().is_ok())
-    }
-
     /// Keeps a refused text on disk, and gives the path of its file.
     ///
     /// # Errors
@@ -265,14 +251,6 @@ impl Saves {
     /// Bytes that the save which is going on has copied, and is to copy in all, if it copies FILE.
     pub(super) fn copying(&self) -> Option<(u64, u64)> {
         self.writer.get().and_then(|writer| writer.1.now())
-    }
-
-    /// What the last save did, and how long ago.
-    pub(super) fn last(&self) -> Option<String> {
-        let last = locked(&self.last);
-        let (when, what) = last.as_ref()?;
-        let ago = when.elapsed().unwrap_or_default().as_secs();
-        Some(format!("{what}, {ago} s ago"))
     }
 
     /// The writer of FILE, once no other thread saves, and the state of FILE then. A save takes the state only here: it may change while
@@ -407,7 +385,7 @@ impl Saves {
             Some(error) => format!("{what}; {error}"),
         };
         info!("{}: {what}", self.path.display());
-        *locked(&self.last) = Some((SystemTime::now(), what));
+        locked(&self.news).last_save = Some((SystemTime::now(), what));
         unfinished.map_or(Ok(()), Err)
     }
 
@@ -439,7 +417,7 @@ impl Saves {
     pub(super) fn note_loss(&self, block: usize, file: Node, why: &dyn Display, fate: &str) {
         let why = format!("{}: {why}; {fate}", self.shown.now().path(file));
         warn!("{}: {why}", self.path.display());
-        locked(&self.blocks.news).give_up(block, file, why);
+        locked(&self.news).give_up(block, file, why);
     }
 
     /// Passes on what became of a change of a block or array. Notes the reason of a refusal for `info/status`, as an errno does not tell it.
@@ -447,7 +425,7 @@ impl Saves {
         if let Err(error) = &done {
             let state = self.shown.now();
             let why = format!("{}: {error}", state.path(node));
-            locked(&self.blocks.news).refuse(state.block_of(node), why);
+            locked(&self.news).refuse(state.block_of(node), why);
         }
         done
     }

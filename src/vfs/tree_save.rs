@@ -208,7 +208,7 @@ fn write_text(
     let checked = Some(checked).filter(|_| !unasked);
     let done = saves.commit(writer, &Edit::text(text), &what, None, None, checked);
     if is_saved(&done) {
-        locked(&saves.blocks.news).forget_refusals(None);
+        locked(&saves.news).forget_refusals(None);
     }
     done
 }

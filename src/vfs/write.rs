@@ -18,7 +18,6 @@ use super::{
     Access, Attr, Attributes, Error, FileFacts, Handle, Open, Opened, ROOT_DIRECTORIES, Result,
     TREE_NAME, Vfs, block_number, block_write, index, locked,
 };
-use crate::error::Error as Library;
 use crate::source::Source;
 
 /// `fallocate(2)`: do not change the size.
@@ -113,7 +112,8 @@ impl Vfs {
     /// arrays a file that a tool makes to rename it over another one.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::Exists`]; [`Library::NoRoom`] beyond the limit of scratch files; [`Error::NotPermitted`] elsewhere.
+    /// [`Error::ReadOnly`], [`Error::Exists`]; [`NoRoom`](crate::error::Error::NoRoom) beyond the limit of scratch files;
+    /// [`Error::NotPermitted`] elsewhere.
     pub fn create(
         &self,
         parent: Node,
@@ -193,7 +193,7 @@ impl Vfs {
                         self.check_beside(parent, name).inspect_err(|error| {
                             let why =
                                 format!("{}: {error}", self.path_to(Some(parent), Some(name)));
-                            locked(&self.blocks.news).refuse(None, why);
+                            locked(&self.saves.news).refuse(None, why);
                         })?;
                         self.make_scratch(parent, name, None, facts)
                     }
@@ -289,7 +289,8 @@ impl Vfs {
     /// Writes bytes. `mapped`: whether they come from a map.
     ///
     /// # Errors
-    /// [`Error::TooBig`], [`Error::ReadOnly`], [`Error::NotPermitted`]; [`Library::NoRoom`] beyond the limit of scratch files.
+    /// [`Error::TooBig`], [`Error::ReadOnly`], [`Error::NotPermitted`]; [`NoRoom`](crate::error::Error::NoRoom) beyond the limit of
+    /// scratch files.
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
         self.saves.open_for_writing()?;
         match &handle.open {

@@ -101,7 +101,7 @@ impl Vfs {
                     block,
                     choice.and_then(|choice| self.saves.recompress(block, choice)),
                 )?;
-                locked(&self.blocks.news).forget_refusals(Some(index(n)));
+                locked(&self.saves.news).forget_refusals(Some(index(n)));
                 Ok(())
             }
             _ => Err(Error::NotSupported(

@@ -24,7 +24,7 @@ use crate::vfs::{Error, Result, locked};
 impl WrittenFile {
     /// Saves a file that was written from its beginning. Nothing, if nothing was written and it is no new block.
     pub(in crate::vfs) fn save_emptied(&self, saves: &Saves, bytes: Arc<Overlay>) -> Result<()> {
-        if !self.is_unsaved() {
+        if self.unsaved().is_none() {
             return Ok(());
         }
         // a file with missing bytes is not saved, even if its program closes it without looking at the error of write(2)
@@ -56,7 +56,7 @@ impl WrittenFile {
         if !is_saved(&done) {
             return done;
         }
-        locked(&saves.blocks.news).saved(self.block, self.file);
+        locked(&saves.news).saved(self.block, self.file);
         // its writers may go on, also if the save has made it another file
         self.renew(&saves.shown.now());
         done
@@ -186,7 +186,7 @@ impl WrittenFile {
         let through = Some(self.through());
         let done = self.save_overlay(saves, &mut saving, block, through);
         if is_saved(&done) {
-            locked(&saves.blocks.news).saved(self.block, self.file);
+            locked(&saves.news).saved(self.block, self.file);
             saves.blocks.set(self, Content::Saved);
         }
         done

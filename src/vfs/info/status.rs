@@ -79,7 +79,8 @@ impl Vfs {
         if let Some(why) = self.saves.why_not_there() {
             text.line(format_args!("changed   {why}"));
         }
-        for older in self.saves.older_texts() {
+        let older = locked(&self.saves.news).older_texts.clone();
+        for older in older.iter().filter(|it| it.symlink_metadata().is_ok()) {
             text.line(format_args!(
                 "rejected  {}: an earlier mount refused this text; correct it and copy it over tree.yaml, or remove it",
                 older.display()
@@ -97,12 +98,16 @@ impl Vfs {
         }
         let refused = self.tree.refusal(Refused::describe);
         let scratch = self.losses().scratch;
-        let last = self.saves.last();
-        let news = locked(&self.blocks.news);
+        let news = locked(&self.saves.news);
         let mut unsaved = refused.iter().chain(news.given_up()).peekable();
         if unsaved.peek().is_none() {
-            let last = last.as_deref().unwrap_or(NOTHING_SAVED);
-            text.line(format_args!("save      {last}"));
+            match &news.last_save {
+                Some((when, what)) => {
+                    let ago = when.elapsed().unwrap_or_default().as_secs();
+                    text.line(format_args!("save      {what}, {ago} s ago"));
+                }
+                None => text.line(format_args!("save      {NOTHING_SAVED}")),
+            }
         }
         for why in unsaved {
             text.line(format_args!("save      NOT SAVED: {why}"));

@@ -6,6 +6,7 @@ use rustix::fs::XattrFlags;
 
 use super::*;
 use crate::asdf::sample::Sample;
+use crate::error::Error as Library;
 use crate::source::Loan;
 use crate::vfs::testing::writable;
 use crate::vfs::{Bytes, Call, Rename, TREE_NAME};
@@ -99,7 +100,7 @@ fn the_size_of_a_long_text_is_that_which_it_had_when_it_was_made_last() {
         let before = status(&vfs).len() as u64;
         assert_eq!(len(), before);
         let what = "something that takes many words to tell of".to_owned();
-        *locked(&vfs.saves.last) = Some((SystemTime::now(), what));
+        locked(&vfs.saves.news).last_save = Some((SystemTime::now(), what));
         assert_eq!(len() == before, is_long, "{blocks}");
         let after = status(&vfs).len() as u64;
         assert_eq!(len(), after);
