@@ -145,14 +145,13 @@ pub use format::Format;
 pub use info::Text;
 pub use member::Remains;
 pub use news::Losses;
-pub use node::Node;
+pub use node::{Node, View};
 pub use process::{ignores, is_ending, pid_namespace};
 pub use saves::Reading;
 pub use scratch::Scratch;
 pub use stat::kind;
 pub use tree_file::TreeMark;
 pub use version::{VERSIONS, Versions};
-pub use views::View;
 pub use xattr::shortened;
 
 use block_names::{block_name, block_number};

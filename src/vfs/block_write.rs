@@ -81,14 +81,14 @@ impl DataHandle {
         // asked before the save, which may give the file another form
         let is_known = self.form() == written.form();
         let turn = written.turn();
-        let saved = written.save(saves, closing);
+        let done = written.save(saves, closing);
         drop(turn);
-        let saved = saves.noted(self.node, saved);
+        let done = saves.noted(self.node, done);
         if is_known {
             // also if the save has made it another file
             self.renew(written.form());
         }
-        saved
+        done
     }
 
     /// Ends a handle. The last one of a file saves what a map wrote, and gives up what can't be saved.
@@ -370,14 +370,14 @@ impl WrittenFile {
 
     /// Saves what was written through a file; `ends`: also the checksum of a block that was patched. The caller has its turn.
     fn save(&self, saves: &Saves, ends: bool) -> Result<()> {
-        let saved = match self.content() {
+        let done = match self.content() {
             Content::Saved => Ok(()),
             Content::Patched(owed) if ends => self.end_patch(saves, &owed),
             Content::Patched(_) => self.sync_patch(saves),
             Content::Edited(block) => self.save_edited(saves, &block),
             Content::Emptied(bytes) => self.save_emptied(saves, bytes),
         };
-        saved.inspect_err(|why| self.refuse(why))
+        done.inspect_err(|why| self.refuse(why))
     }
 
     fn close(&self, saves: &Saves) -> Result<()> {
@@ -386,15 +386,15 @@ impl WrittenFile {
         }
         // what was refused is not tried again: its writer was told, and takes it for lost
         let refused = self.refusal().map(Err);
-        let saved = refused.unwrap_or_else(|| {
+        let done = refused.unwrap_or_else(|| {
             let turn = self.turn();
-            let saved = self.save(saves, true);
+            let done = self.save(saves, true);
             drop(turn);
-            saves.noted(self.file, saved)
+            saves.noted(self.file, done)
         });
         // the last descriptor is gone: nobody is left who could try again
         if saves.blocks.remove_writer(self)
-            && let (Some(fate), Err(why)) = (self.unsaved(), &saved)
+            && let (Some(fate), Err(why)) = (self.unsaved(), &done)
         {
             saves.note_loss(self.block, self.file, why, fate);
             let _writer = saves.writer();
@@ -407,7 +407,7 @@ impl WrittenFile {
                 });
             }
         }
-        saved
+        done
     }
 }
 
@@ -473,8 +473,8 @@ fn resize_by_path(saves: &Saves, block: usize, size: u64) -> Result<()> {
     let checked = is_there.then(|| check_resize(&state.snapshot, block, size));
     let resized = checked.unwrap_or(Ok(()));
     let resized = resized.and_then(|()| written.resize(saves, size));
-    let saved = resized.and_then(|()| written.save(saves, true));
-    match (&saved, content) {
+    let done = resized.and_then(|()| written.save(saves, true));
+    match (&done, content) {
         (Err(_), Content::Saved | Content::Patched(_)) => {
             if let Content::Edited(_) = written.content() {
                 saves.blocks.set(written, Content::Saved);
@@ -487,7 +487,7 @@ fn resize_by_path(saves: &Saves, block: usize, size: u64) -> Result<()> {
         _ => {}
     }
     drop(turn);
-    saved.and(open.close(saves))
+    done.and(open.close(saves))
 }
 
 /// Checks that the size of an array is this one.

@@ -31,14 +31,14 @@ impl TreeFile {
         let Some(unsaved) = file.to_save()? else {
             return Ok(());
         };
-        let saved = self.commit(saves, &unsaved, || ());
-        if let Err(error) = &saved
-            && !is_saved(&saved)
-            && !is_rejected(&saved)
+        let done = self.commit(saves, &unsaved, || ());
+        if let Err(error) = &done
+            && !is_saved(&done)
+            && !is_rejected(&done)
         {
             self.keep(saves, &unsaved, error);
         }
-        saved
+        done
     }
 
     /// Ends a descriptor of a scratch file, or of `tree.yaml`. If nobody writes to the text any more and no document has begun in it, it is
@@ -67,13 +67,13 @@ impl TreeFile {
         named: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let mut name = Ok(());
-        let saved = self.commit(saves, unsaved, || name = named());
-        if let Err(error) = &saved
-            && !is_saved(&saved)
+        let done = self.commit(saves, unsaved, || name = named());
+        if let Err(error) = &done
+            && !is_saved(&done)
         {
             self.keep(saves, unsaved, error);
         }
-        saved.and(name)
+        done.and(name)
     }
 
     /// Checks a text and makes it FILE's, with what YAML tools drop of it put back.
@@ -89,9 +89,9 @@ impl TreeFile {
             return Ok(());
         };
         let written = WrittenText::new(&unsaved.text, &committed);
-        let saved = Arc::clone(&written.text);
+        let text = Arc::clone(&written.text);
         saves.check_up_to_date()?;
-        let done = if saved == committed {
+        let done = if text == committed {
             // nothing to write; but the save before may have left a name that a crash would take back
             writer.make_last()?;
             Ok(())
@@ -104,7 +104,7 @@ impl TreeFile {
         if !is_saved(&done) {
             return done;
         }
-        self.saved(unsaved, &saved, unsaved.becoming && done.is_ok());
+        self.saved(unsaved, &text, unsaved.becoming && done.is_ok());
         if done.is_ok() {
             named();
         }

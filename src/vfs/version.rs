@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::index;
-use super::node::Node;
+use super::node::{Node, View};
 use super::state::State;
-use super::views::View;
 use crate::asdf::Origin;
 
 /// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
