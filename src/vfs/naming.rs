@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use super::node::Node;
 use super::state::State;
-use super::{Error, INFO_FILES, Vfs, View, hdus};
+use super::{Error, INFO_FILES, Vfs, hdus};
 
 /// What an inode is called that is none, or whose name is gone.
 const NAMELESS: &str = "a file that is gone";
@@ -20,24 +20,6 @@ impl Vfs {
             Some(name) => format!("{path}/{}", name.display()),
             None => path,
         }
-    }
-
-    /// The directory that a file is in, whose attributes change.
-    #[must_use]
-    pub fn directory_of(&self, file: Node) -> Option<Node> {
-        Some(match file {
-            Node::Tree(_) => Node::Root,
-            Node::Block(_) => Node::Blocks,
-            text if text.is_info() => Node::Info,
-            Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
-            Node::Array(number, _) => {
-                Node::ArrayDir(self.shown.now().catalogue().directory_of(number)?)
-            }
-            Node::View(view, number) if view != View::Zarr => {
-                Node::ViewDir(view, self.shown.now().catalogue().directory_of(number)?)
-            }
-            _ => return None,
-        })
     }
 
     /// The path of a file below the mountpoint.
