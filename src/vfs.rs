@@ -7,16 +7,20 @@
 //! A [`Vfs`] serves one file, FILE. It names the files of the mount by [`Node`] and open files by [`Handle`]. `fuse` has the inode numbers
 //! and the table of handles. The parts of a `Vfs` are
 //!
-//! - `State`: what is shown, a snapshot and the names that it gives;
+//! - `Versions`: which files are others than they were, so that they have other inode numbers.
+//! - `Shown`: the `State` that is shown, a snapshot and the names that it gives, and the states before it;
 //! - [`Scratch`]: the files that are not in FILE, of all members of the mount; `TreeFile`: which of them is `tree.yaml`;
 //! - `Blocks`: the blocks that are open for writing, and what was written into them that FILE does not have;
-//! - `Saver`: FILE, what writes it, and whether it can be written;
-//! - `Versions`, in `State`: which of its files are others than they were, so that they have other inode numbers.
+//! - `Saves`: FILE, what writes it, whether it can be written, and which state follows from a save or another program's change;
+//!
+//! A part uses only those above it. What is written goes through the types of open files: `ScratchFile` and `TreeFile` (in `tree_save`) for
+//! texts, `DataHandle` and `WrittenFile` (in `block_write` and `import`) for blocks and arrays. They are given the `Saves` that they save
+//! through.
 //!
 //! The kernel is never told of a change. It keeps pages by inode number, and a number has the same bytes for good, except for what is
 //! written through that very number. The name of a file lasts no time in the kernel, so the next lookup finds the number that counts now.
 //! That of a directory lasts a second: it leads to no other directory. An old number is answered as long as something can read it: by
-//! `Earlier`, the states that were shown before.
+//! `Shown`, which keeps the states of before.
 //!
 //! # What is out of date
 //!
@@ -24,27 +28,21 @@
 //!
 //! | Question | Asked by |
 //! |---|---|
-//! | May anything be written? | each operation that opens a file for writing or changes something, first: `Vfs::open_for_writing` |
-//! | Has FILE the attributes of what is shown? | lookups, opens, reads and changes, once a second, and each save: `Vfs::catch_up`. A server is asked every 10 s at most |
-//! | The same, where `Vfs::catch_up` can't show what it finds? | while another thread saves: `Vfs::look_beside_a_save`; around each write of a save: `save`'s `OwnWrites`, of which `Vfs::show_saved` hears; when FILE has been opened for writing: `Vfs::writer_of_state` |
-//! | May these attributes hide a change, as the clock is too coarse? | looks, once [`Look::settles`](crate::source::Look::settles) has passed, and each save before that: `Vfs::settle` |
-//! | Has FILE the text and the headers of what is shown? | `Writer::reload`, if the attributes do not tell or are others; each save before it writes, by `Baseline::compared` |
+//! | Is FILE what is shown? | `Saves::compare`, by FILE's attributes; by its text and headers, too, where these do not tell: a state without times, other attributes than those of the bytes, a clock so coarse that it may hide a change until [`Look::settles`](crate::source::Look::settles) has passed. `Saves::look` calls it for lookups, opens, reads and changes, once a second, on a server every 10 s at most; `Saves::catch_up` for each save, and when FILE has been opened for writing |
+//! | The same, where a save is under way? | `Saves::look_beside_a_save`, while another thread saves; `save`'s `OwnWrites` around each write of a save, of which `Saves::show_saved` hears; `Writer::patch` before each write into a raw block |
 //! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
-//! | Can FILE be read by the places that are known? | reads of data, and each save: `Saver::check_up_to_date` |
-//! | Is what a handle writes to what it was when it was opened? | each change through a handle of a block or array: `Vfs::check_known`; each save of one: `Vfs::check_block` |
-//! | Is FILE as our last write has left it? | each write into a raw block: `Writer::patch` |
+//! | Can FILE be read by the places that are known? | reads of data, and each save: `Saves::check_up_to_date`; of a state from before: `State::is_sealed` |
+//! | Is a file what it was when it was looked up or opened? | the kernel's number has the [`Attr::version`]: `Shown::with` finds the state of it, `State::check_version` the directory. A handle has the form: `DataHandle::state_of` compares it for reads, `WrittenFile::check_current` for writes. A save of what was written before asks whether the block is still the one: `WrittenFile::begin` |
 //! | Is a text made of the text that FILE has? | the save of it: `TreeFile::to_replace` |
-//! | Has what a handle reads the form that it had when it was opened? | each read after a change: `Vfs::source_of` |
-//! | Is the source that a handle reads from the right one? | each read: `Vfs::current_source`, by `Blocks::generation` |
-//! | Is an inode of the version that is shown, or of which earlier one? | opens and attributes: `State::version`, by the [`Attr::version`] in its number; `Earlier` finds the state |
+//! | Is the source that a handle reads from the right one? | each read: `DataHandle::current_source`, by `Blocks::generation` |
 //!
 //! ## A new rule of staleness
 //!
 //! A rule about what tells two states of FILE apart has several places to go through, each of which knows another part of FILE:
-//! `source::stat` (the attributes), `Vfs::catch_up` in `refresh` (what is done about a difference), `Saver::note_out_of_date` (what is not
+//! `source::stat` (the attributes), `Saves::compare` (what is done about a difference), `Saves::note_out_of_date` (what is not
 //! read meanwhile), `collection::closed` and `collection::members` (whether a FILE that is closed is what it was), and, of a FILE that is
 //! open for writing, `save::baseline` (which bytes count) and `Writer::reload` (when they are compared). After a save of ours,
-//! `Baseline::renew` and `Vfs::show_saved` take over the attributes that FILE has then, so that a change of them during the save is not seen.
+//! `Baseline::renew` and `Saves::show_saved` take over the attributes that FILE has then, so that a change of them during the save is not seen.
 //!
 //! A new view of arrays is described in `format`, a new codec in [`codec`](crate::codec).
 //!
@@ -56,31 +54,31 @@
 //! | Lock | Guards |
 //! |---|---|
 //! | `MemberSlot` (in `collection`) | a member: the first thread that wants it opens FILE |
-//! | `Saver::compared` (try) | when FILE was last compared with the state; one thread compares |
+//! | `Saves::compared` (try) | when FILE was last compared with the state; one thread compares |
 //! | `WrittenFile::turn` | what was written through a file, and is not saved: a write holds it, and a save until it is over |
-//! | `Saver::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
+//! | `Saves::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
 //! | `Renewed::asking`, then `Renewed::state` (in `collection`) | what a server said last; the first is held while the server is asked |
 //! | `Members::table` (in `collection`) | the members that are open, and what those have left that are closed. Below it, locks of other members are taken, which are idle |
-//! | `Saver::stored` | read: stored bytes are read where a state says they are; write: a save changes some in place. Not reentrant |
+//! | `Saves::stored` | read: stored bytes are read where a state says they are; write: a save changes some in place. Not reentrant |
 //! | `DataHandle::source` | the source that a handle reads |
-//! | `Views::unreadable` | why FITS files could not be read; nothing is taken under it |
 //! | `Made::source` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it. An encoded block has one, too, which is taken as those of a [`Snapshot`] are |
 //! | `Blocks::by_block` | the files that have blocks open for writing, and how many descriptors each; lookups of blocks and arrays take it, and reads after a change. Its condition variable waits 100 ms at most for the release of a file that is closed already |
 //! | `Views::fits` and `Views::previews`, then `State::catalogue` | the files of a view, and the names under `arrays/`; made from the tree |
 //! | `TreeFile::inner` | which file is `tree.yaml`, FILE's text, and the text that was refused last |
 //! | `State::numbers` | the names under `arrays/` and their numbers |
 //! | `Lasting` and `OnceLock` in a [`Snapshot`] | the tree, its arrays, and the blocks that have been opened; to make them, FILE is read |
-//! | `Vfs::state` | which state is shown; readers clone the `Arc`. A state is made of the one before, so who shows one has `Saver::writer`, if there is one |
 //! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
 //! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
-//! | `WrittenFile::inner`, `State::left`, `State::info_lens`, `State::json`, `Overlay`, `Earlier`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), `Blocks::news`, the rest of `Saver`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `WrittenFile::inner`, `Shown`, `State::left`, `State::info_lens`, `State::json`, `Views::unreadable`, `Overlay`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//!
+//! A state is made of the one that is shown: so who shows one has `Saves::writer`, if there is one, else `Saves::compared`.
 //!
 //! Threads of a mount:
 //!
 //! - fuser's threads, as many as `-o threads` says, call the operations. A save runs on the thread of its request.
 //! - `waiter` (`fuse::waiters`) threads, as many as are needed, call the operations that may wait for a server, up to `-o timeout`, and reads
 //!   that decode or make a view while all but one of fuser's threads do so. While it waits for a server, such a thread holds locks of the
-//!   file (`Saver::compared`, `DataHandle::source`, what asks its server), and none of others.
+//!   file (`Saves::compared`, `DataHandle::source`, what asks its server), and none of others.
 //! - `killed` (`fuse::pending`) answers requests whose callers have ended or are being killed, and so ends what is decoded for them. It takes
 //!   the lock of its list and that of the reply.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
@@ -88,7 +86,7 @@
 //!   nothing has been asked for so long.
 //! - `processes` (`save`) looks for the programs that have a file open, for a request that waits for it one second at most.
 //! - `asdf-remote` (`remote`) asks servers, for all others.
-//! - `asdf-ahead` (`codec`) threads decode ahead of readers. They read stored bytes without `Saver::stored`, so that one may read bytes
+//! - `asdf-ahead` (`codec`) threads decode ahead of readers. They read stored bytes without `Saves::stored`, so that one may read bytes
 //!   while a save moves them. What it decodes then no reader gets: the state that follows has another decoder for each block that has
 //!   moved or was replaced, and the cache knows segments by their decoder. The other threads of the decoder are those of one call, see
 //!   [`codec`](crate::codec).
@@ -100,33 +98,28 @@ mod block_write;
 mod blocks;
 mod catalogue;
 mod closed;
-mod commit;
 mod data;
 mod error;
 mod facts;
 mod format;
 mod hdus;
-mod import;
 mod info;
 mod listing;
 mod member;
 mod naming;
 mod news;
 mod node;
-mod owner;
 mod planes;
 mod process;
-mod refresh;
 mod rename;
-mod saved;
-mod saver;
+mod saves;
 mod scratch;
 mod stat;
 mod state;
 #[cfg(test)]
 mod testing;
 mod tree_file;
-mod unsaved;
+mod tree_save;
 mod version;
 mod views;
 mod write;
@@ -135,11 +128,11 @@ mod zarr;
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
-use crate::save::{FilePath, SaveOptions};
+use crate::save::{FilePath, SaveOptions, Writer};
 use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
 
 pub use attr::{
@@ -151,24 +144,23 @@ pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use info::Text;
 pub use member::Remains;
-pub use node::Node;
+pub use news::Losses;
+pub use node::{Node, View};
 pub use process::{ignores, is_ending, pid_namespace};
-pub use saver::Reading;
+pub use saves::Reading;
 pub use scratch::Scratch;
 pub use stat::kind;
 pub use tree_file::TreeMark;
-pub use unsaved::Losses;
 pub use version::{VERSIONS, Versions};
-pub use views::View;
 pub use xattr::shortened;
 
 use block_names::{block_name, block_number};
 use blocks::Blocks;
 use data::DataHandle;
 use process::process_of;
-use saver::Saver;
+use saves::Saves;
 use scratch::ScratchFile;
-use state::{Earlier, Names, State};
+use state::{Names, Shown, State};
 use tree_file::{TREE_NAME, TreeFile};
 use views::Views;
 
@@ -204,19 +196,13 @@ enum Open {
 
 /// The file system of one file.
 pub struct Vfs {
-    options: VfsOptions,
-    state: RwLock<Arc<State>>,
-    /// What was shown before.
-    earlier: Earlier,
-    tree: TreeFile,
-    blocks: Blocks,
+    options: Arc<VfsOptions>,
     /// Which member of the mount this is.
     member: u32,
-    saver: Saver,
-    /// Called with the reason each time a text is refused.
-    on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
-    /// What unlocks FILE, if this process has locked it under another name that is no longer used.
-    unlock: OnceLock<Box<dyn Fn(Stat) + Send + Sync>>,
+    shown: Arc<Shown>,
+    tree: Arc<TreeFile>,
+    blocks: Arc<Blocks>,
+    saves: Saves,
 }
 
 /// The lock's value, whether or not a thread panicked with it: each critical section leaves its data whole.
@@ -241,30 +227,40 @@ impl Vfs {
         writing: Result<SaveOptions, String>,
         options: VfsOptions,
     ) -> Self {
-        let path = path.into();
+        let options = Arc::new(options);
         let mut state = State::new(Arc::new(snapshot), stat);
         state.views = Views::new(options.style);
         let facts = FileFacts::of(&state.stat, &options);
         let text = Arc::clone(state.snapshot.text());
         let tree = TreeFile::new(text, facts, options.scratch.tree_room());
-        let blocks = Blocks::new(Arc::clone(options.scratch.room()));
+        let (shown, tree) = (Arc::new(Shown::new(state)), Arc::new(tree));
+        let blocks = Arc::new(Blocks::new(Arc::clone(options.scratch.room())));
+        let saves = Saves::new(path.into(), writing, &options, &shown, &tree, &blocks);
         Self {
             options,
-            state: RwLock::new(Arc::new(state)),
-            earlier: Earlier::default(),
+            member: 0,
+            shown,
             tree,
             blocks,
-            member: 0,
-            saver: Saver::new(path, writing),
-            on_refusal: OnceLock::new(),
-            unlock: OnceLock::new(),
+            saves,
         }
+    }
+
+    /// Takes FILE as it was opened for writing, and locked, before it was mounted.
+    pub fn take_writer(&mut self, writer: Writer) {
+        self.saves.opened(writer);
+    }
+
+    /// Has `unlock` called, with FILE's attributes, when FILE may be locked by this mount under another name: when it is found locked, and is
+    /// then opened once more, and before another file that has got its name is opened. The first call counts.
+    pub fn unlock_with(&mut self, unlock: impl Fn(Stat) + Send + Sync + 'static) {
+        self.saves.unlock_with(unlock);
     }
 
     /// Reads the tree now, so that the first request that needs it does not have to. Leaves out a tree that would take hundreds of
     /// megabytes: most uses of a mount do without it. Makes no names, so that a save need not find out which names it changes.
     pub fn prepare(&self) {
-        let state = self.state();
+        let state = self.shown.now();
         if state.snapshot.text().len() <= MAX_PREPARED {
             let _ = state.snapshot.arrays();
         }
@@ -272,39 +268,29 @@ impl Vfs {
 
     /// Ends decodes as soon as `wanted` is false: a long one must not keep FILE locked after the mount has ended. The last call counts.
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
-        self.state().snapshot.cache().decode_while(wanted);
+        self.shown.now().snapshot.cache().decode_while(wanted);
     }
 
     /// Has `tell` called with the reason each time a text is refused, by the thread that saves it: it must not wait. The first call counts.
     pub fn on_refusal(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
-        let _ = self.on_refusal.set(Box::new(tell));
+        self.tree.on_refusal(tell);
     }
 
     /// Whether nothing can be written.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.saver.is_read_only()
+        self.saves.is_read_only()
     }
 
     /// Why nothing can be written, if that is so.
     #[must_use]
     pub fn why_read_only(&self) -> Option<String> {
-        self.saver.why_read_only()
+        self.saves.why_read_only()
     }
 
-    fn state(&self) -> Arc<State> {
-        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The state in which a file has a version of which `version` is the remainder: the one that is shown, or one from before. `None` if
-    /// there is none any more.
-    fn state_with(&self, file: Node, version: u64) -> Option<Arc<State>> {
-        let has = |state: &State| state.version(file) % VERSIONS == version;
-        let state = self.state();
-        if has(&state) {
-            return Some(state);
-        }
-        self.earlier.find(has)
+    /// Shows FILE as it is now, if another program has changed it and the last look is a while ago.
+    fn refresh(&self) {
+        block_write::look(&self.saves, true);
     }
 
     /// The attributes of a name in a directory of this version; see [`VERSIONS`].
@@ -313,11 +299,11 @@ impl Vfs {
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn lookup_in(&self, directory: Node, version: u64, name: &OsStr) -> Result<Attr> {
         // each open of a file begins with this, and shows what another program has done before
-        self.look(self.is_read_only());
+        block_write::look(&self.saves, self.is_read_only());
         if self.hidden(directory).contains(name) {
             return Err(Error::NotFound);
         }
-        let state = self.state();
+        let state = self.shown.now();
         state.check_version(directory, version)?;
         let found = self.find(&state, directory, name)?;
         self.attr(&state, found)
@@ -358,7 +344,7 @@ impl Vfs {
         if node != Node::Root || !self.is_far() {
             self.refresh();
         }
-        let state = self.state_with(node, version).ok_or(Error::NotFound)?;
+        let state = self.shown.with(node, version).ok_or(Error::NotFound)?;
         self.attr(&state, node)
     }
 
@@ -368,7 +354,7 @@ impl Vfs {
     /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
     pub fn readlink(&self, node: Node) -> Result<Vec<u8>> {
         match node {
-            Node::ArrayLink(number) => self.state().link(number),
+            Node::ArrayLink(number) => self.shown.now().link(number),
             Node::Scratch(_) => self.file_of(node)?.target(),
             _ => Err(Error::Invalid("not a symlink")),
         }
@@ -381,8 +367,8 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotFound`], also if there is no such state any more; [`Error::IsDirectory`], [`Error::ReadOnly`].
     pub fn open(&self, node: Node, version: u64, access: Access) -> Result<Opened> {
-        let state = self.state_with(node, version).ok_or(Error::NotFound)?;
-        let is_shown = Arc::ptr_eq(&state, &self.state());
+        let state = self.shown.with(node, version).ok_or(Error::NotFound)?;
+        let is_shown = Arc::ptr_eq(&state, &self.shown.now());
         if !is_shown && (state.is_sealed() || self.is_far()) {
             // its bytes are gone: the kernel looks the name up again
             return Err(Error::NotFound);
@@ -395,7 +381,7 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::open`].
     pub fn open_tree(&self, tree: Node) -> Result<Opened> {
-        self.open_node(&self.state(), tree, Access::default())
+        self.open_node(&self.shown.now(), tree, Access::default())
     }
 
     /// Opens a file of a state.
@@ -404,7 +390,7 @@ impl Vfs {
     /// As [`Vfs::open`].
     fn open_node(&self, state: &Arc<State>, node: Node, mut access: Access) -> Result<Opened> {
         if !access.only_reads() {
-            self.open_for_writing()?;
+            self.saves.open_for_writing()?;
             access.pid = process_of(access.pid).unwrap_or(0);
         }
         let (mut keep_cache, mut direct) = (false, false);
@@ -424,9 +410,9 @@ impl Vfs {
             | Node::StatsTsv => {
                 // the kernel keeps no pages of what may grow, and none of statistics, which cost less than their pages
                 direct = node == Node::StatsTsv || state.is_growing(node);
-                let opened = self.open_data(state, node, access);
+                let opened = DataHandle::open(&self.saves, state, node, access);
                 let open = Open::Data(if access.write {
-                    self.noted(node, opened)?
+                    self.saves.noted(node, opened)?
                 } else {
                     opened?
                 });
@@ -474,21 +460,21 @@ impl Vfs {
         let open = &handle.open;
         if matches!(open, Open::Data(_)) {
             self.refresh();
-            self.saver.check_up_to_date().map_err(|error| {
+            self.saves.check_up_to_date().map_err(|error| {
                 // what was opened on a server is gone for good
-                if self.saver.file.is_far() {
+                if self.saves.file.is_far() {
                     return error;
                 }
                 Library::corrupt(Place::File, error.to_string())
             })?;
         }
         if let Open::Data(open) = open {
-            self.wait_for_import(open);
+            open.wait_for_import(&self.saves);
         }
-        let reading = self.saver.reading();
+        let reading = self.saves.reading();
         let source = match open {
             Open::Scratch(file, _) => file.source(),
-            Open::Data(open) => self.current_source(open, &reading)?,
+            Open::Data(open) => open.current_source(&self.saves, &reading)?,
             Open::Fixed(source) => Arc::clone(source),
             Open::Directory(..) => return Err(Error::IsDirectory),
         };
@@ -507,12 +493,12 @@ impl Vfs {
             Err(error) => Err(error),
         };
         if let (Err(why), Open::Data(open)) = (&read, open) {
-            self.state().views.learn(open.node, why);
+            self.shown.now().views.learn(open.node, why);
         }
         if let Err(Library::Stale { .. }) = read {
             // the server has just said that the file is another one: the next lookup asks for it
-            self.saver.file.forget();
-            self.refresh_soon();
+            self.saves.file.forget();
+            self.saves.refresh_soon();
         }
         Ok(Bytes::Owned(read?))
     }
@@ -539,20 +525,24 @@ fn root_directories(is_fits: bool, options: &VfsOptions) -> Vec<(&'static str, N
     directories.retain(|(_, directory)| options.show.has(*directory));
     directories
 }
+/// The files that `info/` may have.
+const INFO_FILES: [(&str, Node); 7] = [
+    ("arrays.tsv", Node::ArraysTsv),
+    ("blocks.tsv", Node::BlocksTsv),
+    ("stats.tsv", Node::StatsTsv),
+    ("status", Node::Status),
+    ("tree.json", Node::TreeJson),
+    ("fits.tsv", Node::FitsTsv),
+    ("zarr.tsv", Node::ZarrTsv),
+];
 /// The files of `info/`.
 fn info_files(options: &VfsOptions) -> Vec<(&'static str, Node)> {
-    let mut files = vec![
-        ("arrays.tsv", Node::ArraysTsv),
-        ("blocks.tsv", Node::BlocksTsv),
-        ("stats.tsv", Node::StatsTsv),
-        ("status", Node::Status),
-        ("tree.json", Node::TreeJson),
-    ];
-    let of_views = [
-        (options.fits, ("fits.tsv", Node::FitsTsv)),
-        (options.zarr, ("zarr.tsv", Node::ZarrTsv)),
-    ];
-    files.extend(of_views.into_iter().filter(|of| of.0).map(|of| of.1));
+    let mut files = INFO_FILES.to_vec();
+    files.retain(|(_, file)| match file {
+        Node::FitsTsv => options.fits,
+        Node::ZarrTsv => options.zarr,
+        _ => true,
+    });
     files
 }
 

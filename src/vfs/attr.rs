@@ -1,7 +1,8 @@
 //! What the file system's operations take and give.
 
+use std::fs;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::StatVfs;
@@ -11,7 +12,7 @@ use crate::error::Error as Library;
 use crate::source::{Loan, PooledBuf, Stat, len_u64};
 use crate::view::picture::Style;
 
-use super::{Handle, Node, Reading, Result, Scratch, View, kind, owner};
+use super::{Handle, Node, Reading, Result, Scratch, View, kind};
 
 /// How long the kernel may keep attributes, and names that never change.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -78,7 +79,7 @@ impl Attr {
     ) -> Self {
         let kind = kind(node);
         let perm = permissions(file, options);
-        let (uid, gid) = owner::shown(file, options);
+        let (uid, gid) = owner_shown(file, options);
         Self {
             node,
             kind,
@@ -113,6 +114,13 @@ pub struct Access {
     /// Thread that opens it, or its process; 0 if unknown.
     pub pid: u32,
 }
+
+/// To write.
+pub(super) const WRITE: Access = Access {
+    write: true,
+    truncate: false,
+    pid: 0,
+};
 
 impl Access {
     /// Whether it changes nothing.
@@ -339,6 +347,42 @@ pub(super) fn permissions(file: &Stat, options: &VfsOptions) -> u16 {
     u16::try_from(bits & 0o666 & !options.umask).unwrap_or(0)
 }
 
+/// Owner and group to show of FILE.
+///
+/// In a user namespace that has no number for one of them, stat(2) gives a number that stands for all such. The kernel lets no
+/// process write to a file of the mount that has this number, also where FILE's mode allows it. So the numbers of the daemon are shown
+/// in their place, unless other users reach the mount: to these they would be those of another user.
+fn owner_shown(file: &Stat, options: &VfsOptions) -> (u32, u32) {
+    static NAMELESS: OnceLock<[Option<u32>; 2]> = OnceLock::new();
+    let [user, group] = *NAMELESS.get_or_init(|| ["uid", "gid"].map(nameless));
+    let stands_in = |nameless, shown| nameless == Some(shown) && !options.allow_other;
+    let own_user = stands_in(user, file.uid).then(|| rustix::process::geteuid().as_raw());
+    let own_group = stands_in(group, file.gid).then(|| rustix::process::getegid().as_raw());
+    (
+        options.uid.or(own_user).unwrap_or(file.uid),
+        options.gid.or(own_group).unwrap_or(file.gid),
+    )
+}
+
+/// The number that stands for those that this user namespace lacks, unless the namespace has that number itself. `kind`: `uid` or `gid`.
+fn nameless(kind: &str) -> Option<u32> {
+    let number = fs::read_to_string(format!("/proc/sys/kernel/overflow{kind}")).ok()?;
+    let number = number.trim().parse().ok()?;
+    let map = fs::read_to_string(format!("/proc/self/{kind}_map")).ok()?;
+    (!has_number(&map, number)).then_some(number)
+}
+
+/// Whether a map of user_namespaces(7) has a number: whether one of its ranges, each with start and length, does.
+fn has_number(map: &str, number: u32) -> bool {
+    map.lines().any(|line| {
+        let mut fields = line.split_whitespace().map(str::parse::<u32>);
+        let (Some(Ok(start)), Some(Ok(len))) = (fields.next(), fields.nth(1)) else {
+            return false;
+        };
+        number.checked_sub(start).is_some_and(|at| at < len)
+    })
+}
+
 /// Owner, mode and times of a scratch file.
 #[derive(Debug, Clone)]
 pub struct FileFacts {
@@ -366,7 +410,7 @@ impl FileFacts {
 
     /// Those of `tree.yaml`, for a FILE with these attributes.
     pub(super) fn of(file: &Stat, options: &VfsOptions) -> Self {
-        let (uid, gid) = owner::shown(file, options);
+        let (uid, gid) = owner_shown(file, options);
         Self {
             perm: permissions(file, options),
             uid,
@@ -424,5 +468,16 @@ mod tests {
         // tmpfs without a limit, and FUSE file systems that do not tell
         (disk.f_blocks, disk.f_bfree, disk.f_bavail) = (0, 0, 0);
         assert_eq!(usable(&disk, false), u64::MAX);
+    }
+
+    #[test]
+    fn a_namespace_has_the_numbers_of_its_map() {
+        assert!(has_number("         0          0 4294967295\n", 65534));
+        let some = "0 1000 1\n1 100000 65533\n";
+        assert!(has_number(some, 0) && has_number(some, 65533));
+        assert!(!has_number(some, 65534));
+        for map in ["", "x", "0 0", "0 0 x"] {
+            assert!(!has_number(map, 0), "{map}");
+        }
     }
 }

@@ -3,9 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 
-use super::data::{DataHandle, block_of};
+use super::attr::WRITE;
+use super::blocks::Blocks;
+use super::data::DataHandle;
 use super::node::Node;
-use super::write::WRITE;
+use super::saves::Saves;
 use super::{Error, Result, State, Vfs, index};
 
 /// The name of block `n`.
@@ -21,14 +23,13 @@ pub(super) fn block_number(name: &OsStr) -> Option<u32> {
     (n.to_string() == digits).then_some(n)
 }
 
-impl Vfs {
+impl State {
     /// The node of a block that is to be made.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] if it would not be the next one.
     pub(super) fn new_block(&self, name: &OsStr) -> Result<Node> {
-        let state = self.state();
-        let layout = state.snapshot.layout();
+        let layout = self.snapshot.layout();
         let next = block_number(name).filter(|&n| index(n) == layout.blocks.len());
         let next = next.ok_or(Error::NotPermitted(
             "a new block gets the next free number, and nothing else can be made here",
@@ -38,32 +39,36 @@ impl Vfs {
         }
         Ok(Node::Block(next))
     }
+}
 
+impl DataHandle {
     /// Opens a block for writing that FILE does not have yet: it is saved when it is closed, even if nothing is written. If another thread
     /// has made it, or FILE has it, opens that. Whether it was made.
-    pub(super) fn make_block(&self, node: Node) -> Result<(DataHandle, bool)> {
-        let state = self.state();
+    pub(super) fn make_block(saves: &Saves, node: Node) -> Result<(Self, bool)> {
+        let state = saves.shown.now();
         // an array in no block can't be opened for writing either, and that says why
-        if let Some(block) = block_of(&state, node)
+        if let Some(block) = state.block_of(node)
             && block >= state.snapshot.layout().blocks.len()
-            && let Some(made) = self.blocks.make(&state, block, node)
+            && let Some(made) = saves.blocks.make(&state, block, node)
         {
-            return Ok((DataHandle::new(node, &state, Some(made)), true));
+            return Ok((Self::new(node, &state, Some(made)), true));
         }
-        Ok((self.open_data(&state, node, WRITE)?, false))
+        Ok((Self::open(saves, &state, node, WRITE)?, false))
     }
+}
 
+impl Vfs {
     /// Takes away the name of a block: that of the last one, which no array uses, with the block; that of another one for a while, as `mv`
     /// from another file system takes it before it makes the file.
     pub(super) fn remove_block(&self, name: &OsStr) -> Result<()> {
         let n = block_number(name).ok_or(Error::NotFound)?;
-        let state = self.state();
+        let state = self.shown.now();
         if index(n) >= state.snapshot.layout().blocks.len() || is_removable(&state, index(n)) {
-            return self.remove_last_block(Node::Block(n));
+            return self.saves.remove_last_block(Node::Block(n));
         }
         let written = self.blocks.writer_of(index(n));
         if let Some(written) = written.filter(|written| written.has_block_in(&state)) {
-            return Err(self.in_use(written.file));
+            return Err(state.in_use(written.file));
         }
         if self.hidden(Node::Blocks).contains(name) {
             return Err(Error::NotFound);
@@ -73,10 +78,12 @@ impl Vfs {
         self.options.scratch.hide(&directory, name);
         Ok(())
     }
+}
 
+impl Blocks {
     /// That block `n` is the last one, that no array uses it, and that none is being made behind it.
     pub(super) fn check_removable(&self, state: &State, n: usize) -> Result<()> {
-        if self.blocks.any_behind(n) {
+        if self.any_behind(n) {
             return Err(Error::Busy("a new block behind it is being written"));
         }
         if n >= state.snapshot.layout().blocks.len() {
@@ -118,7 +125,7 @@ mod tests {
         let made = made.unwrap().1.handle;
         let other = Sample::new().block(b"a").block(b"b").bytes();
         fs::write(dir.path().join("a.asdf"), other).unwrap();
-        vfs.refresh_soon();
+        vfs.saves.refresh_soon();
         assert_eq!(vfs.lookup(Node::Blocks, name).unwrap().size, 1);
         let refused = vfs.write(&made, 0, b"x", false);
         let stale = matches!(refused, Err(Error::Library(Library::Stale { .. })));

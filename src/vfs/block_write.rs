@@ -3,45 +3,43 @@
 //! Who changes what was written holds [`WrittenFile::turn`]. FILE and its state are used with the writer's lock: no save of
 //! something else moves blocks meanwhile, and no other program's FILE is shown.
 
+mod import;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use log::warn;
 
+use self::import::check_resize;
+pub(super) use self::import::import_file;
 use super::array_file::ArrayFile;
+use super::attr::WRITE;
 use super::blocks::{Content, Owed, WrittenFile};
-use super::commit::Saving;
 use super::data::{DataHandle, check_encodable};
-use super::import::is_saved;
 use super::node::Node;
-use super::saved::{BlockChange, Through};
-use super::write::WRITE;
-use super::{Access, Error, Result, State, Vfs, index, locked};
+use super::saves::{Saves, Saving, is_saved};
+use super::version::{BlockChange, Through};
+use super::{Access, Error, Result, State, index, locked};
 use crate::asdf::checksum::{ChecksumState, md5};
 use crate::error::Error as Library;
 use crate::save::{Put, Writer};
 use crate::source::{Overlay, Source, len_u64};
 
-impl Vfs {
+impl DataHandle {
     /// Writes into a block or array, at the end of it if no offset is given.
-    pub(super) fn write_data(
-        &self,
-        open: &DataHandle,
-        offset: Option<u64>,
-        data: &[u8],
-    ) -> Result<()> {
-        let written = open.writes()?;
-        self.refresh();
+    pub(super) fn write(&self, saves: &Saves, offset: Option<u64>, data: &[u8]) -> Result<()> {
+        let written = self.writes()?;
+        look(saves, true);
         let _turn = written.turn();
-        self.check_known(open, written)?;
+        self.check_known(saves, written)?;
         let done = match written.content() {
             Content::Emptied(bytes) => {
                 let at = offset.unwrap_or_else(|| bytes.len());
                 bytes.write(at, data).map_err(Error::from)
             }
             _ => match written.file {
-                Node::Block(_) => self.write_block(written, offset, data),
-                _ => self.write_array(written, offset, data),
+                Node::Block(_) => written.write_block(saves, offset, data),
+                _ => written.write_array(saves, offset, data),
             },
         };
         written.note_write(&done);
@@ -50,46 +48,86 @@ impl Vfs {
 
     /// Checks that the file is the one that a handle has opened: its program writes a part of the bytes, and relies on the rest, or on where
     /// it is.
-    fn check_known(&self, open: &DataHandle, written: &WrittenFile) -> Result<()> {
-        self.check_current(written)?;
-        if open.form() == written.form() {
+    fn check_known(&self, saves: &Saves, written: &WrittenFile) -> Result<()> {
+        written.check_current(saves)?;
+        if self.form() == written.form() {
             return Ok(());
         }
-        stale("it has been replaced since it was opened")
+        Err(stale("it has been replaced since it was opened"))
     }
 
-    /// Checks that the file is still the one that is written to.
-    pub(super) fn check_current(&self, written: &WrittenFile) -> Result<()> {
-        if written.is_of(&self.state()) {
+    fn resize(&self, saves: &Saves, size: u64) -> Result<()> {
+        let written = self.writes()?;
+        look(saves, true);
+        let _turn = written.turn();
+        self.check_known(saves, written)?;
+        written.resize(saves, size)
+    }
+
+    /// Makes a block at least so long. An array must be so long already, unless it is written from its beginning.
+    pub(super) fn extend(&self, saves: &Saves, end: u64) -> Result<()> {
+        let len = saves.blocks.size(&saves.shown.now(), self.node)?;
+        if end <= len {
             return Ok(());
         }
-        stale(
-            "it has been changed since it was opened, by another program or another file of the mount",
-        )
+        self.resize(saves, end)
+    }
+
+    /// Saves what was written, at `close` or `fsync`. Only a close puts the checksum of a block that was patched.
+    pub(super) fn save(&self, saves: &Saves, closing: bool) -> Result<()> {
+        let Ok(written) = self.writes() else {
+            return Ok(());
+        };
+        // asked before the save, which may give the file another form
+        let is_known = self.form() == written.form();
+        let turn = written.turn();
+        let done = written.save(saves, closing);
+        drop(turn);
+        let done = saves.noted(self.node, done);
+        if is_known {
+            // also if the save has made it another file
+            self.renew(written.form());
+        }
+        done
+    }
+
+    /// Ends a handle. The last one of a file saves what a map wrote, and gives up what can't be saved.
+    pub(super) fn close(&self, saves: &Saves) -> Result<()> {
+        self.writes().map_or(Ok(()), |written| written.close(saves))
+    }
+}
+
+impl WrittenFile {
+    /// Checks that the file is still the one that is written to.
+    pub(super) fn check_current(&self, saves: &Saves) -> Result<()> {
+        if self.is_of(&saves.shown.now()) {
+            return Ok(());
+        }
+        Err(stale(CHANGED))
     }
 
     /// Writes into a block that was not emptied.
-    fn write_block(&self, written: &WrittenFile, offset: Option<u64>, data: &[u8]) -> Result<()> {
-        if let Content::Edited(block) = written.content() {
+    fn write_block(&self, saves: &Saves, offset: Option<u64>, data: &[u8]) -> Result<()> {
+        if let Content::Edited(block) = self.content() {
             return Ok(block.write(offset.unwrap_or_else(|| block.len()), data)?);
         }
-        let state = self.state();
-        let len = state.snapshot.block_len(written.block);
+        let state = saves.shown.now();
+        let len = state.snapshot.block_len(self.block);
         let len = len.ok_or(Error::NotFound)?;
         let at = offset.unwrap_or(len);
         let end = at.checked_add(len_u64(data.len()));
         let end = end.ok_or(Error::TooBig("beyond 2^64"))?;
         // bytes that make the block longer need its header changed, and so a save of the whole
-        if is_patched(&state, written.block) && end <= len {
-            return self.patch(written, &(at..end), |put| put(at, data));
+        if state.is_raw(self.block) && end <= len {
+            return self.patch(saves, &(at..end), |put| put(at, data));
         }
-        Ok(self.begin_edit(written)?.write(at, data)?)
+        Ok(self.begin_edit(saves)?.write(at, data)?)
     }
 
     /// Writes into an array that was not emptied: its elements, as it has the size of its shape.
-    fn write_array(&self, written: &WrittenFile, offset: Option<u64>, data: &[u8]) -> Result<()> {
-        let state = self.state();
-        let file = ArrayFile::of(&state, written.file)?;
+    fn write_array(&self, saves: &Saves, offset: Option<u64>, data: &[u8]) -> Result<()> {
+        let state = saves.shown.now();
+        let file = ArrayFile::of(&state, self.file)?;
         // nothing can be appended to an array
         // numpy.save writes the header first, then the elements: both arrive here, and the header has to be the one that is shown
         let (at, data) = file.elements_of(offset.ok_or_else(fixed_size)?, data)?;
@@ -100,18 +138,18 @@ impl Vfs {
         if data.is_empty() {
             return Ok(());
         }
-        if let Content::Edited(block) = written.content() {
+        if let Content::Edited(block) = self.content() {
             let put = &mut |at, run: &[u8]| block.write(at, run);
             return Ok(file.put(block.len(), at, data, put)?);
         }
-        let len = state.snapshot.block_len(written.block);
+        let len = state.snapshot.block_len(self.block);
         let len = len.ok_or(Error::NotFound)?;
         // nothing is begun for an array that can't be written
         file.put(len, at, &[], &mut |_, _| Ok(()))?;
-        if is_patched(&state, written.block) {
-            return self.patch(written, &(0..0), |put| file.put(len, at, data, put));
+        if state.is_raw(self.block) {
+            return self.patch(saves, &(0..0), |put| file.put(len, at, data, put));
         }
-        let block = self.begin_edit(written)?;
+        let block = self.begin_edit(saves)?;
         let put = &mut |at, run: &[u8]| block.write(at, run);
         Ok(file.put(block.len(), at, data, put)?)
     }
@@ -119,50 +157,50 @@ impl Vfs {
     /// Has `write` put bytes into a raw block, where FILE has them.
     fn patch(
         &self,
-        written: &WrittenFile,
+        saves: &Saves,
         reserved: &Range<u64>,
         write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
     ) -> Result<()> {
-        if let Content::Saved = written.content() {
+        if let Content::Saved = self.content() {
             // this may take as long as it takes to read the block, so it is done before other saves have to wait
-            let snapshot = Arc::clone(&self.state().snapshot);
-            snapshot.verify_checksum(written.block, &mut |_| {})?;
+            let snapshot = Arc::clone(&saves.shown.now().snapshot);
+            snapshot.verify_checksum(self.block, &mut |_| {})?;
             // no other save may move the block between the check and the change of its checksum
-            let (mut writer, _) = self.begin_save()?;
-            self.check_current(written)?;
-            let through = Some(written.through());
-            let owed = self.take_checksum(&mut writer, written, reserved, false, through)?;
+            let (mut writer, _) = saves.begin()?;
+            self.check_current(saves)?;
+            let through = Some(self.through());
+            let owed = self.take_checksum(saves, &mut writer, reserved, false, through)?;
             // what was given up before is being written again
-            locked(&self.blocks.news).saved(written.block, written.file);
-            self.blocks.set(written, Content::Patched(owed));
+            locked(&saves.news).saved(self.block, self.file);
+            saves.blocks.set(self, Content::Patched(owed));
         }
-        let mut writer = self.saver.writer()?;
+        let mut writer = saves.writer()?;
         // another program's FILE may be shown by now
-        self.check_current(written)?;
-        self.put(&mut writer, written, write)
+        self.check_current(saves)?;
+        self.put(saves, &mut writer, write)
     }
 
     /// Has `write` put bytes into a raw block; its checksum is "not verified".
     pub(super) fn put(
         &self,
+        saves: &Saves,
         writer: &mut Writer,
-        written: &WrittenFile,
         write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
     ) -> Result<()> {
-        let _writing = self.saver.writing();
-        let put = writer.patch(written.block, write);
+        let _writing = saves.writing();
+        let put = writer.patch(self.block, write);
         // views may have decoded a chunk of an array while it was being written
-        self.state().snapshot.forget_chunks();
+        saves.shown.now().snapshot.forget_chunks();
         if let Some(left) = writer.left() {
-            self.state().note_left(left);
-            written.note_patch(left.modified());
+            saves.shown.now().note_left(left);
+            self.note_patch(left.modified());
         }
         // to give the other files a new inode number at each write would cost a lookup a write: it is done when one of them was opened
-        if written.take_opened() {
+        if self.take_opened() {
             // who opens one of the block's other files, or an array that has it as a chunk, sees what was written from now on
-            self.show_patched(written, Some(written.through()));
+            self.show_patched(saves, Some(self.through()));
         }
-        Ok(put.inspect_err(|error| self.patch_failed(writer, error))?)
+        Ok(put.inspect_err(|error| saves.patch_failed(writer, error))?)
     }
 
     /// Sets the checksum of a raw block to "not verified", before bytes of it, or of the `whole` block, are written. From then on its other
@@ -170,13 +208,13 @@ impl Vfs {
     /// bytes of.
     pub(super) fn take_checksum(
         &self,
+        saves: &Saves,
         writer: &mut Writer,
-        written: &WrittenFile,
         reserved: &Range<u64>,
         whole: bool,
         through: Option<Through>,
     ) -> Result<Owed> {
-        let (n, state) = (written.block, self.state());
+        let (n, state) = (self.block, saves.shown.now());
         let header = state.snapshot.layout().blocks.get(n);
         let header = header.ok_or(Error::NotFound)?;
         let owed = Owed {
@@ -190,16 +228,16 @@ impl Vfs {
             },
         };
         // before the first byte changes: a reader of an earlier state must not get new bytes under an old number
-        self.show_patched(written, through);
-        let _writing = self.saver.writing();
+        self.show_patched(saves, through);
+        let _writing = saves.writing();
         match writer.begin_patch(n, reserved) {
             Ok(begun) => {
                 let what = format!("block {n} not verified while it is written");
-                let unfinished = self.show_saved(writer, begun, &what, &[], None, None, None);
-                unfinished.map_or(Ok(owed), Err)
+                saves.show_saved(writer, begun, &what, &[], None, None, None)?;
+                Ok(owed)
             }
             Err(error) => {
-                self.failed(writer, &error);
+                saves.failed(writer, &error);
                 Err(error.into())
             }
         }
@@ -207,26 +245,26 @@ impl Vfs {
 
     /// Gives the other files of a block that is being patched another version; nothing is read of it by an earlier state from then on. The
     /// caller has the writer.
-    fn show_patched(&self, written: &WrittenFile, through: Option<Through>) {
-        let state = self.state();
-        self.show_changed_block(BlockChange {
-            block: written.block,
+    fn show_patched(&self, saves: &Saves, through: Option<Through>) {
+        let state = saves.shown.now();
+        saves.show_changed_block(BlockChange {
+            block: self.block,
             through,
-            at: written.patched().or(state.time(written.file)),
+            at: self.patched().or(state.time(self.file)),
         });
-        self.earlier.seal(state.stat.id);
+        saves.shown.seal(state.stat.id);
     }
 
     /// Makes what was written into a raw block durable, and puts its checksum.
     pub(super) fn put_checksum(
         &self,
+        saves: &Saves,
         writer: &mut Writer,
-        written: &WrittenFile,
         owed: &Owed,
         through: Option<Through>,
     ) -> Result<()> {
-        let (n, state) = (written.block, self.state());
-        let _writing = self.saver.writing();
+        let (n, state) = (self.block, saves.shown.now());
+        let _writing = saves.writing();
         // the data are durable before the checksum that vouches for them
         let ended = writer.sync_patch().and_then(|()| {
             let (md5, known) = owed.now(&state, n)?;
@@ -235,11 +273,11 @@ impl Vfs {
         let (ended, known) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                self.failed(writer, &error);
+                saves.failed(writer, &error);
                 return Err(error.into());
             }
         };
-        let at = written.patched();
+        let at = self.patched();
         let change = Some(BlockChange {
             block: n,
             through,
@@ -247,147 +285,69 @@ impl Vfs {
         });
         let known = known.map(|known| (n, known));
         let what = format!("block {n} saved");
-        let unfinished = self.show_saved(writer, ended, &what, &[], change, known, None);
-        unfinished.map_or(Ok(()), Err)
-    }
-
-    /// Checks that the block of a file is still the one that was written to.
-    fn check_block(&self, written: &WrittenFile) -> Result<()> {
-        if written.has_block_in(&self.state()) {
-            return Ok(());
-        }
-        self.check_current(written)
-            .and_then(|()| stale("another program has changed the file"))
+        saves.show_saved(writer, ended, &what, &[], change, known, None)
     }
 
     /// The writer of FILE, once no other thread saves, if FILE still has the block that was written to.
-    pub(super) fn begin_saving(&self, written: &WrittenFile) -> Result<Saving<'_>> {
-        let saving = self.begin_save()?;
-        self.check_block(written)?;
+    pub(super) fn begin<'a>(&self, saves: &'a Saves) -> Result<Saving<'a>> {
+        let saving = saves.begin()?;
+        if !self.has_block_in(&saving.1) {
+            return Err(stale(CHANGED));
+        }
         Ok(saving)
     }
 
-    /// Takes in that bytes could not be written into a raw block.
-    fn patch_failed(&self, writer: &mut Writer, error: &Library) {
-        self.saver.note(writer);
-        if let Library::Stale { .. } = error {
-            writer.distrust();
-            self.refresh_soon();
-        }
-    }
-
     /// Puts the checksum of a raw block into which bytes were written.
-    pub(super) fn end_patch(&self, written: &WrittenFile, owed: &Owed) -> Result<()> {
-        let (mut writer, _) = self.begin_saving(written)?;
-        let through = Some(written.through());
-        let done = self.put_checksum(&mut writer, written, owed, through);
+    pub(super) fn end_patch(&self, saves: &Saves, owed: &Owed) -> Result<()> {
+        let (mut writer, _) = self.begin(saves)?;
+        let through = Some(self.through());
+        let done = self.put_checksum(saves, &mut writer, owed, through);
         if is_saved(&done) {
-            self.blocks.set(written, Content::Saved);
+            saves.blocks.set(self, Content::Saved);
         }
         done
     }
 
     /// Makes what was written into a raw block durable; its checksum stays "not verified".
-    pub(super) fn sync_patch(&self, written: &WrittenFile) -> Result<()> {
-        let (mut writer, _) = self.begin_saving(written)?;
+    pub(super) fn sync_patch(&self, saves: &Saves) -> Result<()> {
+        let (mut writer, _) = self.begin(saves)?;
         let synced = writer.sync_patch();
-        Ok(synced.inspect_err(|error| self.patch_failed(&mut writer, error))?)
+        Ok(synced.inspect_err(|error| saves.patch_failed(&mut writer, error))?)
     }
 
     /// Begins to keep what is written into a block until it is saved.
-    fn begin_edit(&self, written: &WrittenFile) -> Result<Arc<Overlay>> {
-        if let Content::Patched(owed) = written.content() {
-            self.end_patch(written, &owed)?;
+    fn begin_edit(&self, saves: &Saves) -> Result<Arc<Overlay>> {
+        if let Content::Patched(owed) = self.content() {
+            self.end_patch(saves, &owed)?;
         }
         // with the writer's lock no save moves the bytes below the edits before the table has these
-        let (_writer, state) = self.begin_save()?;
-        self.check_current(written)?;
-        check_encodable(&state.snapshot, written.block)?;
+        let (_writer, state) = saves.begin()?;
+        self.check_current(saves)?;
+        check_encodable(&state.snapshot, self.block)?;
         // only bytes that are written take memory; all others are read from the block when they are needed
-        let block = self.blocks.over(state.snapshot.block(written.block)?);
-        self.blocks
-            .set(written, Content::Edited(Arc::clone(&block)));
+        let block = saves.blocks.over(state.snapshot.block(self.block)?);
+        saves.blocks.set(self, Content::Edited(Arc::clone(&block)));
         Ok(block)
     }
 
-    /// Empties a file: what is written from now on is all of it. Until something is, it is not saved.
-    pub(super) fn empty(&self, written: &WrittenFile) -> Result<()> {
-        let _turn = written.turn();
-        self.empty_held(written)
-    }
-
-    /// [`Vfs::empty`] for a caller that has the turn of the file.
-    fn empty_held(&self, written: &WrittenFile) -> Result<()> {
-        if let Content::Patched(owed) = written.content() {
-            self.end_patch(written, &owed)?;
+    /// Empties a file: what is written from now on is all of it. Until something is, it is not saved. The caller has its turn.
+    pub(super) fn empty(&self, saves: &Saves) -> Result<()> {
+        if let Content::Patched(owed) = self.content() {
+            self.end_patch(saves, &owed)?;
         }
-        let nothing = Content::Emptied(self.blocks.nothing());
-        self.blocks.set(written, nothing);
+        let nothing = Content::Emptied(saves.blocks.nothing());
+        saves.blocks.set(self, nothing);
         Ok(())
-    }
-
-    /// Changes the size of a block or array. That of an array follows from its shape, unless it is written from its beginning.
-    pub(super) fn resize_data(
-        &self,
-        node: Node,
-        open: Option<&DataHandle>,
-        size: u64,
-    ) -> Result<()> {
-        match (node, open) {
-            (_, Some(open)) => self.resize_open(open, size),
-            (Node::Block(n), None) => match self.resize_by_path(index(n), size) {
-                // arrays need its bytes, but what follows may be these
-                Err(Error::Library(Library::Rejected { .. })) if size == 0 => {
-                    self.empty_by_name(node)
-                }
-                resized => resized,
-            },
-            (array, None) if size == 0 && self.size(&self.state(), array)? != 0 => {
-                self.empty_by_name(array)
-            }
-            (array, None) => self.check_size(array, size),
-        }
-    }
-
-    /// Empties a file by its name, as a file system that stands on this one does for `O_TRUNC`, before it opens the file or behind that. If
-    /// nobody has it open in time, it keeps its bytes, as a file that open(2) has emptied and nobody has written to.
-    fn empty_by_name(&self, node: Node) -> Result<()> {
-        let state = self.state();
-        let truncate = true;
-        let open = self.open_data(&state, node, Access { truncate, ..WRITE })?;
-        let written = open.writes()?;
-        if !self.blocks.leave_to_others(written) {
-            self.blocks.note_emptied(Arc::clone(written));
-        }
-        Ok(())
-    }
-
-    /// Ends what was emptied by name and was not opened in time.
-    pub(super) fn end_emptied(&self) {
-        for written in self.blocks.take_emptied(None) {
-            if let Err(error) = self.close_written(&written) {
-                let path = self.path_of(written.file);
-                warn!("{}: {path}: {error}", self.saver.path.display());
-            }
-        }
-    }
-
-    fn resize_open(&self, open: &DataHandle, size: u64) -> Result<()> {
-        let written = open.writes()?;
-        self.refresh();
-        let _turn = written.turn();
-        self.check_known(open, written)?;
-        self.resize_held(written, size)
     }
 
     /// Changes the size of a file for a caller that has its turn.
-    fn resize_held(&self, written: &WrittenFile, size: u64) -> Result<()> {
-        match (written.content(), written.file) {
+    fn resize(&self, saves: &Saves, size: u64) -> Result<()> {
+        match (self.content(), self.file) {
             (Content::Emptied(_), file) if size == 0 => {
-                self.empty_held(written)?;
+                self.empty(saves)?;
                 // unlike O_TRUNC alone, this asks for no bytes
                 if let Node::Block(_) = file {
-                    written.save_if_empty();
+                    self.save_if_empty();
                 }
             }
             (Content::Emptied(bytes), _) | (Content::Edited(bytes), Node::Block(_)) => {
@@ -395,134 +355,147 @@ impl Vfs {
             }
             // ftruncate(2) to the present size changes nothing, and must not encode the block again
             (_, Node::Block(_)) => {
-                if self.size(&self.state(), written.file)? != size {
-                    self.begin_edit(written)?.resize(size);
+                if saves.blocks.size(&saves.shown.now(), self.file)? != size {
+                    self.begin_edit(saves)?.resize(size);
                 }
             }
-            (_, array) if size == 0 && self.size(&self.state(), array)? != 0 => {
-                self.empty_held(written)?;
+            (_, array) if size == 0 && saves.blocks.size(&saves.shown.now(), array)? != 0 => {
+                self.empty(saves)?;
             }
-            (_, array) => self.check_size(array, size)?,
+            (_, array) => check_size(saves, array, size)?,
         }
-        written.note_write(&Ok(()));
+        self.note_write(&Ok(()));
         Ok(())
     }
 
-    /// Changes the size of a block without a handle, and saves it: no close follows. If it can't be saved, the block is as it was, but for
-    /// what is cut off of bytes that are not saved yet.
-    fn resize_by_path(&self, block: usize, size: u64) -> Result<()> {
-        let node = Node::Block(u32::try_from(block).map_err(|_| Error::NotFound)?);
-        let state = self.state();
-        let before = self.size(&state, node)?;
-        let open = self.open_data(&state, node, WRITE)?;
-        let written = open.writes()?;
-        let turn = written.turn();
-        let content = written.content();
-        let is_there = block < state.snapshot.layout().blocks.len();
-        let checked = is_there.then(|| Self::check_resize(&state.snapshot, block, size));
-        let resized = checked.unwrap_or(Ok(()));
-        let resized = resized.and_then(|()| self.resize_held(written, size));
-        let saved = resized.and_then(|()| self.save_held(written, true));
-        match (&saved, content) {
-            (Err(_), Content::Saved | Content::Patched(_)) => {
-                if let Content::Edited(_) = written.content() {
-                    self.blocks.set(written, Content::Saved);
-                }
-            }
-            // what a shorter size has cut off is gone; a longer one is taken back
-            (Err(_), Content::Edited(bytes) | Content::Emptied(bytes)) if size > before => {
-                bytes.resize(before);
-            }
-            _ => {}
-        }
-        drop(turn);
-        saved.and(self.close_data(&open))
-    }
-
-    /// Makes a block at least so long. An array must be so long already, unless it is written from its beginning.
-    pub(super) fn extend_data(&self, open: &DataHandle, end: u64) -> Result<()> {
-        let len = self.size(&self.state(), open.node)?;
-        if end <= len {
-            return Ok(());
-        }
-        self.resize_open(open, end)
-    }
-
-    /// Checks that the size of an array is this one.
-    fn check_size(&self, array: Node, size: u64) -> Result<()> {
-        if self.size(&self.state(), array)? == size {
-            return Ok(());
-        }
-        Err(fixed_size())
-    }
-
-    /// Saves what was written, at `close` or `fsync`. Only a close puts the checksum of a block that was patched.
-    pub(super) fn save_data(&self, open: &DataHandle, closing: bool) -> Result<()> {
-        let Ok(written) = open.writes() else {
-            return Ok(());
-        };
-        // asked before the save, which may give the file another form
-        let is_known = open.form() == written.form();
-        let saved = self.noted(open.node, self.save_written(written, closing));
-        if is_known {
-            // also if the save has made it another file
-            open.renew(written.form());
-        }
-        saved
-    }
-
-    /// Saves what was written through a file; `ends`: also the checksum of a block that was patched.
-    fn save_written(&self, written: &WrittenFile, ends: bool) -> Result<()> {
-        let _turn = written.turn();
-        self.save_held(written, ends)
-    }
-
-    /// [`Vfs::save_written`] for a caller that has the turn of the file.
-    fn save_held(&self, written: &WrittenFile, ends: bool) -> Result<()> {
-        let saved = match written.content() {
+    /// Saves what was written through a file; `ends`: also the checksum of a block that was patched. The caller has its turn.
+    fn save(&self, saves: &Saves, ends: bool) -> Result<()> {
+        let done = match self.content() {
             Content::Saved => Ok(()),
-            Content::Patched(owed) if ends => self.end_patch(written, &owed),
-            Content::Patched(_) => self.sync_patch(written),
-            Content::Edited(block) => self.save_edited(written, &block),
-            Content::Emptied(bytes) => self.save_emptied(written, bytes),
+            Content::Patched(owed) if ends => self.end_patch(saves, &owed),
+            Content::Patched(_) => self.sync_patch(saves),
+            Content::Edited(block) => self.save_edited(saves, &block),
+            Content::Emptied(bytes) => self.save_emptied(saves, bytes),
         };
-        saved.inspect_err(|why| written.refuse(why))
+        done.inspect_err(|why| self.refuse(why))
     }
 
-    /// Ends a handle. The last one of a file saves what a map wrote, and gives up what can't be saved.
-    pub(super) fn close_data(&self, open: &DataHandle) -> Result<()> {
-        open.writes()
-            .map_or(Ok(()), |written| self.close_written(written))
-    }
-
-    fn close_written(&self, written: &WrittenFile) -> Result<()> {
-        if self.blocks.leave_to_others(written) {
+    fn close(&self, saves: &Saves) -> Result<()> {
+        if saves.blocks.leave_to_others(self) {
             return Ok(());
         }
         // what was refused is not tried again: its writer was told, and takes it for lost
-        let refused = written.refusal().map(Err);
-        let saved = refused.unwrap_or_else(|| {
-            let saved = self.save_written(written, true);
-            self.noted(written.file, saved)
+        let refused = self.refusal().map(Err);
+        let done = refused.unwrap_or_else(|| {
+            let turn = self.turn();
+            let done = self.save(saves, true);
+            drop(turn);
+            saves.noted(self.file, done)
         });
         // the last descriptor is gone: nobody is left who could try again
-        if self.blocks.remove_writer(written)
-            && written.is_unsaved()
-            && let Err(why) = &saved
+        if saves.blocks.remove_writer(self)
+            && let (Some(fate), Err(why)) = (self.unsaved(), &done)
         {
-            self.note_loss(written.block, written.file, why, written.fate());
-            let _writer = self.saver.writer();
-            if written.is_of(&self.state()) {
+            saves.note_loss(self.block, self.file, why, fate);
+            let _writer = saves.writer();
+            if self.is_of(&saves.shown.now()) {
                 // the kernel has what was written
-                self.show_changed_block(BlockChange {
-                    block: written.block,
+                saves.show_changed_block(BlockChange {
+                    block: self.block,
                     through: None,
-                    at: written.patched(),
+                    at: self.patched(),
                 });
             }
         }
-        saved
+        done
     }
+}
+
+/// Changes the size of a block or array. That of an array follows from its shape, unless it is written from its beginning.
+pub(super) fn resize(
+    saves: &Saves,
+    node: Node,
+    open: Option<&DataHandle>,
+    size: u64,
+) -> Result<()> {
+    match (node, open) {
+        (_, Some(open)) => open.resize(saves, size),
+        (Node::Block(n), None) => match resize_by_path(saves, index(n), size) {
+            // arrays need its bytes, but what follows may be these
+            Err(Error::Library(Library::Rejected { .. })) if size == 0 => {
+                empty_by_name(saves, node)
+            }
+            resized => resized,
+        },
+        (array, None) if size == 0 && saves.blocks.size(&saves.shown.now(), array)? != 0 => {
+            empty_by_name(saves, array)
+        }
+        (array, None) => check_size(saves, array, size),
+    }
+}
+
+/// Empties a file by its name, as a file system that stands on this one does for `O_TRUNC`, before it opens the file or behind that. If
+/// nobody has it open in time, it keeps its bytes, as a file that open(2) has emptied and nobody has written to.
+fn empty_by_name(saves: &Saves, node: Node) -> Result<()> {
+    let state = saves.shown.now();
+    let truncate = true;
+    let open = DataHandle::open(saves, &state, node, Access { truncate, ..WRITE })?;
+    let written = open.writes()?;
+    if !saves.blocks.leave_to_others(written) {
+        saves.blocks.note_emptied(Arc::clone(written));
+    }
+    Ok(())
+}
+
+/// Ends what was emptied by name and was not opened in time, and looks whether another program has changed FILE; `rarely`: only if the
+/// last look is a while ago.
+pub(super) fn look(saves: &Saves, rarely: bool) {
+    for written in saves.blocks.take_emptied(None) {
+        if let Err(error) = written.close(saves) {
+            let path = saves.shown.now().path(written.file);
+            warn!("{}: {path}: {error}", saves.path.display());
+        }
+    }
+    saves.look(rarely);
+}
+
+/// Changes the size of a block without a handle, and saves it: no close follows. If it can't be saved, the block is as it was, but for
+/// what is cut off of bytes that are not saved yet.
+fn resize_by_path(saves: &Saves, block: usize, size: u64) -> Result<()> {
+    let node = Node::Block(u32::try_from(block).map_err(|_| Error::NotFound)?);
+    let state = saves.shown.now();
+    let before = saves.blocks.size(&state, node)?;
+    let open = DataHandle::open(saves, &state, node, WRITE)?;
+    let written = open.writes()?;
+    let turn = written.turn();
+    let content = written.content();
+    let is_there = block < state.snapshot.layout().blocks.len();
+    let checked = is_there.then(|| check_resize(&state.snapshot, block, size));
+    let resized = checked.unwrap_or(Ok(()));
+    let resized = resized.and_then(|()| written.resize(saves, size));
+    let done = resized.and_then(|()| written.save(saves, true));
+    match (&done, content) {
+        (Err(_), Content::Saved | Content::Patched(_)) => {
+            if let Content::Edited(_) = written.content() {
+                saves.blocks.set(written, Content::Saved);
+            }
+        }
+        // what a shorter size has cut off is gone; a longer one is taken back
+        (Err(_), Content::Edited(bytes) | Content::Emptied(bytes)) if size > before => {
+            bytes.resize(before);
+        }
+        _ => {}
+    }
+    drop(turn);
+    done.and(open.close(saves))
+}
+
+/// Checks that the size of an array is this one.
+fn check_size(saves: &Saves, array: Node, size: u64) -> Result<()> {
+    if saves.blocks.size(&saves.shown.now(), array)? == size {
+        return Ok(());
+    }
+    Err(fixed_size())
 }
 
 impl Owed {
@@ -540,21 +513,19 @@ impl Owed {
     }
 }
 
+/// Why nothing is written to a file that is another one by now.
+const CHANGED: &str =
+    "it has been changed since it was opened, by another program or another file of the mount";
+
 /// The error of a write to a file that is another one by now.
-fn stale(why: &str) -> Result<()> {
+fn stale(why: &str) -> Error {
     let why = format!("{why}; open it again to write to it");
-    Err(Library::Stale { why }.into())
+    Library::Stale { why }.into()
 }
 
 /// Why an array can't have another size.
 pub(super) fn fixed_size() -> Error {
     Error::NotPermitted("an array has the size of its shape: change that in tree.yaml")
-}
-
-/// Whether bytes of a block are written where FILE has them.
-pub(super) fn is_patched(state: &State, block: usize) -> bool {
-    let header = state.snapshot.layout().blocks.get(block);
-    header.is_some_and(|header| header.compression == [0; 4])
 }
 
 #[cfg(test)]

@@ -15,10 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::news::News;
-use super::saved::Through;
 use super::scratch::GONE_FOR;
-use super::version::Shows;
+use super::version::{Shows, Through};
 use super::{Error, Node, Result, State, locked};
 use crate::asdf::Snapshot;
 use crate::asdf::checksum::ChecksumState;
@@ -26,6 +24,8 @@ use crate::source::{Made, Memory, Overlay, ScratchBytes, ScratchRoom, Source};
 
 /// How long a writer of a block waits for the kernel to release the handle of another file that has been closed.
 const RELEASING: Duration = Duration::from_millis(100);
+/// More blocks than this are looked up when something asks for them, and no earlier.
+const MANY_BLOCKS: usize = 1 << 16;
 
 /// What was written through a file, if FILE does not have all of it.
 #[derive(Clone)]
@@ -159,27 +159,20 @@ impl WrittenFile {
         locked(&self.inner).refused.clone()
     }
 
-    /// Whether something would be lost if the file went away now.
-    pub(super) fn is_unsaved(&self) -> bool {
+    /// What becomes of what is not saved, if anything, when the file is closed: a patch is in FILE already.
+    pub(super) fn unsaved(&self) -> Option<&'static str> {
         let inner = locked(&self.inner);
         match &inner.content {
-            Content::Saved => false,
-            Content::Patched(_) | Content::Edited(_) => true,
-            Content::Emptied(bytes) => inner.saved_if_empty || !bytes.is_empty(),
+            Content::Saved => None,
+            Content::Patched(_) => Some("what was written is in the file, its checksum is not"),
+            Content::Emptied(bytes) if !inner.saved_if_empty && bytes.is_empty() => None,
+            Content::Edited(_) | Content::Emptied(_) => Some(GIVEN_UP),
         }
     }
 
     /// Has the emptied file saved even if nothing is written.
     pub(super) fn save_if_empty(&self) {
         locked(&self.inner).saved_if_empty = true;
-    }
-
-    /// What becomes of what is not saved when the file is closed: a patch is in FILE already.
-    pub(super) fn fate(&self) -> &'static str {
-        match locked(&self.inner).content {
-            Content::Patched(_) => "what was written is in the file, its checksum is not",
-            _ => GIVEN_UP,
-        }
     }
 
     /// Notes that bytes of the block were patched, and when.
@@ -213,8 +206,6 @@ pub(super) struct Blocks {
     generation: AtomicU64,
     /// The room for what is written and not saved yet.
     scratch: Arc<ScratchRoom>,
-    /// What there is to tell of changes that were refused or given up.
-    pub(super) news: Mutex<News>,
 }
 
 impl Blocks {
@@ -226,7 +217,6 @@ impl Blocks {
             freed: Condvar::new(),
             generation: AtomicU64::default(),
             scratch,
-            news: Mutex::default(),
         }
     }
 
@@ -268,19 +258,65 @@ impl Blocks {
         locked(&self.by_block).get(&block).cloned()
     }
 
-    /// What was written through a file of this version into a block of a state, if that is more than FILE has.
-    pub(super) fn content_of(
-        &self,
-        state: &State,
-        block: usize,
-        file: Node,
-        version: u64,
-    ) -> Option<Content> {
-        let written = self.writer_of(block);
+    /// What was written through a file of this version, as a state shows it, if that is more than FILE has.
+    pub(super) fn content_of(&self, state: &State, file: Node, version: u64) -> Option<Content> {
+        if self.is_empty() {
+            return None;
+        }
+        let written = self.writer_of(state.block_of(file)?);
         let is_it = |it: &Arc<WrittenFile>| (it.file, it.version) == (file, version);
         let written = written.filter(|it| is_it(it) && it.has_block_in(state))?;
         let content = written.content();
         matches!(content, Content::Edited(_) | Content::Emptied(_)).then_some(content)
+    }
+
+    /// The bytes of a block or array.
+    pub(super) fn size(&self, state: &State, node: Node) -> Result<u64> {
+        let Node::Array(number, format) = node else {
+            let block = state.block_of(node).ok_or(Error::NotFound)?;
+            return self.len(state, block);
+        };
+        let len = format.len(state.array_data(number).ok_or(Error::NotFound)?);
+        Ok(match self.content_of(state, node, state.version(node)) {
+            Some(Content::Emptied(bytes)) => bytes.len(),
+            _ => len,
+        })
+    }
+
+    /// When bytes of the block of a file were patched last, if FILE's state does not say yet.
+    pub(super) fn patched_time(&self, state: &State, node: Node) -> Option<SystemTime> {
+        if self.is_empty() || state.is_growing(node) {
+            return None;
+        }
+        let written = self.writer_of(state.block_of(node)?)?;
+        let is_patched =
+            written.has_block_in(state) && matches!(written.content(), Content::Patched(_));
+        written.patched().filter(|_| is_patched)
+    }
+
+    /// Bytes of each block, if they are known and not very many.
+    pub(super) fn lens(&self, state: &State) -> Option<Arc<[u64]>> {
+        let count = state.snapshot.layout().blocks.len();
+        let lens = (0..count).map(|n| self.len(state, n).ok());
+        // a closed file keeps these lengths: eight bytes each, in a mount that may have thousands of files
+        (count <= MANY_BLOCKS).then(|| lens.collect()).flatten()
+    }
+
+    /// Bytes of a block, as it is being written through its own file.
+    fn len(&self, state: &State, n: usize) -> Result<u64> {
+        let file = u32::try_from(n).map(Node::Block).ok();
+        let content = file.and_then(|file| self.content_of(state, file, state.version(file)));
+        if let Some(Content::Edited(bytes) | Content::Emptied(bytes)) = content {
+            return Ok(bytes.len());
+        }
+        let len = state.snapshot.block_len(n).ok_or(Error::NotFound)?;
+        // a streamed block may grow at any time, but shows what is there in one state
+        let header = state.snapshot.layout().blocks.get(n);
+        let there = header
+            .filter(|header| header.streamed() && state.snapshot.plain_file().is_some())
+            .map(|header| state.stat.size.saturating_sub(header.data_offset()));
+        // FILE may have been made shorter since its length was taken
+        Ok(there.map_or(len, |there| len.min(there)))
     }
 
     /// Notes that a file of these blocks is opened to be read, which another one may write.
@@ -302,11 +338,11 @@ impl Blocks {
         locked(&self.by_block).keys().any(|&block| block > n)
     }
 
-    /// The files with something that is not saved.
-    pub(super) fn unsaved(&self) -> Vec<Arc<WrittenFile>> {
+    /// The files with something that is not saved, and what becomes of that.
+    pub(super) fn unsaved(&self) -> Vec<(Arc<WrittenFile>, &'static str)> {
         let blocks = locked(&self.by_block);
-        let unsaved = blocks.values().filter(|written| written.is_unsaved());
-        unsaved.cloned().collect()
+        let unsaved = |it: &Arc<WrittenFile>| Some((Arc::clone(it), it.unsaved()?));
+        blocks.values().filter_map(unsaved).collect()
     }
 
     /// Adds a writer of a block through `file`, as this state shows it; `alone`: if no other has it, not even the same file. If one has, gives

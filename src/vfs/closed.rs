@@ -2,15 +2,14 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::attr::{Attr, FileFacts, VfsOptions};
 use super::catalogue::Catalogue;
-use super::data::shown;
 use super::error::Error;
 use super::node::Node;
-use super::version::{Shows, Versions};
+use super::version::{Shows, Versions, shown};
 use super::{
     Result, TREE_NAME, TreeMark, Vfs, block_name, hash_of, index, info_files, root_directories,
 };
@@ -181,7 +180,7 @@ impl Vfs {
     /// there are scratch files. Call it only if [`Vfs::is_at_rest`].
     #[must_use]
     pub fn closed(&self) -> Option<ClosedFile> {
-        let state = self.state();
+        let state = self.shown.now();
         // a later stat(2) could not tell whether FILE has changed since
         if self.is_far() || !state.timed || state.settles.is_some() {
             return None;
@@ -195,7 +194,7 @@ impl Vfs {
         // an array in another file may change while FILE stays as it is, and nobody would notice
         let names = state.made_names().filter(|names| names.is_of_one_file());
         let names = names.cloned();
-        let blocks = self.block_lens(&state);
+        let blocks = self.blocks.lens(&state);
         let of_names = names.as_ref().map_or(0, |names| names.weight());
         let of_blocks = blocks.as_ref().map_or(0, |lens| size_of_val(&**lens));
         Some(ClosedFile {
@@ -221,9 +220,9 @@ impl Vfs {
     /// Takes over the names under `arrays/` that FILE had when it was closed and still has: the tree need not be read for them. Call it
     /// before any lookup.
     pub fn take_names(&mut self, closed: &ClosedFile) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let (Some(names), Some(state)) = (&closed.names, Arc::get_mut(state)) {
-            state.take_names(Arc::clone(names));
+        if let Some(names) = &closed.names {
+            self.shown
+                .begin(|state| state.take_names(Arc::clone(names)));
         }
     }
 }
@@ -239,7 +238,7 @@ mod tests {
         {source: 0, datatype: uint8, byteorder: little, shape: [4]}}\nagain: *a\n...\n";
 
     fn closed(vfs: &Vfs) -> ClosedFile {
-        let state = vfs.state();
+        let state = vfs.shown.now();
         ClosedFile {
             text_len: len_u64(TEXT.len()),
             text_hash: hash_of(TEXT),
@@ -247,7 +246,7 @@ mod tests {
             versions: Versions::default(),
             tree: vfs.tree_mark(),
             in_file: None,
-            blocks: vfs.block_lens(&state),
+            blocks: vfs.blocks.lens(&state),
             names: state.made_names().cloned(),
             weight: 0,
             is_read_only: vfs.is_read_only(),
@@ -260,7 +259,7 @@ mod tests {
         let (_dir, before) = writable(&sample);
         let unread = closed(&before).entries(Node::ARRAYS, &before.options);
         assert!(unread.is_none(), "the tree was not read");
-        before.state().catalogue();
+        before.shown.now().catalogue();
         let closed = closed(&before);
         // opened again, it needs the tree no more than that
         let (_dir, mut vfs) = writable(&sample);

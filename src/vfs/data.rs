@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use super::blocks::{Content, WrittenFile};
 use super::hdus;
 use super::node::Node;
-use super::version::Shows;
-use super::{Access, Error, Reading, Result, State, Vfs, index, locked};
-use crate::asdf::{Origin, Snapshot};
+use super::saves::{Reading, Saves};
+use super::{Access, Error, Result, State, index, locked};
+use crate::asdf::Snapshot;
 use crate::codec;
 use crate::error::{Error as Library, Place};
 use crate::source::Source;
@@ -60,31 +60,32 @@ impl DataHandle {
     pub(super) fn renew(&self, form: u64) {
         self.form.store(form, Ordering::Release);
     }
-}
 
-impl Vfs {
     /// Opens a block or array.
-    pub(super) fn open_data(
-        &self,
+    pub(super) fn open(
+        saves: &Saves,
         state: &Arc<State>,
         node: Node,
         access: Access,
-    ) -> Result<DataHandle> {
+    ) -> Result<Self> {
         check_openable(state, node, access.write)?;
         if state.is_elsewhere(node) {
             // the kernel shows the same pages to all handles of the file: those that are open look at the other file anew, too
-            self.blocks.changed();
+            saves.blocks.changed();
         }
-        let shows = shown_by(state, node);
-        self.blocks.note_opened(shows, node, state.version(node));
-        let block = block_of(state, node).filter(|_| access.write);
-        let written = block.map(|block| self.add_writer(state, block, node));
-        let handle = DataHandle::new(node, state, written.transpose()?);
+        let shows = state.shown_by(node);
+        saves.blocks.note_opened(shows, node, state.version(node));
+        let block = state.block_of(node).filter(|_| access.write);
+        let written = block.map(|block| add_writer(saves, state, block, node));
+        let handle = Self::new(node, state, written.transpose()?);
         if access.truncate {
             let written = handle.writes()?;
             // open(2) fails then, and no close follows that would free the block
-            if let Err(error) = self.empty(written) {
-                self.blocks.remove_writer(written);
+            let turn = written.turn();
+            let emptied = written.empty(saves);
+            drop(turn);
+            if let Err(error) = emptied {
+                saves.blocks.remove_writer(written);
                 return Err(error);
             }
         } else if access.write {
@@ -93,62 +94,20 @@ impl Vfs {
         Ok(handle)
     }
 
-    /// Adds a writer of a block through a file.
-    fn add_writer(&self, state: &State, block: usize, node: Node) -> Result<Arc<WrittenFile>> {
-        check_encodable(&state.snapshot, block)?;
-        let is_there = block < state.snapshot.layout().blocks.len();
-        if !is_there && self.blocks.writer_of(block).is_none() {
-            return Err(Error::NotFound);
-        }
-        let is_shown = |now: &State| now.version(node) == state.version(node);
-        let why = || "it is another file by now: look it up again".to_owned();
-        let gone = || Error::Library(Library::Stale { why: why() });
-        let now = self.state();
-        if !is_shown(&now) {
-            return Err(gone());
-        }
-        let added = self.blocks.add_writer(&now, block, node, false);
-        let written = added.map_err(|other| self.in_use(other))?;
-        // the writer before may have made it another file meanwhile
-        if !is_shown(&self.state()) {
-            self.blocks.remove_writer(&written);
-            return Err(gone());
-        }
-        for writer in self.blocks.take_emptied(Some(&written)) {
-            self.blocks.leave_to_others(&writer);
-        }
-        Ok(written)
-    }
-
-    /// The error if a block is written through another file.
-    pub(super) fn in_use(&self, other: Node) -> Error {
-        Error::InUse(self.path_of(other))
-    }
-
-    /// What was written through a file of a state, if that is more than FILE has.
-    pub(super) fn content_of(&self, state: &State, node: Node) -> Option<Content> {
-        if self.blocks.is_empty() {
-            return None;
-        }
-        let block = block_of(state, node)?;
-        self.blocks
-            .content_of(state, block, node, state.version(node))
-    }
-
     /// The state that a handle reads: the one that is shown, if the file still has the form that it had when it was opened; else the one
     /// from then, as long as FILE has its bytes.
     ///
     /// # Errors
     /// [`Library::Stale`].
-    fn state_of(&self, open: &DataHandle) -> Result<Arc<State>> {
-        let state = self.state();
-        if state.form(open.node) == open.form() {
+    fn state_of(&self, saves: &Saves) -> Result<Arc<State>> {
+        let state = saves.shown.now();
+        if state.form(self.node) == self.form() {
             return Ok(state);
         }
         // the old bytes are still where the old state says, unless a save or another program has written over them: then it is sealed
-        let is_last = open.opened.has_last_bytes(open.node, &state);
-        if is_last && !open.opened.is_sealed() && !self.saver.file.is_far() {
-            return Ok(Arc::clone(&open.opened));
+        let is_last = self.opened.has_last_bytes(self.node, &state);
+        if is_last && !self.opened.is_sealed() && !saves.file.is_far() {
+            return Ok(Arc::clone(&self.opened));
         }
         let why = "it has changed since it was opened: open it again".to_owned();
         Err(Library::Stale { why }.into())
@@ -157,20 +116,17 @@ impl Vfs {
     /// The source that a handle reads from now: with what is written through its file and not saved yet.
     ///
     /// # Errors
-    /// As [`Vfs::state_of`]; why the bytes can't be had.
-    fn source_of(&self, open: &DataHandle) -> Result<Arc<dyn Source>> {
+    /// As [`Self::state_of`]; why the bytes can't be had.
+    fn source_of(&self, saves: &Saves) -> Result<Arc<dyn Source>> {
         let missing = || Library::corrupt(Place::File, "the tree no longer has this array");
-        let state = self.state_of(open)?;
+        let state = self.state_of(saves)?;
         let snapshot = &state.snapshot;
-        let block = block_of(&state, open.node);
-        let content =
-            block.and_then(|n| self.blocks.content_of(&state, n, open.node, open.version));
-        let edited = match content {
+        let edited = match saves.blocks.content_of(&state, self.node, self.version) {
             Some(Content::Emptied(bytes)) => return Ok(bytes),
             Some(Content::Edited(block)) => Some(block),
             _ => None,
         };
-        let source: Result<Arc<dyn Source>, Library> = match (open.node, edited) {
+        let source: Result<Arc<dyn Source>, Library> = match (self.node, edited) {
             (Node::Block(_), Some(block)) => Ok(block),
             (Node::Block(n), None) => snapshot.block(index(n)),
             (Node::Array(number, format), block) => {
@@ -189,13 +145,16 @@ impl Vfs {
 
     /// Waits for a write or import into the block of a handle that is going on, if the handle has to make its source anew: of an import it
     /// reads all or nothing. The caller may not keep saves from moving bytes meanwhile.
-    pub(super) fn wait_for_import(&self, open: &DataHandle) {
-        let made = locked(&open.source).as_ref().map(|made| made.0);
+    pub(super) fn wait_for_import(&self, saves: &Saves) {
+        let made = locked(&self.source).as_ref().map(|made| made.0);
         // nothing has changed since the source was made: the fast way, without a lock on the file
-        if made == Some(self.blocks.generation()) || self.blocks.is_empty() {
+        if made == Some(saves.blocks.generation()) || saves.blocks.is_empty() {
             return;
         }
-        let written = block_of(&open.opened, open.node).and_then(|n| self.blocks.writer_of(n));
+        let written = self
+            .opened
+            .block_of(self.node)
+            .and_then(|n| saves.blocks.writer_of(n));
         if let Some(written) = written {
             // whoever has the turn is writing; the guard is dropped at once, as only the end of that is waited for
             drop(written.turn());
@@ -205,19 +164,46 @@ impl Vfs {
     /// The source that a handle reads from, made anew if contents or states have changed since. `_reading` keeps saves from moving its bytes.
     pub(super) fn current_source(
         &self,
-        open: &DataHandle,
+        saves: &Saves,
         _reading: &Reading<'_>,
     ) -> Result<Arc<dyn Source>> {
-        let mut current = locked(&open.source);
+        let mut current = locked(&self.source);
         // taken before the state is: if another state is shown meanwhile, the source is made anew at the next read
-        let generation = self.blocks.generation();
+        let generation = saves.blocks.generation();
         let found = match current.take() {
             Some(found) if found.0 == generation => found,
             // an error is not kept: the next write may mend it
-            _ => (generation, self.source_of(open)?),
+            _ => (generation, self.source_of(saves)?),
         };
         Ok(Arc::clone(&current.insert(found).1))
     }
+}
+
+/// Adds a writer of a block through a file.
+fn add_writer(saves: &Saves, state: &State, block: usize, node: Node) -> Result<Arc<WrittenFile>> {
+    check_encodable(&state.snapshot, block)?;
+    let is_there = block < state.snapshot.layout().blocks.len();
+    if !is_there && saves.blocks.writer_of(block).is_none() {
+        return Err(Error::NotFound);
+    }
+    let is_shown = |now: &State| now.version(node) == state.version(node);
+    let why = || "it is another file by now: look it up again".to_owned();
+    let gone = || Error::Library(Library::Stale { why: why() });
+    let now = saves.shown.now();
+    if !is_shown(&now) {
+        return Err(gone());
+    }
+    let added = saves.blocks.add_writer(&now, block, node, false);
+    let written = added.map_err(|other| state.in_use(other))?;
+    // the writer before may have made it another file meanwhile
+    if !is_shown(&saves.shown.now()) {
+        saves.blocks.remove_writer(&written);
+        return Err(gone());
+    }
+    for writer in saves.blocks.take_emptied(Some(&written)) {
+        saves.blocks.leave_to_others(&writer);
+    }
+    Ok(written)
 }
 
 /// Checks that this program can write the compression of a block.
@@ -232,32 +218,6 @@ pub(super) fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
     Err(Error::ReadOnly(
         "blocks of this compression are only read: encode it anew first, setfattr -n user.asdf.compression -v zlib",
     ))
-}
-
-/// The block that holds the bytes of a block or array, if one does.
-pub(super) fn block_of(state: &State, node: Node) -> Option<usize> {
-    match shown_by(state, node) {
-        Shows::Block(n) => Some(n),
-        Shows::Nothing | Shows::Several => None,
-    }
-}
-
-/// The blocks that hold the bytes of a block or array.
-pub(super) fn shown_by(state: &State, node: Node) -> Shows {
-    shown(node, |number| Some(state.array_data(number)?.origin()))
-}
-
-/// The same, by the origin of the array of a number.
-pub(super) fn shown<'a>(node: Node, origin: impl FnOnce(u32) -> Option<&'a Origin>) -> Shows {
-    match node {
-        Node::Block(n) => Shows::Block(index(n)),
-        Node::Array(number, _) => match origin(number) {
-            Some(Origin::Block(n)) => Shows::Block(*n),
-            Some(Origin::Chunked) => Shows::Several,
-            _ => Shows::Nothing,
-        },
-        _ => Shows::Nothing,
-    }
 }
 
 /// Checks that a block or array is there, and may be opened so.

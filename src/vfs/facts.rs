@@ -45,9 +45,9 @@ impl Vfs {
                 "an option of the mount gives the owner that is shown",
             ));
         }
-        let mut writer = self.saver.writer()?;
-        self.catch_up(Some(&mut writer));
-        let state = self.state();
+        let mut writer = self.saves.writer()?;
+        self.saves.catch_up(Some(&mut writer));
+        let state = self.shown.now();
         let may = changes
             .by
             .is_some_and(|user| user == ROOT || (user == state.stat.uid && uid.is_none()));
@@ -60,7 +60,7 @@ impl Vfs {
         let mode = mode.map(|mode| mode | (state.stat.mode & MODE_MASK & !bits & 0o777));
         let stat = writer.set_facts(Facts { uid, gid, mode })?;
         if state.timed && stat.has_bytes_of(&state.stat) {
-            self.show_times(&state, Some(stat));
+            self.saves.show_times(&state, Some(stat));
         }
         // else another program has changed FILE at the same time, which the next look finds
         Ok(())

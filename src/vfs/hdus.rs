@@ -119,16 +119,16 @@ mod tests {
             let Open::Data(open) = &handle.open else {
                 panic!("a unit is no data")
             };
-            let source = vfs.current_source(open, &vfs.saver.reading())?;
+            let source = open.current_source(&vfs.saves, &vfs.saves.reading())?;
             Ok::<_, Error>(read_all(&*source, 4).unwrap())
         };
         let old = open();
         assert_eq!(shown(&old).unwrap(), b"1111");
-        let version = vfs.state().version(unit);
+        let version = vfs.shown.now().version(unit);
         std::fs::write(file.path(), bytes(b"2222")).unwrap();
-        vfs.refresh_soon();
+        vfs.saves.refresh_soon();
         vfs.refresh();
-        assert!(vfs.state().version(unit) > version);
+        assert!(vfs.shown.now().version(unit) > version);
         assert_eq!(shown(&open()).unwrap(), b"2222");
         shown(&old).unwrap_err();
     }
@@ -183,7 +183,7 @@ mod tests {
                 Bytes::Lent(Loan::Shared(_, range), _) => range.len(),
             };
             assert_eq!(read, want.len(), "{name}");
-            let source = source(&vfs.state().snapshot, attr.node);
+            let source = source(&vfs.shown.now().snapshot, attr.node);
             let bytes = read_all(&*source.unwrap(), 1 << 16).unwrap();
             assert_eq!(bytes, want, "{name}");
         }

@@ -31,10 +31,11 @@ impl Vfs {
     pub(super) fn info_text(&self, state: &State, node: Node) -> String {
         // it was made for its length a moment ago; it is handed over, not kept, because it may be long
         let kept = (node == Node::TreeJson).then(|| locked(&state.json).take());
-        let text = kept.flatten().unwrap_or_else(|| self.made(state, node));
+        let text = kept.flatten();
+        let text = text.unwrap_or_else(|| self.made(state, node).into_string());
         // a program that asks for the size of the opened file gets this one
-        locked(&state.info_lens).insert(node, text.len());
-        text.into_string()
+        locked(&state.info_lens).insert(node, len_u64(text.len()));
+        text
     }
 
     /// The size to show of a text under `info/`. A long text, or one that depends on other files, is made once for that; later it has the
@@ -54,7 +55,7 @@ impl Vfs {
             let len = text.len();
             locked(&state.info_lens).insert(node, len);
             if node == Node::TreeJson && len <= MAX_KEPT {
-                *locked(&state.json) = Some(text);
+                *locked(&state.json) = Some(text.into_string());
             }
             len
         })
@@ -332,9 +333,9 @@ mod tests {
     #[test]
     fn the_tree_as_json_is_made_once_to_be_looked_up_and_opened() {
         let (_dir, vfs) = writable(&Sample::new().text(b"#ASDF 1.0.0\n--- {a: 1}\n...\n"));
-        let state = vfs.state();
+        let state = vfs.shown.now();
         let len = vfs.info_len(&state, Node::TreeJson);
-        let kept = locked(&state.json).as_ref().map(Text::len);
+        let kept = locked(&state.json).as_ref().map(|text| len_u64(text.len()));
         assert_eq!(kept, Some(len));
         vfs.info_text(&state, Node::Status);
         let text = vfs.info_text(&state, Node::TreeJson);
@@ -359,7 +360,7 @@ mod tests {
         };
         let lines = |count: usize| {
             let (_dir, vfs) = writable(&Sample::new().text(text(count).as_bytes()));
-            let text = fits_tsv(&vfs.state()).into_string();
+            let text = fits_tsv(&vfs.shown.now()).into_string();
             let lines = text.lines().skip(1).map(str::to_owned);
             lines.collect::<Vec<_>>()
         };

@@ -17,7 +17,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn opendir_in(&self, directory: Node, version: u64) -> Result<Handle> {
-        let state = self.state();
+        let state = self.shown.now();
         state.check_version(directory, version)?;
         let names = match directory {
             Node::Root => {
@@ -54,7 +54,7 @@ impl Vfs {
 
     /// The names in a directory of `arrays/`, or of a view.
     fn names_of_arrays(&self, view: Option<View>, directory: u32) -> Result<Names> {
-        let state = self.state();
+        let state = self.shown.now();
         if let Some(view) = view {
             state.make(view);
         }
@@ -126,7 +126,7 @@ impl Vfs {
         let hidden = self.hidden(*directory);
         let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
         loop {
-            let state = self.state();
+            let state = self.shown.now();
             names.check(&state)?;
             let next = if let Some(name) = scratch.get(at) {
                 at = at.saturating_add(1);
@@ -177,7 +177,7 @@ mod tests {
             vfs.readdir(&opened, 0, true, &mut count).unwrap();
             assert!(names > 2);
         }
-        let state = vfs.state();
+        let state = vfs.shown.now();
         assert!(!state.is_named() && locked(&state.info_lens).is_empty());
     }
 

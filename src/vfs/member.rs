@@ -1,13 +1,14 @@
 //! What a mount of many files asks of one of them: it is closed while none of it is used, and opened again later.
 
 use std::fmt::Display;
-use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
-use std::time::SystemTime;
+use std::sync::Arc;
 
-use super::news::News;
+use log::warn;
+
+use super::news::{Losses, News};
+use super::tree_file::Refused;
 use super::version::Versions;
-use super::{Losses, Scratch, TreeMark, Vfs, locked};
+use super::{Scratch, TreeMark, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::{Look, Stat};
 
@@ -17,8 +18,6 @@ pub struct Remains {
     /// The files that are in the mount only, if it has any: they stay in the table of the mount.
     files: Option<(Arc<Scratch>, u32)>,
     news: News,
-    last_save: Option<(SystemTime, String)>,
-    older_texts: Vec<PathBuf>,
     losses: Losses,
 }
 
@@ -51,6 +50,33 @@ impl Remains {
 }
 
 impl Vfs {
+    /// Says in the log what was not saved, when the mount has ended. Whether everything was saved.
+    #[must_use]
+    pub fn end(&self) -> bool {
+        let path = self.saves.path.display();
+        if let Err(error) = self.tree.rescue(&self.saves) {
+            warn!("{path}: the tree that was refused is lost: {error}");
+        }
+        for (written, fate) in self.blocks.unsaved() {
+            let why = "the mount has ended before it was closed";
+            self.saves
+                .note_loss(written.block, written.file, &why, fate);
+        }
+        self.losses().say(&path)
+    }
+
+    /// What the end of the mount would lose.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        let text = self.tree.refusal(Refused::at_unmount);
+        let edits = locked(&self.saves.news).unsaved();
+        let scratch = self.options.scratch.described(self.member);
+        Losses {
+            unsaved: text.into_iter().chain(edits).collect(),
+            scratch,
+        }
+    }
+
     /// Takes out what this leaves when it is closed, if anything. Call it only if [`Vfs::is_at_rest`], and nothing after it.
     #[must_use]
     pub fn leave(&self) -> Option<Remains> {
@@ -59,25 +85,16 @@ impl Vfs {
         let has_files = scratch.has_any(self.member);
         let remains = Remains {
             files: has_files.then(|| (Arc::clone(scratch), self.member)),
-            news: std::mem::take(&mut locked(&self.blocks.news)),
-            last_save: locked(&self.saver.last).take(),
-            older_texts: self.saver.noted_texts().to_vec(),
+            news: std::mem::take(&mut locked(&self.saves.news)),
             losses,
         };
-        let anything = remains.files.is_some()
-            || !remains.news.is_empty()
-            || remains.last_save.is_some()
-            || !remains.older_texts.is_empty();
+        let anything = has_files || !remains.news.is_empty();
         anything.then_some(remains)
     }
 
     /// Takes up what an earlier [`Vfs`] of FILE has left. Call it before anything else.
     pub fn take_up(&mut self, remains: Remains) {
-        *locked(&self.blocks.news) = remains.news;
-        *locked(&self.saver.last) = remains.last_save;
-        if !remains.older_texts.is_empty() {
-            self.saver.note_older_texts(remains.older_texts);
-        }
+        *locked(&self.saves.news) = remains.news;
     }
 
     /// Says which member of the mount this is, and what `tree.yaml` begins with. Call it before anything else.
@@ -94,35 +111,34 @@ impl Vfs {
 
     /// Has files the versions that an earlier [`Vfs`] of FILE has left. Call it before any lookup.
     pub fn count_on(&mut self, mut versions: Versions) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = Arc::get_mut(state) {
+        self.shown.begin(|state| {
             versions.begin(state.stat.modified());
             state.versions = versions;
-        }
+        });
     }
 
     /// The versions of the files.
     #[must_use]
     pub fn versions(&self) -> Versions {
-        self.state().versions.clone()
+        self.shown.now().versions.clone()
     }
 
     /// Whether names under `arrays/` have got numbers.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        self.state().is_named()
+        self.shown.now().is_named()
     }
 
     /// FILE's attributes from before the state that is shown was read.
     #[must_use]
     pub fn stat(&self) -> Stat {
-        self.state().stat
+        self.shown.now().stat
     }
 
     /// The look at FILE by which it is shown, if its times tell whether it has changed since.
     #[must_use]
     pub fn timed_look(&self) -> Option<Look> {
-        let state = self.state();
+        let state = self.shown.now();
         state.timed.then(|| Look {
             stat: state.left(),
             settles: state.settles,
@@ -132,19 +148,19 @@ impl Vfs {
     /// The snapshot that is shown.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.state().snapshot)
+        Arc::clone(&self.shown.now().snapshot)
     }
 
     /// Whether FILE has become something that can't be shown.
     #[must_use]
     pub fn is_out_of_date(&self) -> bool {
-        self.saver.check_up_to_date().is_err()
+        self.saves.check_up_to_date().is_err()
     }
 
     /// Whether FILE is on a server.
     #[must_use]
     pub fn is_far(&self) -> bool {
-        self.saver.file.is_far()
+        self.saves.file.is_far()
     }
 
     /// Whether this can be closed, and be made again later from FILE and what it [leaves](Vfs::leave): no block is being edited, and no

@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 
 use super::node::Node;
-use super::{Vfs, View, hdus, info_files};
+use super::state::State;
+use super::{Error, INFO_FILES, Vfs, hdus};
 
 /// What an inode is called that is none, or whose name is gone.
 const NAMELESS: &str = "a file that is gone";
@@ -21,57 +22,47 @@ impl Vfs {
         }
     }
 
-    /// The directory that a file is in, whose attributes change.
-    #[must_use]
-    pub fn directory_of(&self, file: Node) -> Option<Node> {
-        Some(match file {
-            Node::Tree(_) => Node::Root,
-            Node::Block(_) => Node::Blocks,
-            text if text.is_info() => Node::Info,
-            Node::HduHeader(_) | Node::HduBin(_) => Node::Hdus,
-            Node::Array(number, _) => {
-                Node::ArrayDir(self.state().catalogue().directory_of(number)?)
-            }
-            Node::View(view, number) if view != View::Zarr => {
-                Node::ViewDir(view, self.state().catalogue().directory_of(number)?)
-            }
-            _ => return None,
-        })
-    }
-
     /// The path of a file below the mountpoint.
     #[must_use]
     pub fn path_of(&self, node: Node) -> String {
-        let state = self.state();
+        match node {
+            Node::Tree(_) | Node::Scratch(_) => {
+                let path = self.path_of_scratch(node);
+                path.unwrap_or_else(|| NAMELESS.to_owned())
+            }
+            _ => self.shown.now().path(node),
+        }
+    }
+}
+
+impl State {
+    /// The path below the mountpoint of a file that is not in the table of scratch files.
+    pub(super) fn path(&self, node: Node) -> String {
         let known = match node {
             Node::Root => Some(".".to_owned()),
             Node::Blocks => Some("blocks".to_owned()),
             Node::Info => Some("info".to_owned()),
             Node::Hdus => Some(hdus::NAME.to_owned()),
             Node::Block(n) => Some(format!("blocks/{n}.bin")),
-            Node::Array(..) | Node::ArrayDir(_) | Node::ArrayLink(_) => {
-                state.catalogue().path(node)
-            }
-            Node::Tree(_) | Node::Scratch(_) => self.path_of_scratch(node),
-            Node::View(..) | Node::ViewDir(..) => state.view_path(node),
-            Node::Status
-            | Node::BlocksTsv
-            | Node::ArraysTsv
-            | Node::FitsTsv
-            | Node::ZarrTsv
-            | Node::StatsTsv
-            | Node::TreeJson => {
-                let files = info_files(&self.options).into_iter();
-                let mut files = files.filter(|(_, found)| *found == node);
-                files.next().map(|(name, _)| format!("info/{name}"))
-            }
+            Node::Array(..) | Node::ArrayDir(_) | Node::ArrayLink(_) => self.catalogue().path(node),
+            Node::View(..) | Node::ViewDir(..) => self.view_path(node),
             Node::HduHeader(_) | Node::HduBin(_) => {
-                let mut units = hdus::entries(&state.snapshot).into_iter();
+                let mut units = hdus::entries(&self.snapshot).into_iter();
                 let found = units.find(|(_, found)| *found == node);
                 found.map(|(name, _)| format!("{}/{}", hdus::NAME, name.display()))
             }
+            _ => {
+                let mut files = INFO_FILES.into_iter();
+                let found = files.find(|(_, found)| *found == node);
+                found.map(|(name, _)| format!("info/{name}"))
+            }
         };
         known.unwrap_or_else(|| NAMELESS.to_owned())
+    }
+
+    /// The error if a block is written through another file.
+    pub(super) fn in_use(&self, other: Node) -> Error {
+        Error::InUse(self.path(other))
     }
 }
 

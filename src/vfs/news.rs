@@ -1,13 +1,50 @@
-//! What is told of edits of blocks that were refused or given up.
+//! What is told of changes that were refused, given up or lost.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use log::warn;
 
 use super::format::Format;
 use super::node::Node;
 
-/// Why edits were refused or given up. A line goes when what it is about has been saved.
+/// What the end of the mount loses, a line each.
+#[derive(Debug, Clone, Default)]
+pub struct Losses {
+    /// What was written and is not saved.
+    pub unsaved: Vec<String>,
+    /// Files that are in the mount only, and that no editor has made, with their lengths.
+    pub scratch: Vec<String>,
+}
+
+impl Losses {
+    /// Whether nothing is lost.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.unsaved.is_empty() && self.scratch.is_empty()
+    }
+
+    /// Says in the log what the mount of the file at `path` has lost. Whether nothing was written that is not saved.
+    pub(super) fn say(&self, path: &dyn Display) -> bool {
+        for file in &self.scratch {
+            warn!("{path}: unmounted; {file} existed only in the mount and is lost");
+        }
+        for line in &self.unsaved {
+            warn!("{path}: unmounted, but {line}");
+        }
+        self.unsaved.is_empty()
+    }
+}
+
+/// What became of saves, and why edits were refused or given up. A line goes when what it is about has been saved.
 #[derive(Debug, Default)]
 pub(super) struct News {
+    /// When the last save was, and what it did.
+    pub(super) last_save: Option<(SystemTime, String)>,
+    /// The texts beside FILE that earlier mounts refused and that were there when FILE was opened for writing.
+    pub(super) older_texts: Vec<PathBuf>,
     /// Why what was written into a block was given up, the oldest first.
     given_up: VecDeque<Line>,
     /// Why a change of a block was refused, likewise.
@@ -52,7 +89,10 @@ impl News {
 
     /// Whether there is nothing to say.
     pub(super) fn is_empty(&self) -> bool {
-        self.given_up.is_empty() && self.refusals.is_empty()
+        self.given_up.is_empty()
+            && self.refusals.is_empty()
+            && self.last_save.is_none()
+            && self.older_texts.is_empty()
     }
 
     /// Why changes of blocks were refused.
@@ -112,6 +152,9 @@ fn written(file: Node) -> Node {
         file => file,
     }
 }
+
+#[cfg(test)]
+mod unsaved;
 
 #[cfg(test)]
 mod tests {

@@ -6,12 +6,22 @@
 //! The kernel sees these numbers as they are only in the mount of one file that is not on a server; for others see `collection::Inode`.
 
 use super::format::Format;
-use super::views::View;
 
 /// Bits of the number of a file in its kind.
 const NUMBER_BITS: u32 = 28;
 /// How many files of a kind there can be.
 pub(super) const NUMBERS: u32 = 1 << NUMBER_BITS;
+
+/// A further way to show arrays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum View {
+    /// `fits/`: FITS files.
+    Fits,
+    /// `previews/`: pictures.
+    Previews,
+    /// `zarr/`: a group of Zarr, which has its own names.
+    Zarr,
+}
 
 /// A file or directory of the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

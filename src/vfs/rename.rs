@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use super::block_write::import_file;
 use super::node::Node;
 use super::scratch::{Role, ScratchFile};
 use super::write::check_root_name;
@@ -14,7 +15,7 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::create`]; what refuses the text if the name is `tree.yaml`.
     pub fn link(&self, file: Node, parent: Node, name: &OsStr) -> Result<Attr> {
-        self.open_for_writing()?;
+        self.saves.open_for_writing()?;
         let is_file = matches!(file, Node::Tree(_) | Node::Scratch(_));
         if !is_file || parent != Node::Root {
             return Err(Error::NotPermitted("links can be made in the root only"));
@@ -41,7 +42,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::Exists`], [`Error::NotPermitted`]; what refuses the text.
     pub fn rename(&self, from: (Node, &OsStr), to: (Node, &OsStr), how: Rename) -> Result<()> {
-        self.open_for_writing()?;
+        self.saves.open_for_writing()?;
         match (from.0, to.0) {
             (Node::Root, Node::Root) => self.rename_in_root(from.1, to.1, how),
             (_, Node::Root) => Err(Error::NotPermitted(
@@ -99,7 +100,7 @@ impl Vfs {
     /// Renames into the directories of blocks and arrays: over the file of one, which gets the bytes and is saved, or to another name
     /// beside them.
     fn rename_beside(&self, from: (Node, &OsStr), to: (Node, &OsStr), how: Rename) -> Result<()> {
-        let state = self.state();
+        let state = self.shown.now();
         let node = self.find(&state, from.0, from.1)?;
         let taken = self.find(&state, to.0, to.1).ok();
         let there = taken.filter(|node| self.attr(&state, *node).is_ok());
@@ -119,9 +120,9 @@ impl Vfs {
         match taken {
             Some(node @ (Node::Block(_) | Node::Array(..))) => {
                 if there.is_none() {
-                    self.new_block(to.1)?;
+                    state.new_block(to.1)?;
                 }
-                self.noted(node, self.take_over(node, &file))?;
+                self.saves.noted(node, self.take_over(node, &file))?;
                 // a name that was removed a moment ago is made again by this rename
                 self.unhide(to.0, to.1);
                 scratch.take(&directory, from.1)
@@ -144,7 +145,7 @@ impl Vfs {
         let before = file.role();
         // set before the bytes are read: a descriptor that writes on would change what is being saved
         file.set_role(Role::Taken);
-        let imported = self.import_file(node, file.source());
+        let imported = import_file(&self.saves, node, file.source());
         imported.inspect_err(|_| file.set_role(before))
     }
 
@@ -163,6 +164,6 @@ impl Vfs {
         if !file.is_dirty() && self.tree.is_committed(&unsaved.text) {
             return named();
         }
-        self.save_text(&unsaved, named)
+        self.tree.save(&self.saves, &unsaved, named)
     }
 }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 pub(super) use self::editors::{is_made_by_editor, is_temporary_data};
-pub(super) use self::file::{Role, ScratchFile, Unsaved, is_beginning, is_blank};
+pub(super) use self::file::{Role, ScratchFile, Unsaved, copy_pieces, is_beginning, is_blank};
 use super::attr::{FileFacts, FileKind};
 use super::error::Error;
 use super::node::{NUMBERS, Node};

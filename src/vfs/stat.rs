@@ -1,20 +1,14 @@
 //! What `stat(2)` says of the files of the mount.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustix::fs::StatVfs;
 
 use super::attr::sizes_of_disk;
-use super::blocks::Content;
-use super::data::block_of;
 use super::node::Node;
 use super::state::State;
-use super::{Attr, Error, FileKind, Result, Vfs, View, hdus, index, locked, root_directories};
+use super::{Attr, Error, FileKind, Result, Vfs, View, hdus, locked, root_directories};
 use crate::source::{Source, len_u64};
-
-/// More blocks than this are looked up when something asks for them, and no earlier.
-const MANY_BLOCKS: usize = 1 << 16;
 
 impl Vfs {
     /// Sizes of FILE's file system; `None` if FILE is on a server, as they are not known then.
@@ -22,7 +16,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::Library`] if the system does not tell them.
     pub fn statfs(&self) -> Result<Option<StatVfs>> {
-        let state = self.state();
+        let state = self.shown.now();
         let file = state.snapshot.file().map(|file| file.file());
         let sizes = file.map(|file| sizes_of_disk(file, self.is_read_only()));
         sizes.transpose()
@@ -53,7 +47,7 @@ impl Vfs {
     /// The attributes of something with that size and so many names.
     fn described(&self, state: &State, node: Node, size: u64, names: u32) -> Attr {
         let attr = Attr::of_file(node, size, &state.stat, self.is_read_only(), &self.options);
-        let time = self.patched_time(state, node).or(state.time(node));
+        let time = self.blocks.patched_time(state, node).or(state.time(node));
         Attr {
             nlink: names,
             version: state.version(node),
@@ -100,14 +94,7 @@ impl Vfs {
             | Node::TreeJson => self.info_len(state, node),
             Node::StatsTsv => state.stats_len(),
             Node::View(view, number) => state.view_len(view, number)?,
-            Node::Block(n) => self.block_len(state, index(n))?,
-            Node::Array(number, format) => {
-                let len = format.len(state.array_data(number).ok_or(Error::NotFound)?);
-                match self.content_of(state, node) {
-                    Some(Content::Emptied(bytes)) => bytes.len(),
-                    _ => len,
-                }
-            }
+            Node::Block(_) | Node::Array(..) => self.blocks.size(state, node)?,
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
             Node::Tree(_) | Node::Scratch(_) => self.file_of(node)?.len(),
@@ -138,42 +125,6 @@ impl Vfs {
             _ => return Ok(1),
         };
         Ok(directories.saturating_add(2))
-    }
-
-    /// When bytes of the block of a file were patched last, if FILE's state does not say yet.
-    fn patched_time(&self, state: &State, node: Node) -> Option<SystemTime> {
-        if self.blocks.is_empty() || state.is_growing(node) {
-            return None;
-        }
-        let written = self.blocks.writer_of(block_of(state, node)?)?;
-        let is_patched =
-            written.has_block_in(state) && matches!(written.content(), Content::Patched(_));
-        written.patched().filter(|_| is_patched)
-    }
-
-    /// Bytes of each block, if they are known and not very many.
-    pub(super) fn block_lens(&self, state: &State) -> Option<Arc<[u64]>> {
-        let count = state.snapshot.layout().blocks.len();
-        let lens = (0..count).map(|n| self.block_len(state, n).ok());
-        // a closed file keeps these lengths: eight bytes each, in a mount that may have thousands of files
-        (count <= MANY_BLOCKS).then(|| lens.collect()).flatten()
-    }
-
-    /// Bytes of a block, as it is being written through its own file.
-    fn block_len(&self, state: &State, n: usize) -> Result<u64> {
-        let file = u32::try_from(n).map(Node::Block).ok();
-        let content = file.and_then(|file| self.content_of(state, file));
-        if let Some(Content::Edited(bytes) | Content::Emptied(bytes)) = content {
-            return Ok(bytes.len());
-        }
-        let len = state.snapshot.block_len(n).ok_or(Error::NotFound)?;
-        // a streamed block may grow at any time, but shows what is there in one state
-        let header = state.snapshot.layout().blocks.get(n);
-        let there = header
-            .filter(|header| header.streamed() && state.snapshot.plain_file().is_some())
-            .map(|header| state.stat.size.saturating_sub(header.data_offset()));
-        // FILE may have been made shorter since its length was taken
-        Ok(there.map_or(len, |there| len.min(there)))
     }
 }
 

@@ -5,14 +5,11 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use super::block_write::is_patched;
 use super::catalogue::{Catalogue, EntryKind, Numbers};
-use super::data::block_of;
 use super::format::Format;
-use super::info::Text;
 use super::node::Node;
 use super::version::Versions;
 use super::views::{View, Views};
@@ -42,7 +39,7 @@ pub(super) struct State {
     /// How long the texts under `info/` were when they were made last.
     pub(super) info_lens: Mutex<HashMap<Node, u64>>,
     /// The text of `info/tree.json`, from when it was made for its length to when it is opened.
-    pub(super) json: Mutex<Option<Text>>,
+    pub(super) json: Mutex<Option<String>>,
 }
 
 /// The names of a directory when it was opened. Positions in it stay valid while names change.
@@ -226,12 +223,18 @@ impl State {
         match node {
             Node::View(View::Fits | View::Previews, _) | Node::StatsTsv => true,
             node => {
-                let block = block_of(self, node).or_else(|| self.zarr_block(node));
+                let block = self.block_of(node).or_else(|| self.zarr_block(node));
                 let is_slow =
                     |origin: &Origin| matches!(origin, Origin::External(_) | Origin::Chunked);
-                self.shows(node, is_slow) || block.is_some_and(|block| !is_patched(self, block))
+                self.shows(node, is_slow) || block.is_some_and(|block| !self.is_raw(block))
             }
         }
+    }
+
+    /// Whether a block is stored as it is, so that what is written into it goes where FILE has it.
+    pub(super) fn is_raw(&self, block: usize) -> bool {
+        let header = self.snapshot.layout().blocks.get(block);
+        header.is_some_and(|header| header.compression == [0; 4])
     }
 
     /// Whether the tree has to be read to tell the target of the link with that number.
@@ -278,9 +281,11 @@ impl State {
     }
 }
 
-/// States that were shown before. The kernel may still ask about their files, and handles read from them.
-#[derive(Default)]
-pub(super) struct Earlier(Mutex<Vec<EarlierState>>);
+/// The state that is shown, and those that were: the kernel may still ask about their files, and handles read from them.
+pub(super) struct Shown {
+    now: RwLock<Arc<State>>,
+    earlier: Mutex<Vec<EarlierState>>,
+}
 
 /// A state that was shown until `replaced`.
 struct EarlierState {
@@ -293,33 +298,64 @@ struct EarlierState {
 /// How long a state is kept after another one was shown: a program looks a name up and opens the file that it has found then.
 const KEPT: Duration = Duration::from_secs(1);
 
-impl Earlier {
-    /// Adds the state that was shown until now.
-    pub(super) fn add(&self, state: Arc<State>) {
-        let mut states = locked(&self.0);
+impl Shown {
+    /// Shows the first state.
+    pub(super) fn new(first: State) -> Self {
+        Self {
+            now: RwLock::new(Arc::new(first)),
+            earlier: Mutex::default(),
+        }
+    }
+
+    /// The state that is shown.
+    pub(super) fn now(&self) -> Arc<State> {
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The state in which a file has a version of which `version` is the remainder: the one that is shown, or one from before. `None` if
+    /// there is none any more.
+    pub(super) fn with(&self, file: Node, version: u64) -> Option<Arc<State>> {
+        let has = |state: &State| state.version(file) % VERSIONS == version;
+        let now = self.now();
+        if has(&now) {
+            return Some(now);
+        }
+        let mut earlier = locked(&self.earlier);
+        earlier.retain_mut(EarlierState::is_kept);
+        // the newest first: of two states with the same file the later one has its bytes
+        let states = earlier.iter().rev().filter_map(|it| it.state.upgrade());
+        let states: Vec<_> = states.collect();
+        // to tell a version, a state may have to make its names, which takes other locks
+        drop(earlier);
+        states.into_iter().find(|state| has(state))
+    }
+
+    /// Changes the first state, while nobody has seen it.
+    pub(super) fn begin(&self, change: impl FnOnce(&mut State)) {
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(first) = Arc::get_mut(&mut now) {
+            change(first);
+        }
+    }
+
+    /// Puts a state in the place of the one that is shown. By itself only for a state that shows the same; any other is shown by
+    /// [`Saves::show`](super::saves::Saves::show).
+    pub(super) fn put(&self, new: State) {
+        let before = self.now();
+        new.keep_names(&before);
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        let mut states = locked(&self.earlier);
         states.retain_mut(EarlierState::is_kept);
         states.push(EarlierState {
             replaced: Instant::now(),
-            state: Arc::downgrade(&state),
-            kept: Some(state),
+            state: Arc::downgrade(&before),
+            kept: Some(before),
         });
     }
 
-    /// The last of them that `holds`.
-    pub(super) fn find(&self, holds: impl Fn(&State) -> bool) -> Option<Arc<State>> {
-        let mut states = locked(&self.0);
-        if states.is_empty() {
-            return None;
-        }
-        states.retain_mut(EarlierState::is_kept);
-        // the newest first: of two states with the same file the later one has its bytes
-        let mut states = states.iter().rev().filter_map(|it| it.state.upgrade());
-        states.find(|state| holds(state))
-    }
-
-    /// Seals those of the file with that device and inode number: its bytes are changed in place.
+    /// Seals the earlier states of the file with that device and inode number: its bytes are changed in place.
     pub(super) fn seal(&self, file: (u64, u64)) {
-        for earlier in &*locked(&self.0) {
+        for earlier in &*locked(&self.earlier) {
             if let Some(state) = earlier.state.upgrade().filter(|it| it.stat.id == file) {
                 state.seal();
             }

@@ -46,22 +46,22 @@ pub(super) fn writable_with<S: Source + 'static>(
 impl Vfs {
     /// Opens a file as it is now.
     pub(super) fn open_now(&self, node: Node, access: Access) -> Result<Opened> {
-        self.open(node, self.state().version(node) % VERSIONS, access)
+        self.open(node, self.shown.now().version(node) % VERSIONS, access)
     }
 
     /// The attributes of a name in a directory as it is now.
     pub(super) fn lookup(&self, directory: Node, name: &OsStr) -> Result<Attr> {
-        self.lookup_in(directory, self.state().version(directory), name)
+        self.lookup_in(directory, self.shown.now().version(directory), name)
     }
 
     /// Opens a directory as it is now.
     pub(super) fn opendir(&self, directory: Node) -> Result<Handle> {
-        self.opendir_in(directory, self.state().version(directory))
+        self.opendir_in(directory, self.shown.now().version(directory))
     }
 
     /// The attributes of a file as it is now.
     pub(super) fn getattr_now(&self, node: Node) -> Result<Attr> {
         self.refresh();
-        self.getattr(node, self.state().version(node) % VERSIONS)
+        self.getattr(node, self.shown.now().version(node) % VERSIONS)
     }
 }

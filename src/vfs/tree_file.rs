@@ -10,7 +10,7 @@
 mod refused;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 pub(super) use self::refused::Refused;
@@ -62,11 +62,12 @@ impl TreeMark {
 }
 
 /// `tree.yaml` of a member.
-#[derive(Debug)]
 pub(super) struct TreeFile {
     inner: Mutex<Inner>,
     /// Signalled when a descriptor of a text has been closed.
     closed: Condvar,
+    /// Called with the reason each time a text is refused.
+    on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
 }
 
 #[derive(Debug)]
@@ -117,9 +118,23 @@ impl TreeFile {
             room: Arc::clone(room),
         };
         inner.show_current(Role::Plain);
-        let inner = Mutex::new(inner);
-        let closed = Condvar::new();
-        Self { inner, closed }
+        Self {
+            inner: Mutex::new(inner),
+            closed: Condvar::new(),
+            on_refusal: OnceLock::new(),
+        }
+    }
+
+    /// Has `tell` called; see [`Vfs::on_refusal`](super::Vfs::on_refusal).
+    pub(super) fn on_refusal(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
+        let _ = self.on_refusal.set(Box::new(tell));
+    }
+
+    /// Calls what is to be called when a text is refused.
+    pub(super) fn tell_refusal(&self, why: &Error) {
+        if let Some(tell) = self.on_refusal.get() {
+            tell(why.clone());
+        }
     }
 
     /// Begins where an earlier one of FILE has ended. Call it before anything else.

@@ -8,11 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::data::{block_of, shown_by};
-use super::node::Node;
-use super::saved::{BlockChange, Through};
+use super::index;
+use super::node::{Node, View};
 use super::state::State;
-use super::views::View;
+use crate::asdf::Origin;
 
 /// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
 pub const VERSIONS: u64 = 1 << 10;
@@ -72,6 +71,32 @@ struct OwnChange {
     counted: u64,
     /// The version that the file keeps.
     kept: u64,
+}
+
+/// That a block has other bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockChange {
+    pub(super) block: usize,
+    /// The file through which all of the change came, so that the kernel has it.
+    pub(super) through: Option<Through>,
+    /// When; [`None`] for the time of the save.
+    pub(super) at: Option<SystemTime>,
+}
+
+impl BlockChange {
+    /// The change that a save makes.
+    pub(super) fn new(block: usize, through: Option<Through>) -> Self {
+        let at = None;
+        Self { block, through, at }
+    }
+}
+
+/// A file that a change has come through, as it was when it was opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Through {
+    pub(super) file: Node,
+    pub(super) version: u64,
+    pub(super) form: u64,
 }
 
 impl Versions {
@@ -259,18 +284,44 @@ impl Versions {
     }
 }
 
+/// The blocks that hold the bytes of a block or array, by the origin of the array of a number.
+pub(super) fn shown<'a>(node: Node, origin: impl FnOnce(u32) -> Option<&'a Origin>) -> Shows {
+    match node {
+        Node::Block(n) => Shows::Block(index(n)),
+        Node::Array(number, _) => match origin(number) {
+            Some(Origin::Block(n)) => Shows::Block(*n),
+            Some(Origin::Chunked) => Shows::Several,
+            _ => Shows::Nothing,
+        },
+        _ => Shows::Nothing,
+    }
+}
+
 impl State {
+    /// The blocks that hold the bytes of a block or array.
+    pub(super) fn shown_by(&self, file: Node) -> Shows {
+        shown(file, |number| Some(self.array_data(number)?.origin()))
+    }
+
+    /// The block that holds the bytes of a block or array, if one does.
+    pub(super) fn block_of(&self, file: Node) -> Option<usize> {
+        match self.shown_by(file) {
+            Shows::Block(n) => Some(n),
+            Shows::Nothing | Shows::Several => None,
+        }
+    }
+
     /// The version of a file.
     pub(super) fn version(&self, file: Node) -> u64 {
         if self.is_growing(file) {
             return self.versions.of_growing(file);
         }
-        self.versions.of(file, shown_by(self, file))
+        self.versions.of(file, self.shown_by(file))
     }
 
     /// When the bytes of a block or array came to be; `None` of one that grows, and of any other file, which have the time of FILE.
     pub(super) fn time(&self, file: Node) -> Option<SystemTime> {
-        let time = self.versions.time(file, shown_by(self, file));
+        let time = self.versions.time(file, self.shown_by(file));
         time.filter(|_| !self.is_growing(file))
     }
 
@@ -279,7 +330,7 @@ impl State {
         if self.is_growing(file) {
             return self.versions.of_growing(file);
         }
-        self.versions.form(file, shown_by(self, file))
+        self.versions.form(file, self.shown_by(file))
     }
 
     /// Whether a file has the last bytes in this state that it had in its form of here, as `now` tells.
@@ -306,7 +357,7 @@ impl State {
     pub(super) fn is_growing(&self, file: Node) -> bool {
         let after = |block: usize| block.checked_add(1);
         self.stream()
-            .is_some_and(|count| block_of(self, file).and_then(after) == Some(count))
+            .is_some_and(|count| self.block_of(file).and_then(after) == Some(count))
     }
 
     /// Notes that a block has other bytes than in the state before.

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::catalogue::{Catalogue, EntryKind};
 use super::format::Format;
 use super::node::Node;
+pub(super) use super::node::View;
 use super::state::State;
 use super::zarr::ZarrView;
 use super::{Error, NAME_MAX, Result, VfsOptions, locked};
@@ -20,17 +21,6 @@ use crate::error::{Error as Library, Place};
 use crate::source::Source;
 use crate::view::fits::Subject;
 use crate::view::picture::Style;
-
-/// A further way to show arrays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum View {
-    /// `fits/`: FITS files.
-    Fits,
-    /// `previews/`: pictures.
-    Previews,
-    /// `zarr/`: a group of Zarr, which has its own names.
-    Zarr,
-}
 
 impl View {
     /// All of them.

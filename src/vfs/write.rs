@@ -1,38 +1,30 @@
-//! Operations that change bytes, and make and remove names. This module decides when a change is saved; `commit` and `saved` do it.
+//! Operations that change bytes, and make and remove names. This module decides when a change is saved; `tree_save`, `block_write` and
+//! `import` do it.
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::sync::Arc;
 
 use log::warn;
 
+use super::attr::WRITE;
 use super::blocks::GIVEN_UP;
-use super::data::block_of;
+use super::data::DataHandle;
 use super::error::check_name;
 use super::node::Node;
 use super::process::{is_of_another, process_of};
-use super::scratch::{Role, ScratchFile, is_beginning, is_blank};
+use super::scratch::Role;
+use super::tree_save::is_rejected;
 use super::{
     Access, Attr, Attributes, Error, FileFacts, Handle, Open, Opened, ROOT_DIRECTORIES, Result,
-    TREE_NAME, Vfs, block_number, locked,
+    TREE_NAME, Vfs, block_number, block_write, index, locked,
 };
-use crate::error::{Error as Library, Place};
-use crate::source::{Source, at_most, len_u64};
+use crate::source::Source;
 
 /// `fallocate(2)`: do not change the size.
 const KEEP_SIZE: i32 = 1;
 /// `stat(2)`: the type of a file in its mode, and that of a regular one.
 const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
-/// How much is copied at a time.
-const CHUNK: usize = 1 << 20;
-/// To write.
-pub(super) const WRITE: Access = Access {
-    write: true,
-    truncate: false,
-    pid: 0,
-};
-
 impl Vfs {
     /// Changes attributes. A new size is a change of the bytes.
     ///
@@ -48,12 +40,12 @@ impl Vfs {
         handle: Option<&Handle>,
         changes: &Attributes,
     ) -> Result<Attr> {
-        self.open_for_writing()?;
+        self.saves.open_for_writing()?;
         let open = handle.map(|handle| &handle.open);
         if matches!(node, Node::Tree(_) | Node::Scratch(_)) {
             return self.set_scratch(node, open, changes);
         }
-        self.set_facts(&self.attr(&self.state(), node)?, changes)?;
+        self.set_facts(&self.attr(&self.shown.now(), node)?, changes)?;
         if let Some(size) = changes.size {
             match node {
                 Node::Block(_) | Node::Array(..) => {
@@ -61,13 +53,14 @@ impl Vfs {
                         Some(Open::Data(open)) => Some(open),
                         _ => None,
                     };
-                    self.noted(node, self.resize_data(node, open, size))?;
+                    self.saves
+                        .noted(node, block_write::resize(&self.saves, node, open, size))?;
                 }
                 _ => return Err(Error::NotPermitted("this file is not yours to change")),
             }
         }
         // the kernel forgets the pages of this inode itself, and takes the size from this answer
-        self.attr(&self.state(), node)
+        self.attr(&self.shown.now(), node)
     }
 
     /// Changes attributes of a scratch file, or of `tree.yaml`. A new length that does not come through a descriptor is saved at once.
@@ -83,31 +76,13 @@ impl Vfs {
                 // truncate(2) by name is an open, a change and a close, as for any program
                 file.open(WRITE, self.tree.epoch())?;
                 let resized = file.resize(size, self.tree.epoch());
-                let saved = resized.and_then(|()| self.save_file(&file));
-                self.close_scratch(&file, true);
+                let saved = resized.and_then(|()| self.tree.save_file(&self.saves, &file));
+                self.tree.close(&self.saves, &file, true);
                 saved?;
             }
         }
         file.set(changes);
         Ok(self.attr_of(&file))
-    }
-
-    /// Ends a descriptor of a scratch file, or of `tree.yaml`. If nobody writes to the text any more and no document has begun in it, it is
-    /// forgotten if it is blank; else it is refused and kept, as its program may have died before it wrote the rest.
-    fn close_scratch(&self, file: &Arc<ScratchFile>, writes: bool) {
-        // whatever else is there to be saved has been tried before
-        // only the last writer's close: before it, another descriptor may bring the rest of the text
-        let unfinished = file.close(writes).then(|| file.unsaved());
-        match unfinished {
-            Some(Ok(Some(unsaved))) if is_blank(&unsaved.text) => self.tree.forget(file),
-            Some(Ok(Some(unsaved))) if is_beginning(&unsaved.text) && !file.is_refused() => {
-                let error = unfinished_text();
-                warn!("{}: {error}", self.saver.path.display());
-                self.refuse_text(&unsaved, &error);
-            }
-            _ => {}
-        }
-        self.tree.note_closed();
     }
 
     /// Makes a file; see [`Vfs::create`].
@@ -121,23 +96,24 @@ impl Vfs {
         }
         let node = self.make(parent, name, facts)?;
         if let Node::Block(_) = node {
-            self.noted(node, self.add_block(node))?;
+            self.saves.noted(node, self.add_block(node))?;
         }
-        self.attr(&self.state(), node)
+        self.attr(&self.shown.now(), node)
     }
 
     /// Adds an empty block to FILE.
     fn add_block(&self, node: Node) -> Result<()> {
-        let (made, _) = self.make_block(node)?;
-        let saved = self.save_data(&made, true);
-        saved.and(self.close_data(&made))
+        let (made, _) = DataHandle::make_block(&self.saves, node)?;
+        let saved = made.save(&self.saves, true);
+        saved.and(made.close(&self.saves))
     }
 
     /// Makes a file and opens it: in the root a scratch file, or `tree.yaml` anew; in `blocks/` a new last block; there and beside
     /// arrays a file that a tool makes to rename it over another one.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::Exists`]; [`Library::NoRoom`] beyond the limit of scratch files; [`Error::NotPermitted`] elsewhere.
+    /// [`Error::ReadOnly`], [`Error::Exists`]; [`NoRoom`](crate::error::Error::NoRoom) beyond the limit of scratch files;
+    /// [`Error::NotPermitted`] elsewhere.
     pub fn create(
         &self,
         parent: Node,
@@ -146,52 +122,48 @@ impl Vfs {
         access: Access,
     ) -> Result<(Attr, Opened)> {
         let node = self.make(parent, name, facts)?;
-        if let Node::Block(_) = node {
-            return self.create_block(node, access);
-        }
-        // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
-        let truncate = matches!(node, Node::Tree(_) | Node::Array(..));
-        let opened = self.open_node(&self.state(), node, Access { truncate, ..access })?;
-        let attr = self.attr(&self.state(), node);
+        let opened = match node {
+            Node::Block(n) if self.shown.now().snapshot.block_len(index(n)).is_none() => {
+                self.create_block(node, access)?
+            }
+            _ => {
+                // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
+                let truncate = match node {
+                    Node::Tree(_) | Node::Array(..) => true,
+                    // one that was taken away is written anew
+                    Node::Block(_) => access.write,
+                    _ => false,
+                };
+                self.open_node(&self.shown.now(), node, Access { truncate, ..access })?
+            }
+        };
+        let attr = self.attr(&self.shown.now(), node);
         let attr = attr.inspect_err(|_| self.release(&opened.handle))?;
         Ok((attr, opened))
     }
 
-    /// Makes a block and opens it; it is added to FILE at once if it is not opened for writing. One that was taken away is written anew.
-    fn create_block(&self, node: Node, access: Access) -> Result<(Attr, Opened)> {
-        let state = self.state();
-        let block = block_of(&state, node).ok_or(Error::NotFound)?;
-        if state.snapshot.block_len(block).is_some() {
-            let truncate = access.write;
-            let opened = self.open_node(&state, node, Access { truncate, ..access })?;
-            let attr = self.attr(&self.state(), node);
-            return Ok((attr.inspect_err(|_| self.release(&opened.handle))?, opened));
-        }
+    /// Makes a block and opens it; it is added to FILE at once if it is not opened for writing.
+    fn create_block(&self, node: Node, access: Access) -> Result<Opened> {
         if !access.write {
-            self.noted(node, self.add_block(node))?;
+            self.saves.noted(node, self.add_block(node))?;
+            return self.open_node(&self.shown.now(), node, access);
         }
-        let opened = if access.write {
-            let (made, _) = self.noted(node, self.make_block(node))?;
-            Opened {
-                handle: Handle {
-                    opener: process_of(access.pid).unwrap_or(0),
-                    open: Open::Data(made),
-                },
-                keep_cache: false,
-                direct: false,
-            }
-        } else {
-            self.open_node(&self.state(), node, access)?
-        };
-        let attr = self.attr(&self.state(), node);
-        let attr = attr.inspect_err(|_| self.release(&opened.handle))?;
-        Ok((attr, opened))
+        let made = DataHandle::make_block(&self.saves, node);
+        let (made, _) = self.saves.noted(node, made)?;
+        Ok(Opened {
+            handle: Handle {
+                opener: process_of(access.pid).unwrap_or(0),
+                open: Open::Data(made),
+            },
+            keep_cache: false,
+            direct: false,
+        })
     }
 
     /// Makes a file and gives its node. The name of an array that is gone is given back to the array. Why a file
     /// can't be made beside blocks and arrays is noted, as the process gets an errno alone.
     fn make(&self, parent: Node, name: &OsStr, facts: FileFacts) -> Result<Node> {
-        self.open_for_writing()?;
+        self.saves.open_for_writing()?;
         match parent {
             Node::Root => {
                 check_root_name(name)?;
@@ -201,7 +173,7 @@ impl Vfs {
                 self.make_scratch(parent, name, None, facts)
             }
             Node::Blocks if block_number(name).is_some() => {
-                let state = self.state();
+                let state = self.shown.now();
                 if let Ok(block) = self.find(&state, parent, name)
                     && self.attr(&state, block).is_ok()
                     && self.unhide(parent, name)
@@ -209,10 +181,10 @@ impl Vfs {
                     return Ok(block);
                 }
                 let block = block_number(name).map_or(Node::Blocks, Node::Block);
-                self.noted(block, self.new_block(name))
+                self.saves.noted(block, self.shown.now().new_block(name))
             }
             Node::ArrayDir(_) | Node::Blocks => {
-                let found = self.find(&self.state(), parent, name);
+                let found = self.find(&self.shown.now(), parent, name);
                 match found {
                     // mv from another file system removes the name first: the file that it makes then is the array again
                     Ok(array @ Node::Array(..)) if self.unhide(parent, name) => Ok(array),
@@ -221,7 +193,7 @@ impl Vfs {
                         self.check_beside(parent, name).inspect_err(|error| {
                             let why =
                                 format!("{}: {error}", self.path_to(Some(parent), Some(name)));
-                            locked(&self.blocks.news).refuse(None, why);
+                            locked(&self.saves.news).refuse(None, why);
                         })?;
                         self.make_scratch(parent, name, None, facts)
                     }
@@ -250,7 +222,8 @@ impl Vfs {
 
     /// The error for a request to make or remove a directory.
     pub fn make_directory(&self) -> Error {
-        self.open_for_writing()
+        self.saves
+            .open_for_writing()
             .err()
             .unwrap_or(Error::NotPermitted("directories follow the tree"))
     }
@@ -266,7 +239,7 @@ impl Vfs {
         target: &Path,
         facts: FileFacts,
     ) -> Result<Attr> {
-        self.open_for_writing()?;
+        self.saves.open_for_writing()?;
         if parent != Node::Root {
             return Err(Error::NotPermitted("links can be made in the root only"));
         }
@@ -275,7 +248,7 @@ impl Vfs {
             return Err(Error::NotPermitted("tree.yaml can't be a symlink"));
         }
         let node = self.make_scratch(parent, name, Some(target.as_os_str()), facts)?;
-        self.attr(&self.state(), node)
+        self.attr(&self.shown.now(), node)
     }
 
     /// Takes a name away: of a scratch file or the last block, or of `tree.yaml`, an array or another block for a while.
@@ -283,7 +256,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::NotPermitted`]; [`Error::InUse`] for a block that is being written.
     pub fn unlink(&self, parent: Node, name: &OsStr) -> Result<()> {
-        self.open_for_writing()?;
+        self.saves.open_for_writing()?;
         // scratch files first: they have the names that programs gave them
         if let Some(place) = self.place(parent).filter(|_| name != TREE_NAME)
             && self.options.scratch.take(&place, name).is_ok()
@@ -296,7 +269,7 @@ impl Vfs {
             }
             Node::Root if name == TREE_NAME => self.tree.remove(),
             Node::Root => Err(Error::NotFound),
-            Node::ArrayDir(_) => match self.find(&self.state(), parent, name)? {
+            Node::ArrayDir(_) => match self.find(&self.shown.now(), parent, name)? {
                 Node::Array(..) if self.hidden(parent).contains(name) => Err(Error::NotFound),
                 Node::Array(..) => {
                     let directory = self.place(parent).ok_or(Error::NotFound)?;
@@ -307,37 +280,33 @@ impl Vfs {
             },
             Node::Blocks => {
                 let block = block_number(name).map_or(Node::Blocks, Node::Block);
-                self.noted(block, self.remove_block(name))
+                self.saves.noted(block, self.remove_block(name))
             }
             _ => Err(Error::NotPermitted("info/ describes the mount")),
         }
     }
 
-    /// Saves what was written to a file, if it is `tree.yaml`.
-    pub(super) fn save_file(&self, file: &Arc<ScratchFile>) -> Result<()> {
-        let unsaved = file.to_save()?;
-        unsaved.map_or(Ok(()), |unsaved| self.save_text(&unsaved, || Ok(())))
-    }
-
     /// Writes bytes. `mapped`: whether they come from a map.
     ///
     /// # Errors
-    /// [`Error::TooBig`], [`Error::ReadOnly`], [`Error::NotPermitted`]; [`Library::NoRoom`] beyond the limit of scratch files.
+    /// [`Error::TooBig`], [`Error::ReadOnly`], [`Error::NotPermitted`]; [`NoRoom`](crate::error::Error::NoRoom) beyond the limit of
+    /// scratch files.
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
-        self.open_for_writing()?;
+        self.saves.open_for_writing()?;
         match &handle.open {
             Open::Scratch(file, _) => file.write(offset, data)?,
             Open::Data(open) if mapped => {
-                let done = self.write_data(open, Some(offset), data);
+                let done = open.write(&self.saves, Some(offset), data);
                 // the process that has written into the map gets no error
                 if let (Err(why), Ok(written)) = (&done, open.writes()) {
-                    self.note_loss(written.block, open.node, why, GIVEN_UP);
+                    self.saves
+                        .note_loss(written.block, open.node, why, GIVEN_UP);
                 }
                 done?;
             }
             Open::Data(open) => {
-                let done = self.write_data(open, Some(offset), data);
-                self.noted(open.node, done)?;
+                let done = open.write(&self.saves, Some(offset), data);
+                self.saves.noted(open.node, done)?;
             }
             Open::Fixed(_) => return Err(Error::ReadOnly("info/ describes the mount")),
             Open::Directory(..) => return Err(Error::IsDirectory),
@@ -350,12 +319,12 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::write`].
     pub fn append(&self, handle: &Handle, end: u64, data: &[u8]) -> Result<u32> {
-        self.open_for_writing()?;
+        self.saves.open_for_writing()?;
         match &handle.open {
             Open::Scratch(file, _) => file.append(data)?,
             Open::Data(open) => {
-                let done = self.write_data(open, None, data);
-                self.noted(open.node, done)?;
+                let done = open.write(&self.saves, None, data);
+                self.saves.noted(open.node, done)?;
             }
             Open::Fixed(_) | Open::Directory(..) => {
                 return self.write(handle, end, data, false);
@@ -376,9 +345,9 @@ impl Vfs {
         let opener = handle.opener;
         let inherited = opener != 0 && is_of_another(thread, opener);
         let saved = match &handle.open {
-            Open::Scratch(file, true) if inherited => self.flush_inherited(file),
+            Open::Scratch(file, true) if inherited => self.tree.flush_inherited(&self.saves, file),
             // each program that the opener starts closes a copy of the descriptor: the block is not summed up for these
-            Open::Data(open) => self.save_data(open, !inherited),
+            Open::Data(open) => open.save(&self.saves, !inherited),
             _ => self.fsync(handle),
         };
         if let Open::Scratch(file, true) = &handle.open {
@@ -391,31 +360,14 @@ impl Vfs {
         saved
     }
 
-    /// The flush by a process that inherited the descriptor: does not try a refused text again. A text that is no valid tree stays
-    /// unsaved, as the process that opened the handle may write the rest.
-    fn flush_inherited(&self, file: &Arc<ScratchFile>) -> Result<()> {
-        // each forked child that ends would log the same refusal again
-        if let Some(why) = file.refusal().filter(|_| file.is_refused()) {
-            return Err(why);
-        }
-        let Some(unsaved) = file.to_save()? else {
-            return Ok(());
-        };
-        let saved = self.commit_text(&unsaved, || ());
-        if !is_rejected(&saved) {
-            self.keep_unless_saved(&unsaved, &saved);
-        }
-        saved
-    }
-
     /// `fsync(2)`: as a flush, but a process that inherited the descriptor gets the error of a refusal, too.
     ///
     /// # Errors
     /// As [`Vfs::flush`].
     pub fn fsync(&self, handle: &Handle) -> Result<()> {
         match &handle.open {
-            Open::Scratch(file, true) => self.save_file(file),
-            Open::Data(open) => self.save_data(open, false),
+            Open::Scratch(file, true) => self.tree.save_file(&self.saves, file),
+            Open::Data(open) => open.save(&self.saves, false),
             Open::Scratch(..) | Open::Fixed(_) | Open::Directory(..) => Ok(()),
         }
     }
@@ -426,19 +378,19 @@ impl Vfs {
             Open::Scratch(file, writes) => {
                 // a refused text is not tried again: a better one may have been saved meanwhile
                 let saved = if *writes && !file.is_refused() {
-                    self.save_file(file)
+                    self.tree.save_file(&self.saves, file)
                 } else {
                     Ok(())
                 };
-                self.close_scratch(file, *writes);
+                self.tree.close(&self.saves, file, *writes);
                 (file.node, saved)
             }
-            Open::Data(open) => (open.node, self.close_data(open)),
+            Open::Data(open) => (open.node, open.close(&self.saves)),
             Open::Fixed(_) | Open::Directory(..) => return,
         };
         if let Err(error) = saved {
             let path = self.path_of(node);
-            let file = self.saver.path.display();
+            let file = self.saves.path.display();
             warn!("{file}: {path}: closed with unsaved bytes: {error}");
         }
     }
@@ -448,7 +400,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotSupported`] for holes and the like; as [`Vfs::write`].
     pub fn fallocate(&self, handle: &Handle, offset: u64, len: u64, mode: i32) -> Result<()> {
-        self.open_for_writing()?;
+        self.saves.open_for_writing()?;
         let end = offset
             .checked_add(len)
             .ok_or(Error::TooBig("beyond 2^64"))?;
@@ -462,42 +414,11 @@ impl Vfs {
         match &handle.open {
             Open::Scratch(file, _) if file.len() >= end => Ok(()),
             Open::Scratch(file, _) => file.resize(end, self.tree.epoch()),
-            Open::Data(open) => self.noted(open.node, self.extend_data(open, end)),
+            Open::Data(open) => self.saves.noted(open.node, open.extend(&self.saves, end)),
             Open::Fixed(_) => Err(Error::ReadOnly("info/ describes the mount")),
             Open::Directory(..) => Err(Error::IsDirectory),
         }
     }
-}
-
-/// Whether what was to be saved is not valid.
-fn is_rejected(saved: &Result<()>) -> bool {
-    matches!(saved, Err(Error::Library(Library::Rejected { .. })))
-}
-
-/// Why a text in which no document has begun is refused.
-fn unfinished_text() -> Error {
-    Error::Library(Library::Rejected {
-        at: Place::File,
-        why: "no tree begins in the text: it has no line that begins with ---".to_owned(),
-        advice: "write all of it, from the #ASDF line on".to_owned(),
-    })
-}
-
-/// Passes all bytes on, in pieces, each with its offset.
-pub(super) fn copy(
-    bytes: &dyn Source,
-    mut to: impl FnMut(u64, &[u8]) -> Result<(), Library>,
-) -> Result<(), Library> {
-    let mut buffer = vec![0; CHUNK];
-    let mut at = 0;
-    while at < bytes.len() {
-        let len = at_most(bytes.len().saturating_sub(at), CHUNK);
-        let piece = buffer.get_mut(..len).unwrap_or_default();
-        bytes.read_exact_at(piece, at)?;
-        to(at, piece)?;
-        at = at.saturating_add(len_u64(len));
-    }
-    Ok(())
 }
 
 /// Checks that a file of the root may have a name: not that of a directory of the mount, and not too long.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use rustix::fs::XattrFlags;
 
@@ -26,6 +27,10 @@ static UNKNOWN_COMPRESSION: LazyLock<String> = LazyLock::new(|| {
     format!("unknown compression; choose {} or {last}", names.join(", "))
 });
 
+/// The longest wait for handles to be released: less than the time after which `-u` says that it waits. Another process may have inherited
+/// the descriptor, so that no release comes.
+const CLOSING: Duration = Duration::from_millis(500);
+
 impl Vfs {
     /// The value of an attribute.
     ///
@@ -37,11 +42,12 @@ impl Vfs {
             .and_then(|name| name.strip_prefix(PREFIX))
             .ok_or(Error::NoAttribute)?;
         if wanted == "unkept" || wanted == "unsaved" {
-            self.wait_for_closing();
+            // the kernel lets close(2) return before it releases the handle, which refuses the text
+            self.tree.wait_for_closing(CLOSING);
         }
         if wanted == "unkept" {
             // a program that is about to unmount asks this: there may be room for the text by now; if not, the attribute tells
-            let _ = self.rescue();
+            let _ = self.tree.rescue(&self.saves);
         }
         // all are made for one that is asked for: they are few, and one function decides what there is
         let all = self.attributes_of(node)?;
@@ -77,9 +83,9 @@ impl Vfs {
         flags: XattrFlags,
     ) -> Result<()> {
         if node == Node::Root && name == "user.asdf.revert" {
-            return self.revert(value == b"discard");
+            return self.tree.give_up_refused(&self.saves, value == b"discard");
         }
-        self.open_for_writing()?;
+        self.saves.open_for_writing()?;
         if !flags.is_empty() {
             match self.getxattr(node, name) {
                 Ok(_) if flags.contains(XattrFlags::CREATE) => return Err(Error::Exists),
@@ -91,11 +97,11 @@ impl Vfs {
         match node {
             block @ Node::Block(n) if name == "user.asdf.compression" => {
                 let choice = compression(value);
-                self.noted(
+                self.saves.noted(
                     block,
-                    choice.and_then(|choice| self.recompress(block, choice)),
+                    choice.and_then(|choice| self.saves.recompress(block, choice)),
                 )?;
-                locked(&self.blocks.news).forget_refusals(Some(index(n)));
+                locked(&self.saves.news).forget_refusals(Some(index(n)));
                 Ok(())
             }
             _ => Err(Error::NotSupported(
@@ -109,14 +115,14 @@ impl Vfs {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NoAttribute`].
     pub fn removexattr(&self, node: Node, name: &OsStr) -> Result<()> {
-        self.open_for_writing()?;
+        self.saves.open_for_writing()?;
         self.getxattr(node, name)?;
         Err(Error::NotPermitted("user.asdf attributes follow the file"))
     }
 
     /// The attributes of a node, without their prefix; none for a node of which there is nothing to tell.
     fn attributes_of(&self, node: Node) -> Result<Vec<(&'static str, String)>> {
-        let state = self.state();
+        let state = self.shown.now();
         Ok(match node {
             Node::Root => self.root_attributes(&state),
             Node::Block(n) => block_attributes(&state, index(n))?,
@@ -148,7 +154,7 @@ impl Vfs {
     fn root_attributes(&self, state: &State) -> Vec<(&'static str, String)> {
         let layout = state.snapshot.layout();
         let mut out = vec![
-            ("file", self.saver.path.display().to_string()),
+            ("file", self.saves.path.display().to_string()),
             ("version", layout.version.to_string()),
             ("container", state.snapshot.container()),
             ("cache_used", state.snapshot.cache().used().to_string()),

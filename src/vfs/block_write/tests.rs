@@ -32,7 +32,13 @@ fn read(vfs: &Vfs, fh: &Handle) -> Vec<u8> {
 #[test]
 fn an_array_of_an_emptied_block_is_what_was_saved_until_the_block_is() {
     let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
-    let (_, number) = vfs.state().catalogue().numbers_of_arrays().next().unwrap();
+    let (_, number) = vfs
+        .shown
+        .now()
+        .catalogue()
+        .numbers_of_arrays()
+        .next()
+        .unwrap();
     let open = |node: Node, write| {
         let access = Access {
             write,
@@ -66,7 +72,7 @@ fn npy(fortran_order: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
 }
 
 fn stored(vfs: &Vfs) -> Vec<u8> {
-    let block = vfs.state().snapshot.block(0).unwrap();
+    let block = vfs.shown.now().snapshot.block(0).unwrap();
     crate::source::read_all(&*block, 100).unwrap()
 }
 
@@ -75,7 +81,13 @@ fn stored(vfs: &Vfs) -> Vec<u8> {
 #[test]
 fn all_handles_of_a_file_write_it_anew() {
     let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
-    let (_, number) = vfs.state().catalogue().numbers_of_arrays().next().unwrap();
+    let (_, number) = vfs
+        .shown
+        .now()
+        .catalogue()
+        .numbers_of_arrays()
+        .next()
+        .unwrap();
     let array = Node::Array(number, Format::Bin);
     let open = |truncate| opened_for_writing(&vfs, array, truncate);
     let (first, second, other, idle) = (open(true), open(true), open(false), open(false));
@@ -101,7 +113,7 @@ fn all_handles_of_a_file_write_it_anew() {
         assert!(refused.contains("2 bytes written of 3"), "{refused}");
     }
     // the last one gives it up; the kernel has pages of it, so the file is another one then
-    let version = || vfs.state().version(array);
+    let version = || vfs.shown.now().version(array);
     let before = version();
     for handle in [other, idle] {
         vfs.release(&handle);
@@ -125,7 +137,13 @@ fn all_handles_of_a_file_write_it_anew() {
 #[test]
 fn a_file_that_is_whole_is_written_as_any_other() {
     let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
-    let (_, number) = vfs.state().catalogue().numbers_of_arrays().next().unwrap();
+    let (_, number) = vfs
+        .shown
+        .now()
+        .catalogue()
+        .numbers_of_arrays()
+        .next()
+        .unwrap();
     let handle = opened_for_writing(&vfs, Node::Array(number, Format::Bin), true);
     vfs.write(&handle, 2, b"C", false).unwrap();
     assert_eq!(read(&vfs, &handle), b"\0\0C");
@@ -140,9 +158,15 @@ fn a_file_that_is_whole_is_written_as_any_other() {
 #[test]
 fn an_array_that_is_written_anew_with_its_header_stays_the_file_that_it_was() {
     let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
-    let (_, number) = vfs.state().catalogue().numbers_of_arrays().next().unwrap();
+    let (_, number) = vfs
+        .shown
+        .now()
+        .catalogue()
+        .numbers_of_arrays()
+        .next()
+        .unwrap();
     let array = Node::Array(number, Format::Npy);
-    let version = || vfs.state().version(array);
+    let version = || vfs.shown.now().version(array);
     let reader = vfs.open_now(array, Access::default()).unwrap().handle;
     let (before, header) = (version(), read(&vfs, &reader));
     let header = header.strip_suffix(b"abc").unwrap();
@@ -172,7 +196,13 @@ fn an_array_that_is_written_anew_with_its_header_stays_the_file_that_it_was() {
 #[test]
 fn what_is_written_of_another_array_is_read() {
     let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abc"));
-    let (_, number) = vfs.state().catalogue().numbers_of_arrays().next().unwrap();
+    let (_, number) = vfs
+        .shown
+        .now()
+        .catalogue()
+        .numbers_of_arrays()
+        .next()
+        .unwrap();
     let array = Node::Array(number, Format::Npy);
     let handle = opened_for_writing(&vfs, array, true);
     let reader = vfs.open_now(array, Access::default()).unwrap().handle;
@@ -194,7 +224,13 @@ fn what_is_written_of_another_array_is_read() {
 #[test]
 fn a_part_of_a_header_can_be_written_over() {
     let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abc"));
-    let (_, number) = vfs.state().catalogue().numbers_of_arrays().next().unwrap();
+    let (_, number) = vfs
+        .shown
+        .now()
+        .catalogue()
+        .numbers_of_arrays()
+        .next()
+        .unwrap();
     let array = Node::Array(number, Format::Npy);
     let handle = opened_for_writing(&vfs, array, true);
     let whole = npy("False", "(5,)", b"12345");
@@ -213,7 +249,13 @@ fn a_part_of_a_header_can_be_written_over() {
 #[test]
 fn an_array_that_was_emptied_can_be_appended_to() {
     let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
-    let (_, number) = vfs.state().catalogue().numbers_of_arrays().next().unwrap();
+    let (_, number) = vfs
+        .shown
+        .now()
+        .catalogue()
+        .numbers_of_arrays()
+        .next()
+        .unwrap();
     let access = Access {
         write: true,
         truncate: true,
@@ -249,7 +291,13 @@ fn an_array_that_was_emptied_can_be_appended_to() {
 #[test]
 fn a_close_says_why_a_write_of_an_array_has_failed() {
     let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
-    let (_, number) = vfs.state().catalogue().numbers_of_arrays().next().unwrap();
+    let (_, number) = vfs
+        .shown
+        .now()
+        .catalogue()
+        .numbers_of_arrays()
+        .next()
+        .unwrap();
     let access = Access {
         write: true,
         truncate: true,
@@ -314,7 +362,7 @@ fn each_writer_is_told_at_each_flush_that_an_edit_can_not_be_saved() {
     }
     // as long as the same file is not written again
     std::fs::write(&path, &bytes).unwrap();
-    vfs.refresh_soon();
+    vfs.saves.refresh_soon();
     vfs.refresh();
     let unsaved = || vfs.losses().unsaved.len();
     assert_eq!(unsaved(), 1);
@@ -358,7 +406,7 @@ fn a_descriptor_that_has_changed_nothing_keeps_nothing_from_being_shown() {
     vfs.setattr(Node::Block(0), Some(&handle), &size).unwrap();
     let path = dir.path().join("a.asdf");
     std::fs::write(&path, Sample::new().block(b"abcdef").bytes()).unwrap();
-    vfs.refresh_soon();
+    vfs.saves.refresh_soon();
     vfs.refresh();
     let reader = vfs
         .open_now(Node::Block(0), Access::default())
@@ -375,7 +423,13 @@ fn a_descriptor_that_has_changed_nothing_keeps_nothing_from_being_shown() {
 #[test]
 fn a_block_is_written_through_one_file_at_a_time() {
     let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
-    let (_, number) = vfs.state().catalogue().numbers_of_arrays().next().unwrap();
+    let (_, number) = vfs
+        .shown
+        .now()
+        .catalogue()
+        .numbers_of_arrays()
+        .next()
+        .unwrap();
     let [bin, npy] = Format::ALL.map(|format| Node::Array(number, format));
     let try_open = |node| {
         let access = Access {

@@ -111,14 +111,14 @@ mod tests {
             let Open::Data(open) = &opened.handle.open else {
                 panic!("no data")
             };
-            let source = vfs.current_source(open, &vfs.saver.reading())?;
+            let source = open.current_source(&vfs.saves, &vfs.saves.reading())?;
             Outcome::<_>::Ok(read_all(&*source, 1 << 20)?)
         };
         let before = open()?;
         let first = shown(&before)?;
         let changed = sample("x", b"22").block(b"more");
         std::fs::write(dir.path().join("a.asdf"), changed.bytes()).unwrap();
-        vfs.refresh_soon();
+        vfs.saves.refresh_soon();
         vfs.refresh();
         assert_ne!(shown(&open()?)?, first, "other elements");
         let refused = shown(&before).unwrap_err();

@@ -36,7 +36,7 @@ impl Vfs {
     /// What is mounted, and how.
     fn mounted(&self, snapshot: &Snapshot, text: &mut Text) {
         let layout = snapshot.layout();
-        text.line(format_args!("file      {}", self.saver.path.display()));
+        text.line(format_args!("file      {}", self.saves.path.display()));
         let standard = standard(snapshot.text());
         text.line(format_args!(
             "format    {} {}{}, {}",
@@ -48,11 +48,11 @@ impl Vfs {
         if let Some(writer) = snapshot.written_by() {
             text.line(format_args!("written   by {writer}"));
         }
-        match self.saver.why_read_only() {
+        match self.saves.why_read_only() {
             Some(why) => text.line(format_args!("mount     read-only: {why}")),
             None => text.line(format_args!("mount     writable")),
         }
-        for (name, told) in self.saver.file.told() {
+        for (name, told) in self.saves.file.told() {
             text.line(format_args!("{name:<10}{told}"));
         }
         text.line(format_args!(
@@ -73,13 +73,14 @@ impl Vfs {
 
     /// Whether FILE is still there, and what is shown.
     fn whereabouts(&self, text: &mut Text) {
-        if let Err(why) = self.saver.check_up_to_date() {
+        if let Err(why) = self.saves.check_up_to_date() {
             text.line(format_args!("changed   {why}"));
         }
-        if let Some(why) = self.saver.why_not_there() {
+        if let Some(why) = self.saves.why_not_there() {
             text.line(format_args!("changed   {why}"));
         }
-        for older in self.saver.older_texts() {
+        let older = locked(&self.saves.news).older_texts.clone();
+        for older in older.iter().filter(|it| it.symlink_metadata().is_ok()) {
             text.line(format_args!(
                 "rejected  {}: an earlier mount refused this text; correct it and copy it over tree.yaml, or remove it",
                 older.display()
@@ -89,7 +90,7 @@ impl Vfs {
 
     /// What became of saves, and of what was not saved.
     fn news(&self, text: &mut Text) {
-        if let Some((done, total)) = self.saver.copying() {
+        if let Some((done, total)) = self.saves.copying() {
             let (done, total) = (sized(done), sized(total));
             text.line(format_args!(
                 "saving    by a new file: {done} of {total} written"
@@ -97,12 +98,16 @@ impl Vfs {
         }
         let refused = self.tree.refusal(Refused::describe);
         let scratch = self.losses().scratch;
-        let last = self.saver.last();
-        let news = locked(&self.blocks.news);
+        let news = locked(&self.saves.news);
         let mut unsaved = refused.iter().chain(news.given_up()).peekable();
         if unsaved.peek().is_none() {
-            let last = last.as_deref().unwrap_or(NOTHING_SAVED);
-            text.line(format_args!("save      {last}"));
+            match &news.last_save {
+                Some((when, what)) => {
+                    let ago = when.elapsed().unwrap_or_default().as_secs();
+                    text.line(format_args!("save      {what}, {ago} s ago"));
+                }
+                None => text.line(format_args!("save      {NOTHING_SAVED}")),
+            }
         }
         for why in unsaved {
             text.line(format_args!("save      NOT SAVED: {why}"));
@@ -110,7 +115,7 @@ impl Vfs {
         if refused.is_some() {
             text.line(format_args!(
                 "revert    asdf-mount --revert {} drops this text and shows the saved tree",
-                self.saver.path.display()
+                self.saves.path.display()
             ));
         }
         for why in news.refusals() {

@@ -5,12 +5,14 @@ use std::time::SystemTime;
 
 use crate::asdf::text::TEXT_LIMIT;
 use crate::error::Error as Library;
-use crate::source::{Memory, ScratchBytes, ScratchRoom, Source, len_u64};
+use crate::source::{Memory, ScratchBytes, ScratchRoom, Source, at_most, len_u64};
 use crate::vfs::attr::{Access, Attr, Attributes, FileFacts, FileKind};
 use crate::vfs::error::Error;
 use crate::vfs::node::Node;
-use crate::vfs::write::copy as copy_pieces;
 use crate::vfs::{Result, locked};
+
+/// How much is copied at a time.
+const CHUNK: usize = 1 << 20;
 
 /// What a file is to FILE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -508,4 +510,21 @@ impl Inner {
         self.closing = false;
         self.facts.mtime = SystemTime::now();
     }
+}
+
+/// Passes all bytes on, in pieces, each with its offset.
+pub(in crate::vfs) fn copy_pieces(
+    bytes: &dyn Source,
+    mut to: impl FnMut(u64, &[u8]) -> Result<(), Library>,
+) -> Result<(), Library> {
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    while at < bytes.len() {
+        let len = at_most(bytes.len().saturating_sub(at), CHUNK);
+        let piece = buffer.get_mut(..len).unwrap_or_default();
+        bytes.read_exact_at(piece, at)?;
+        to(at, piece)?;
+        at = at.saturating_add(len_u64(len));
+    }
+    Ok(())
 }

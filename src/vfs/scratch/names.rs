@@ -48,7 +48,7 @@ impl Vfs {
         let path = match directory {
             Node::Root => String::new(),
             Node::Blocks => "blocks".to_owned(),
-            Node::ArrayDir(_) => self.state().catalogue().path(directory)?,
+            Node::ArrayDir(_) => self.shown.now().catalogue().path(directory)?,
             _ => return None,
         };
         let member = self.member;
@@ -112,7 +112,7 @@ impl Vfs {
     /// [`Error::NotPermitted`], [`Error::NameTooLong`].
     pub(in crate::vfs) fn check_beside(&self, directory: Node, name: &OsStr) -> Result<()> {
         check_name(name)?;
-        let state = self.state();
+        let state = self.shown.now();
         let is_there = |name: &[u8]| {
             let found = self.find(&state, directory, OsStr::from_bytes(name));
             let data = found

@@ -6,12 +6,13 @@ use rustix::fs::XattrFlags;
 
 use super::*;
 use crate::asdf::sample::Sample;
+use crate::error::Error as Library;
 use crate::source::Loan;
 use crate::vfs::testing::writable;
 use crate::vfs::{Bytes, Call, Rename, TREE_NAME};
 
 fn status(vfs: &Vfs) -> String {
-    vfs.info_text(&vfs.state(), Node::Status)
+    vfs.info_text(&vfs.shown.now(), Node::Status)
 }
 
 fn read(vfs: &Vfs, fh: &Handle) -> Vec<u8> {
@@ -33,7 +34,7 @@ fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
     vfs.write(&tree, 0, &text, false).unwrap();
     vfs.write(&block, 1, b"BC", false).unwrap();
     let eio = std::io::Error::from_raw_os_error(5);
-    vfs.saver
+    vfs.saves
         .writer()
         .unwrap()
         .fail(Library::io("writing to disk", eio));
@@ -46,7 +47,7 @@ fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
     assert!(said.contains(want), "{said}");
     assert!(!said.contains("changed"), "{said}");
     // also while another thread has the writer
-    let writer = vfs.saver.writer().unwrap();
+    let writer = vfs.saves.writer().unwrap();
     for refused in [
         vfs.open_now(Node::TREE, WRITE).map(drop),
         vfs.write(&tree, 0, b"x", false).map(drop),
@@ -99,7 +100,7 @@ fn the_size_of_a_long_text_is_that_which_it_had_when_it_was_made_last() {
         let before = status(&vfs).len() as u64;
         assert_eq!(len(), before);
         let what = "something that takes many words to tell of".to_owned();
-        *locked(&vfs.saver.last) = Some((SystemTime::now(), what));
+        locked(&vfs.saves.news).last_save = Some((SystemTime::now(), what));
         assert_eq!(len() == before, is_long, "{blocks}");
         let after = status(&vfs).len() as u64;
         assert_eq!(len(), after);
@@ -133,7 +134,7 @@ fn a_link_to_a_name_that_is_taken_saves_nothing() {
 #[test]
 fn a_block_that_is_made_and_not_opened_for_writing_is_an_empty_one() {
     let (_dir, vfs) = writable(&Sample::new());
-    let count = || vfs.state().snapshot.layout().blocks.len();
+    let count = || vfs.shown.now().snapshot.layout().blocks.len();
     let (made, reads) = vfs
         .create(
             Node::Blocks,
@@ -163,7 +164,7 @@ fn a_late_end_of_a_descriptor_does_not_save_what_another_has_not_finished() {
     vfs.write(&second, 4, b"E", false).unwrap();
     vfs.release(&first);
     let stored = || {
-        let block = vfs.state().snapshot.block(0).unwrap();
+        let block = vfs.shown.now().snapshot.block(0).unwrap();
         crate::source::read_all(&*block, 10).unwrap()
     };
     assert_eq!(stored(), b"abcD");
@@ -246,7 +247,7 @@ fn written(vfs: &Vfs, text: &[u8]) -> Handle {
 /// The text of FILE, and what `tree.yaml` shows.
 fn texts(vfs: &Vfs) -> [Vec<u8>; 2] {
     let shown = vfs.tree.current().unwrap().bytes().unwrap();
-    [vfs.state().snapshot.text(), &shown].map(|text| text.to_vec())
+    [vfs.shown.now().snapshot.text(), &shown].map(|text| text.to_vec())
 }
 
 /// As on any file system; each had a text of its own.
@@ -278,7 +279,7 @@ fn a_text_that_waits_to_be_saved_does_not_replace_a_later_one() {
     let waiting = file.to_save().unwrap().unwrap();
     vfs.write(&handle, 0, &two, false).unwrap();
     vfs.flush(&handle, 0).unwrap();
-    vfs.save_text(&waiting, || Ok(())).unwrap();
+    vfs.tree.save(&vfs.saves, &waiting, || Ok(())).unwrap();
     assert_eq!(texts(&vfs), [two.clone(), two]);
     assert!(!file.is_dirty());
 }
@@ -305,7 +306,7 @@ fn a_text_that_is_replaced_while_it_waits_to_be_saved_is_not_saved() {
     vfs.write(&next.handle, 0, &two, false).unwrap();
     let names = ["next", TREE_NAME].map(|name| (Node::Root, name.as_ref()));
     vfs.rename(names[0], names[1], Rename::Replace).unwrap();
-    vfs.save_text(&waiting, || Ok(())).unwrap();
+    vfs.tree.save(&vfs.saves, &waiting, || Ok(())).unwrap();
     assert_eq!(texts(&vfs), [two.clone(), two]);
 }
 
@@ -421,13 +422,13 @@ fn a_tree_that_is_saved_after_a_revert_is_shown() {
     let (_dir, vfs) = writable(&Sample::new());
     let [first, second] = two_trees();
     let handle = written(&vfs, &first);
-    vfs.revert(false).unwrap();
+    vfs.tree.give_up_refused(&vfs.saves, false).unwrap();
     vfs.flush(&handle, 0).unwrap();
     assert_eq!(texts(&vfs), [first.clone(), first.clone()]);
     // and where one had been
     let bad = written(&vfs, b"#ASDF 1.0.0\n--- [\n...\n");
     vfs.flush(&bad, 0).unwrap_err();
-    vfs.revert(false).unwrap();
+    vfs.tree.give_up_refused(&vfs.saves, false).unwrap();
     // what is written on into the text that was given up is no tree
     vfs.write(&bad, 0, &second, false).unwrap();
     let stale = vfs.flush(&bad, 0).unwrap_err();
@@ -442,7 +443,7 @@ fn a_tree_that_is_saved_after_a_revert_is_shown() {
 #[test]
 fn a_text_that_is_no_longer_that_of_the_file_is_not_said_to_be_saved() {
     let (dir, vfs) = writable(&Sample::new().block(b"abc"));
-    let handle = written(&vfs, vfs.state().snapshot.text());
+    let handle = written(&vfs, vfs.shown.now().snapshot.text());
     std::fs::write(dir.path().join("a.asdf"), "what can't be shown").unwrap();
     let refused = vfs.flush(&handle, 0);
     let stale = matches!(refused, Err(Error::Library(Library::Stale { .. })));
@@ -508,7 +509,7 @@ fn what_is_written_while_a_rename_is_being_saved_is_saved_at_the_close() {
     write(b"no tree at all\n");
     let refused = file.becoming().unwrap();
     write(&one);
-    vfs.save_text(&refused, || Ok(())).unwrap_err();
+    vfs.tree.save(&vfs.saves, &refused, || Ok(())).unwrap_err();
     vfs.flush(&next.handle, 0).unwrap();
     assert_ne!(texts(&vfs)[0], one, "it is no tree.yaml");
     let waiting = file.becoming().unwrap();
@@ -517,7 +518,7 @@ fn what_is_written_while_a_rename_is_being_saved_is_saved_at_the_close() {
         vfs.tree.give(&file);
         Ok(())
     };
-    vfs.save_text(&waiting, name).unwrap();
+    vfs.tree.save(&vfs.saves, &waiting, name).unwrap();
     assert_eq!(texts(&vfs), [one, two.clone()]);
     vfs.flush(&next.handle, 0).unwrap();
     assert_eq!(texts(&vfs), [two.clone(), two]);

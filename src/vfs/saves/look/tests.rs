@@ -15,7 +15,7 @@ use crate::save::{FarFile, FilePath, OpenFile, Writer, open_read_only, open_unlo
 use crate::source::{Loan, Memory};
 use crate::vfs::node::Node;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Bytes, Call, Handle, VfsOptions};
+use crate::vfs::{Access, Bytes, Call, Handle, Vfs, VfsOptions};
 
 /// What another program does, with times that tell it from what was before, whatever the clock is.
 fn overwrite(path: &Path, bytes: &[u8], seconds: u64) {
@@ -40,9 +40,9 @@ fn read_only(path: &Path) -> Vfs {
 }
 
 fn shown(vfs: &Vfs) -> String {
-    vfs.refresh_soon();
+    vfs.saves.refresh_soon();
     vfs.refresh();
-    String::from_utf8_lossy(vfs.state().snapshot.text()).into_owned()
+    String::from_utf8_lossy(vfs.shown.now().snapshot.text()).into_owned()
 }
 
 /// The attributes were looked at after the file had been read, so that a change in between was never shown.
@@ -63,10 +63,12 @@ fn the_moment_of_what_is_read_anew_is_that_before_it_was_read() {
     overwrite(&path, b"#ASDF 1.0.1", 1000);
     let before = Stat::from(&std::fs::metadata(&path).unwrap());
     overwrite(&path, b"#ASDF 1.0.2", 2000);
-    let mut writer = vfs.saver.writer().unwrap();
-    let shown = vfs.show_changed(&vfs.state(), Some(&mut writer), before);
+    let mut writer = vfs.saves.writer().unwrap();
+    let shown = vfs
+        .saves
+        .show_changed(&vfs.shown.now(), Some(&mut writer), before);
     shown.unwrap();
-    assert!(vfs.state().stat.has_bytes_of(&before));
+    assert!(vfs.shown.now().stat.has_bytes_of(&before));
 }
 
 /// A block that was read before FILE became unreadable went on being shown to programs that opened it anew.
@@ -81,9 +83,9 @@ fn nothing_is_read_while_file_can_not_be_shown() {
     };
     read().unwrap();
     overwrite(&dir.path().join("a.asdf"), b"not that!!!", 1000);
-    vfs.refresh_soon();
+    vfs.saves.refresh_soon();
     vfs.refresh();
-    vfs.saver.check_up_to_date().unwrap_err();
+    vfs.saves.check_up_to_date().unwrap_err();
     read().unwrap_err();
 }
 
@@ -92,8 +94,8 @@ fn nothing_is_read_while_file_can_not_be_shown() {
 fn what_a_save_that_failed_finds_is_shown() {
     let (dir, vfs) = writable(&Sample::new());
     overwrite(&dir.path().join("a.asdf"), b"#ASDF 1.0.1", 1000);
-    let mut writer = vfs.saver.writer().unwrap();
-    vfs.forgive(&mut writer);
+    let mut writer = vfs.saves.writer().unwrap();
+    vfs.saves.forgive(&mut writer);
     drop(writer);
     assert!(shown(&vfs).starts_with("#ASDF 1.0.1"));
 }
@@ -103,12 +105,12 @@ fn what_a_save_that_failed_finds_is_shown() {
 fn nothing_is_read_of_a_file_that_a_save_which_failed_finds_unreadable() {
     let (dir, vfs) = writable(&Sample::new().block(b"abc"));
     overwrite(&dir.path().join("a.asdf"), b"not that!!!", 1000);
-    let mut writer = vfs.saver.writer().unwrap();
-    vfs.forgive(&mut writer);
+    let mut writer = vfs.saves.writer().unwrap();
+    vfs.saves.forgive(&mut writer);
     drop(writer);
-    vfs.refresh_soon();
+    vfs.saves.refresh_soon();
     vfs.refresh();
-    vfs.saver.check_up_to_date().unwrap_err();
+    vfs.saves.check_up_to_date().unwrap_err();
 }
 
 /// It stayed out of date until the next look, and a save in between was refused.
@@ -117,11 +119,11 @@ fn a_file_that_is_again_what_it_was_is_read_at_once() {
     let (dir, vfs) = writable(&Sample::new().block(b"abc"));
     let look = |start, seconds| {
         overwrite(&dir.path().join("a.asdf"), start, seconds);
-        vfs.refresh_soon();
+        vfs.saves.refresh_soon();
         vfs.refresh();
-        vfs.saver.check_up_to_date().is_ok()
+        vfs.saves.check_up_to_date().is_ok()
     };
-    vfs.show_times(&vfs.state(), None);
+    vfs.saves.show_times(&vfs.shown.now(), None);
     assert!(!look(b"not that!!!", 1000));
     assert!(look(b"#ASDF 1.0.0", 2000));
 }
@@ -130,14 +132,16 @@ fn a_file_that_is_again_what_it_was_is_read_at_once() {
 #[test]
 fn a_file_that_a_save_has_just_written_is_read_at_once() {
     let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
-    let mut writer = vfs.saver.writer().unwrap();
+    let mut writer = vfs.saves.writer().unwrap();
     let why = "a save is under way, which will find that out";
-    vfs.saver.note_out_of_date(Some(why));
+    vfs.saves.note_out_of_date(Some(why));
     let text = b"#ASDF 1.0.0\n---\nnote: 1\n...\n".to_vec();
     let edit = Edit::text(Arc::new(text));
-    let saved = vfs.commit(&mut writer, &edit, "tree", None, None, None);
-    saved.unwrap().finished().unwrap();
-    vfs.saver.check_up_to_date().unwrap();
+    let saved = vfs
+        .saves
+        .commit(&mut writer, &edit, "tree", None, None, None);
+    saved.unwrap();
+    vfs.saves.check_up_to_date().unwrap();
 }
 
 /// It was shown as it is, and each save refused, as its writer knew it as it had been.
@@ -147,14 +151,14 @@ fn a_file_that_is_changed_while_it_is_opened_for_writing_is_not_written() {
     let path = dir.path().join("a.asdf");
     std::fs::write(&path, Sample::new().bytes()).unwrap();
     let vfs = read_only(&path);
-    let opened = Writer::open(vfs.saver.file.clone(), SaveOptions::default()).unwrap();
+    let opened = Writer::open(vfs.saves.file.clone(), SaveOptions::default()).unwrap();
     overwrite(&path, b"#ASDF 1.0.1", 1000);
     assert!(matches!(
-        vfs.writer_of_state(opened.writer),
+        vfs.saves.writer_of_state(opened.writer),
         Err(Error::Library(Library::Stale { .. }))
     ));
-    let opened = Writer::open(vfs.saver.file.clone(), SaveOptions::default()).unwrap();
-    vfs.writer_of_state(opened.writer).unwrap();
+    let opened = Writer::open(vfs.saves.file.clone(), SaveOptions::default()).unwrap();
+    vfs.saves.writer_of_state(opened.writer).unwrap();
 }
 
 /// FILE was not looked at while a save encoded: for so long, arrays were read at places that meant nothing any more.
@@ -162,13 +166,13 @@ fn a_file_that_is_changed_while_it_is_opened_for_writing_is_not_written() {
 fn nothing_is_read_of_a_file_that_is_changed_while_a_save_encodes() {
     let (dir, vfs) = writable(&Sample::new().block(b"abc"));
     let look = || {
-        vfs.refresh_soon();
+        vfs.saves.refresh_soon();
         vfs.refresh();
-        vfs.saver.check_up_to_date().is_ok()
+        vfs.saves.check_up_to_date().is_ok()
     };
-    let encoding = vfs.saver.writer().unwrap();
+    let encoding = vfs.saves.writer().unwrap();
     assert!(look());
-    let writing = vfs.saver.writing();
+    let writing = vfs.saves.writing();
     overwrite(&dir.path().join("a.asdf"), b"#ASDF 1.0.1", 1000);
     // these times may be those of the save
     assert!(look());
@@ -214,7 +218,7 @@ fn node_of(vfs: &Vfs, name: &str) -> Option<Node> {
 fn a_save_makes_no_names_that_it_can_do_without() {
     let (_dir, vfs) = with_tree("a: ARRAY\nl: [1, &x ARRAY]\nm: *x");
     save(&vfs, "a: ARRAY\nl: [2, &x ARRAY]\nm: *x");
-    assert!(!vfs.state().is_named(), "nobody has asked for a name");
+    assert!(!vfs.shown.now().is_named(), "nobody has asked for a name");
     let a = node_of(&vfs, "a.bin");
     for body in [
         "b: ARRAY\nl: [3, &x ARRAY]\nm: *x",
@@ -233,11 +237,11 @@ fn a_very_large_tree_stays_unread_until_something_asks_for_it() {
     let (_dir, small) = with_tree("a: ARRAY");
     small.prepare();
     save(&small, "a: ARRAY\nb: ARRAY");
-    assert!(!small.state().snapshot.is_unread());
+    assert!(!small.shown.now().snapshot.is_unread());
     let (_dir, vfs) = with_tree(&format!("{comment}a: ARRAY"));
     vfs.prepare();
     save(&vfs, &format!("{comment}a: ARRAY\nb: ARRAY"));
-    assert!(vfs.state().snapshot.is_unread());
+    assert!(vfs.shown.now().snapshot.is_unread());
     assert!(node_of(&vfs, "b.bin").is_some());
 }
 
@@ -247,9 +251,9 @@ fn a_very_large_tree_is_let_go_of_but_not_its_names() {
     let comment = format!("# {}\n", "x".repeat(MAX_PREPARED));
     let (_dir, vfs) = with_tree(&format!("{comment}a: ARRAY"));
     let a = node_of(&vfs, "a.bin");
-    let before = vfs.state();
-    vfs.let_go_of_tree();
-    let state = vfs.state();
+    let before = vfs.shown.now();
+    vfs.saves.let_go_of_tree();
+    let state = vfs.shown.now();
     assert!(state.snapshot.is_unread() && !before.snapshot.is_unread());
     assert!(std::ptr::eq(before.catalogue(), state.catalogue()));
     assert_eq!(
@@ -360,9 +364,9 @@ fn what_is_open_of_a_far_file_that_has_changed_stays_out_of_date() {
     let old = open();
     assert_eq!(read(&old).unwrap(), b"abc");
     // `asdf-mount -u` looks at the root, for which no server is asked
-    *locked(&vfs.saver.compared) = None;
+    *locked(&vfs.saves.compared) = None;
     vfs.getattr(Node::Root, 0).unwrap();
-    assert!(locked(&vfs.saver.compared).is_none());
+    assert!(locked(&vfs.saves.compared).is_none());
     *locked(&far.0) = (sample(b"xyz"), 1);
     shown(&vfs);
     let stale = rustix::io::Errno::STALE.raw_os_error();
@@ -383,8 +387,8 @@ fn a_change_that_only_a_save_has_found_is_shown() {
     let (dir, vfs) = writable(&Sample::new());
     let path = dir.path().join("a.asdf");
     overwrite(&path, b"#ASDF 1.0.1", 1000);
-    let stat = vfs.state().snapshot.stat().ok();
-    vfs.show_times(&vfs.state(), stat);
+    let stat = vfs.shown.now().snapshot.stat().ok();
+    vfs.saves.show_times(&vfs.shown.now(), stat);
     assert!(shown(&vfs).starts_with("#ASDF 1.0.0"));
     let emptied = Access {
         write: true,
@@ -394,7 +398,7 @@ fn a_change_that_only_a_save_has_found_is_shown() {
     let save = |line: &str| {
         let tree = vfs.lookup(Node::Root, "tree.yaml".as_ref()).unwrap();
         let handle = vfs.open_now(tree.node, emptied).unwrap().handle;
-        let text = vfs.state().snapshot.text().clone();
+        let text = vfs.shown.now().snapshot.text().clone();
         let text = [
             text.strip_suffix(b"...\n").unwrap(),
             line.as_bytes(),
@@ -419,32 +423,32 @@ fn a_file_that_another_mount_has_locked_is_not_waited_for() {
     std::fs::write(&new, Sample::new().block(b"xyz").bytes()).unwrap();
     std::fs::rename(&new, &path).unwrap();
     let other = Writer::open(&path, SaveOptions::default()).unwrap();
-    vfs.refresh_soon();
+    vfs.saves.refresh_soon();
     vfs.refresh();
-    let looked_at = locked(&vfs.saver.compared).unwrap();
+    let looked_at = locked(&vfs.saves.compared).unwrap();
     assert!(
         looked_at.elapsed() < INTERVAL,
         "longer than between two looks"
     );
-    assert!(vfs.saver.check_up_to_date().is_err());
+    assert!(vfs.saves.check_up_to_date().is_err());
     drop(other);
-    vfs.refresh_soon();
+    vfs.saves.refresh_soon();
     vfs.refresh();
-    assert!(vfs.saver.check_up_to_date().is_ok());
+    assert!(vfs.saves.check_up_to_date().is_ok());
 }
 
 /// The note came after the save that it was about, and nothing could be read until the next look.
 #[test]
 fn a_look_beside_a_save_that_is_late_keeps_nothing_from_being_read() {
     let (_dir, vfs) = with_tree("a: ARRAY");
-    let moment = vfs.saver.between_writes();
+    let moment = vfs.saves.between_writes();
     save(&vfs, "a: ARRAY\nb: 1");
-    let holds = || vfs.saver.between_writes() == moment;
+    let holds = || vfs.saves.between_writes() == moment;
     let why = Some("a save is under way");
-    vfs.saver.note_out_of_date_if(why, holds);
-    assert!(vfs.saver.check_up_to_date().is_ok());
-    vfs.saver.note_out_of_date_if(why, || true);
-    assert!(vfs.saver.check_up_to_date().is_err());
+    vfs.saves.note_out_of_date_if(why, holds);
+    assert!(vfs.saves.check_up_to_date().is_ok());
+    vfs.saves.note_out_of_date_if(why, || true);
+    assert!(vfs.saves.check_up_to_date().is_err());
 }
 
 /// A mount that looked at FILE again showed half of each text: only when it is mounted anew, the journal was heeded.
@@ -491,7 +495,7 @@ fn a_text_that_a_crash_may_take_back_is_not_reported_as_saved() {
     save(&vfs, "a: ARRAY\nb: 1");
     let cause = io::Error::from_raw_os_error(5);
     let error = Library::io("writing to disk", cause);
-    vfs.saver.writer().unwrap().leave_name(&error);
+    vfs.saves.writer().unwrap().leave_name(&error);
     let access = Access {
         write: true,
         truncate: true,
@@ -523,7 +527,7 @@ fn data_are_shown_that_are_written_with_the_old_time_while_another_block_is_edit
     file.set_modified(time).unwrap();
     drop(file);
     let read = |node, fh: Option<&Handle>| {
-        vfs.refresh_soon();
+        vfs.saves.refresh_soon();
         vfs.refresh();
         let opened = vfs.open_now(node, Access::default()).unwrap();
         match vfs.read(fh.unwrap_or(&opened.handle), 0, 3).unwrap() {

@@ -6,10 +6,11 @@ use tempfile::TempDir;
 
 use rustix::fs::XattrFlags;
 
-use super::*;
 use crate::asdf::sample::Sample;
+use crate::error::Error as Library;
+use crate::vfs::node::Node;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, FileFacts, Format, Handle, Rename, TREE_NAME};
+use crate::vfs::{Access, Error, FileFacts, Format, Handle, Rename, TREE_NAME, Vfs};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
     x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
@@ -20,7 +21,13 @@ const OTHER: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !
 /// The file system of an array `x` of three bytes, and the nodes of its two files.
 fn mounted() -> (TempDir, Vfs, [Node; 2]) {
     let (dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abc"));
-    let (_, number) = vfs.state().catalogue().numbers_of_arrays().next().unwrap();
+    let (_, number) = vfs
+        .shown
+        .now()
+        .catalogue()
+        .numbers_of_arrays()
+        .next()
+        .unwrap();
     (
         dir,
         vfs,
@@ -39,7 +46,7 @@ fn open(vfs: &Vfs, node: Node, truncate: bool) -> Handle {
 
 /// The lines of `info/status` that begin with this word.
 fn lines(vfs: &Vfs, word: &str) -> Vec<String> {
-    let status = vfs.info_text(&vfs.state(), Node::Status);
+    let status = vfs.info_text(&vfs.shown.now(), Node::Status);
     let lines = status.lines().filter_map(|line| line.strip_prefix(word));
     lines.map(|line| line.trim_start().to_owned()).collect()
 }
@@ -86,7 +93,7 @@ fn what_was_stored_in_a_map_and_is_not_taken_is_told_of_with_its_name() {
     let data = bytes.windows(3).rposition(|three| three == b"abc").unwrap();
     bytes[data] = b'X';
     fs::write(&path, &bytes).unwrap();
-    vfs.refresh_soon();
+    vfs.saves.refresh_soon();
     vfs.write(&map, 128, b"ABC", true).unwrap_err();
     let why = "arrays/x.npy: it has been changed since it was opened, by another program or another file of the mount; \
         open it again to write to it; what was written is given up";
@@ -136,7 +143,7 @@ fn a_text_that_is_refused_once_more_does_not_take_the_place_of_a_later_one() {
                 Sample::new().text(OTHER).block(b"abc").bytes(),
             )
             .unwrap();
-            vfs.refresh_soon();
+            vfs.saves.refresh_soon();
             vfs.refresh();
         }
     }
@@ -213,7 +220,7 @@ fn an_array_that_the_tree_has_changed_has_its_own_length_while_the_old_one_is_re
     };
     let handle = vfs.open(bin, 0, emptying).unwrap().handle;
     vfs.write(&handle, 0, b"A", false).unwrap();
-    let len = || vfs.attr(&vfs.state(), bin).unwrap().size;
+    let len = || vfs.attr(&vfs.shown.now(), bin).unwrap().size;
     assert_eq!(len(), 1);
     let tree = vfs.open(Node::TREE, 0, emptying).unwrap().handle;
     let text = TEXT.to_vec();

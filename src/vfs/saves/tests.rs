@@ -9,7 +9,7 @@ use super::*;
 use crate::asdf::sample::{Sample, block_with};
 use crate::source::{Loan, Memory, Source};
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Bytes};
+use crate::vfs::{Access, Bytes, Vfs};
 
 /// Another program replaces some bytes of FILE by others.
 fn put(path: &Path, old: &[u8], new: &[u8], seconds: u64) {
@@ -29,7 +29,7 @@ fn noted(note: &str) -> Edit {
 
 /// The next look at FILE.
 fn look(vfs: &Vfs) {
-    vfs.refresh_soon();
+    vfs.saves.refresh_soon();
     vfs.refresh();
 }
 
@@ -47,7 +47,7 @@ fn data_that_another_program_writes_during_a_save_of_the_text_are_shown() {
     let sample = Sample::new().padding(&[0; 4000]);
     let (dir, vfs) = writable(&sample.stored(block).block(b"raw"));
     let path = dir.path().join("a.asdf");
-    let version = || vfs.state().version(Node::Block(1));
+    let version = || vfs.shown.now().version(Node::Block(1));
     let before = version();
     let read = || {
         let opened = vfs.open_now(Node::Block(0), Access::default()).unwrap();
@@ -58,14 +58,17 @@ fn data_that_another_program_writes_during_a_save_of_the_text_are_shown() {
         }
     };
     assert_eq!(read(), b"abcdefgh");
-    let mut writer = vfs.saver.writer().unwrap();
+    let mut writer = vfs.saves.writer().unwrap();
     let committed = writer.commit(&noted("1"), &mut |_| {
         put(&path, &old, &new, 1000);
         put(&path, b"raw", b"RAW", 2000);
     });
     let committed = committed.unwrap();
     assert!(committed.around.is_none());
-    vfs.show_saved(&writer, committed, "x", &[], None, None, None);
+    let saved = vfs
+        .saves
+        .show_saved(&writer, committed, "x", &[], None, None, None);
+    saved.unwrap();
     drop(writer);
     look(&vfs);
     assert!(version() > before);
@@ -76,14 +79,17 @@ fn data_that_another_program_writes_during_a_save_of_the_text_are_shown() {
 #[test]
 fn a_text_that_another_program_writes_right_behind_a_save_is_shown() {
     let (dir, vfs) = writable(&Sample::new().padding(&[0; 4000]).block(b"abc"));
-    let mut writer = vfs.saver.writer().unwrap();
+    let mut writer = vfs.saves.writer().unwrap();
     let committed = writer.commit(&noted("1"), &mut |_| ()).unwrap();
     assert!(committed.around.is_some());
     put(&dir.path().join("a.asdf"), b"note: 1", b"note: 2", 1000);
-    vfs.show_saved(&writer, committed, "x", &[], None, None, None);
+    let saved = vfs
+        .saves
+        .show_saved(&writer, committed, "x", &[], None, None, None);
+    saved.unwrap();
     drop(writer);
     look(&vfs);
-    let text = Arc::clone(vfs.state().snapshot.text());
+    let text = Arc::clone(vfs.shown.now().snapshot.text());
     assert!(String::from_utf8_lossy(&text).contains("note: 2"));
 }
 
@@ -91,7 +97,7 @@ fn a_text_that_another_program_writes_right_behind_a_save_is_shown() {
 #[test]
 fn a_save_by_a_new_file_is_not_taken_for_a_change_by_another_program() {
     let (dir, vfs) = writable(&Sample::new().block(b"abc"));
-    let mut writer = vfs.saver.writer().unwrap();
+    let mut writer = vfs.saves.writer().unwrap();
     let committed = writer
         .commit(&noted(&"1".repeat(100)), &mut |_| ())
         .unwrap();
@@ -107,7 +113,7 @@ fn the_bytes_of_an_unfinished_save_are_shown_when_file_is_touched() {
     for is_touched in [false, true] {
         let sample = || Sample::new().padding(&[0; 4000]);
         let (_dir, vfs) = writable(&sample().block(b"abc"));
-        let mut writer = vfs.saver.writer().unwrap();
+        let mut writer = vfs.saves.writer().unwrap();
         let bytes: Arc<dyn Source> = Arc::new(Memory::new(sample().block(b"xyz").bytes()));
         let cause = std::io::Error::from_raw_os_error(5);
         let committed = Committed {
@@ -119,14 +125,17 @@ fn the_bytes_of_an_unfinished_save_are_shown_when_file_is_touched() {
             unfinished: Some(Library::io("J3", cause)),
             around: None,
         };
-        vfs.show_saved(&writer, committed, "x", &[0], None, None, None);
+        let saved = vfs
+            .saves
+            .show_saved(&writer, committed, "x", &[0], None, None, None);
+        assert!(matches!(saved, Err(Error::Unfinished(..))));
         if is_touched {
-            vfs.show_times(&vfs.state(), None);
-            vfs.catch_up(Some(&mut writer));
+            vfs.saves.show_times(&vfs.shown.now(), None);
+            vfs.saves.catch_up(Some(&mut writer));
         }
         drop(writer);
         let mut data = [0; 3];
-        let block = vfs.state().snapshot.block(0).unwrap();
+        let block = vfs.shown.now().snapshot.block(0).unwrap();
         block.read_exact_at(&mut data, 0).unwrap();
         assert_eq!(&data, b"xyz", "touched: {is_touched}");
     }

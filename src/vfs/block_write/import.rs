@@ -3,15 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::array_file::ArrayFile;
-use super::block_write::is_patched;
-use super::blocks::{Content, WrittenFile};
-use super::commit::{Saving, Sum, check_counted};
-use super::format::Format;
-use super::node::Node;
-use super::saved::{BlockChange, Through};
-use super::write::copy;
-use super::{Error, Result, Vfs, locked};
 use crate::asdf::check::{CheckedText, check_text};
 use crate::asdf::layout::Extent;
 use crate::asdf::npy::Header;
@@ -20,64 +11,43 @@ use crate::error::{Error as Library, Place};
 use crate::save::Put;
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::source::{Overlay, Source, Window, len_u64};
+use crate::vfs::array_file::ArrayFile;
+use crate::vfs::blocks::{Content, WrittenFile};
+use crate::vfs::data::DataHandle;
+use crate::vfs::format::Format;
+use crate::vfs::node::Node;
+use crate::vfs::saves::{Saves, Saving, Sum, check_counted, is_saved};
+use crate::vfs::scratch::copy_pieces;
+use crate::vfs::version::{BlockChange, Through};
+use crate::vfs::{Error, Result, locked};
 
-impl Vfs {
-    /// Gives a block or array the bytes of a file, and saves it. Others see the bytes of before until all are saved.
-    pub(super) fn import_file(&self, node: Node, bytes: Arc<dyn Source>) -> Result<()> {
-        if bytes.is_empty() && !matches!(node, Node::Block(_)) {
-            return Err(Error::NotPermitted("an empty file is no array"));
-        }
-        let (open, is_new) = self.make_block(node)?;
-        let imported = open.writes().and_then(|written| {
-            let _turn = written.turn();
-            match written.content() {
-                Content::Patched(owed) => self.end_patch(written, &owed)?,
-                Content::Edited(_) | Content::Emptied(_) if !is_new => {
-                    return Err(Error::Busy("its block is being edited"));
-                }
-                _ => {}
-            }
-            self.import(written, bytes, false)?;
-            self.blocks.set(written, Content::Saved);
-            // what has been renamed over the file is another one: descriptors of the old one write no more
-            self.blocks.free(written);
-            Ok(())
-        });
-        if let (Err(_), Ok(written)) = (&imported, open.writes())
-            && is_new
-        {
-            // the block that was made for it is none
-            self.blocks.set(written, Content::Saved);
-        }
-        imported.and(self.close_data(&open))
-    }
-
+impl WrittenFile {
     /// Saves a file that was written from its beginning. Nothing, if nothing was written and it is no new block.
-    pub(super) fn save_emptied(&self, written: &WrittenFile, bytes: Arc<Overlay>) -> Result<()> {
-        if !written.is_unsaved() {
+    pub(in crate::vfs) fn save_emptied(&self, saves: &Saves, bytes: Arc<Overlay>) -> Result<()> {
+        if self.unsaved().is_none() {
             return Ok(());
         }
         // a file with missing bytes is not saved, even if its program closes it without looking at the error of write(2)
-        written.short().map_or(Ok(()), Err)?;
-        let done = self.import(written, bytes, true);
+        self.short().map_or(Ok(()), Err)?;
+        let done = self.import(saves, bytes, true);
         if is_saved(&done) {
-            self.blocks.set(written, Content::Saved);
+            saves.blocks.set(self, Content::Saved);
         }
         done
     }
 
     /// Makes these bytes those of a file; `own`: they were written to it, so that the kernel has them.
-    fn import(&self, written: &WrittenFile, bytes: Arc<dyn Source>, own: bool) -> Result<()> {
-        let mut saving = self.begin_save()?;
-        self.check_current(written)?;
+    fn import(&self, saves: &Saves, bytes: Arc<dyn Source>, own: bool) -> Result<()> {
+        let mut saving = saves.begin()?;
+        self.check_current(saves)?;
         let state = Arc::clone(&saving.1);
-        let through = own.then(|| written.through());
-        let done = match written.file {
-            Node::Block(_) => self.import_block(&mut saving, written, bytes, through),
+        let through = own.then(|| self.through());
+        let done = match self.file {
+            Node::Block(_) => self.import_block(saves, &mut saving, bytes, through),
             _ => self.import_array(
+                saves,
                 &mut saving,
-                written,
-                ArrayFile::of(&state, written.file)?,
+                ArrayFile::of(&state, self.file)?,
                 bytes,
                 through,
             ),
@@ -86,39 +56,39 @@ impl Vfs {
         if !is_saved(&done) {
             return done;
         }
-        locked(&self.blocks.news).saved(written.block, written.file);
+        locked(&saves.news).saved(self.block, self.file);
         // its writers may go on, also if the save has made it another file
-        written.renew(&self.state());
+        self.renew(&saves.shown.now());
         done
     }
 
     /// Makes these bytes those of a block.
     fn import_block(
         &self,
+        saves: &Saves,
         saving: &mut Saving<'_>,
-        written: &WrittenFile,
         bytes: Arc<dyn Source>,
         through: Option<Through>,
     ) -> Result<()> {
-        let (n, len, state) = (written.block, bytes.len(), Arc::clone(&saving.1));
+        let (n, len, state) = (self.block, bytes.len(), Arc::clone(&saving.1));
         if n >= state.snapshot.layout().blocks.len() {
-            return self.append_block(saving, n, &bytes, through);
+            return self.append_block(saves, saving, &bytes, through);
         }
-        Self::check_resize(&state.snapshot, n, len)?;
+        check_resize(&state.snapshot, n, len)?;
         // the same length of a raw block: written where it is, and FILE is not copied
-        if is_patched(&state, n) && state.snapshot.block_len(n) == Some(len) {
-            return self.overwrite(saving, written, 0..len, true, through, |put| {
-                copy(&*bytes, put)
+        if state.is_raw(n) && state.snapshot.block_len(n) == Some(len) {
+            return self.overwrite(saves, saving, 0..len, true, through, |put| {
+                copy_pieces(&*bytes, put)
             });
         }
-        self.replace_block(saving, n, bytes, None, through)
+        self.replace_block(saves, saving, bytes, None, through)
     }
 
     /// Makes these bytes, which are those of its file, the elements of an array.
     fn import_array(
         &self,
+        saves: &Saves,
         saving: &mut Saving<'_>,
-        written: &WrittenFile,
         file: ArrayFile<'_>,
         bytes: Arc<dyn Source>,
         through: Option<Through>,
@@ -126,7 +96,7 @@ impl Vfs {
         let snapshot = &file.state.snapshot;
         if !file.format.has_header() {
             file.check_len(bytes.len(), file.array.bin_len())?;
-            return self.import_elements(saving, written, file, &*bytes, through);
+            return self.import_elements(saves, saving, file, &*bytes, through);
         }
         let header = file.header(&*bytes)?;
         let start = len_u64(header.len);
@@ -141,7 +111,7 @@ impl Vfs {
             if let Some(why) = snapshot.bound(file.index) {
                 return Err(Error::NotPermitted(why));
             }
-            return self.redeclare(saving, written, file, &header, elements);
+            return self.redeclare(saves, saving, file, &header, elements);
         }
         // an array of one axis is dense in both orders: NumPy may say either
         let fortran = header.fortran_order && !header.view()?.is_dense();
@@ -149,13 +119,13 @@ impl Vfs {
             // of a header that is spelled otherwise than it is shown, the kernel has other bytes
             let is_shown = |_: &Through| file.elements_of(0, &head).is_ok();
             let through = through.filter(is_shown);
-            return self.import_elements(saving, written, file, &*elements, through);
+            return self.import_elements(saves, saving, file, &*elements, through);
         }
         let elements = snapshot.in_c_order(&header, elements)?;
         let format = Format::Bin;
         self.import_elements(
+            saves,
             saving,
-            written,
             ArrayFile { format, ..file },
             &*elements,
             None,
@@ -165,59 +135,59 @@ impl Vfs {
     /// Makes these the elements of an array that keeps its form. They are in the order of the file.
     fn import_elements(
         &self,
+        saves: &Saves,
         saving: &mut Saving<'_>,
-        written: &WrittenFile,
         file: ArrayFile<'_>,
         elements: &dyn Source,
         through: Option<Through>,
     ) -> Result<()> {
-        let (n, snapshot) = (written.block, &file.state.snapshot);
+        let (n, snapshot) = (self.block, &file.state.snapshot);
         let len = snapshot.block_len(n).ok_or(Error::NotFound)?;
         let extent = snapshot.array_view(file.index, len)?.extent();
         // nothing is begun for an array that can't be written
         file.put(len, 0, &[], &mut |_, _| Ok(()))?;
-        if is_patched(file.state, n) {
+        if file.state.is_raw(n) {
             // a file that covers the whole block needs no checksum of the old bytes
             let whole = elements.len() == len;
             let range = extent.start..extent.end;
-            return self.overwrite(saving, written, range, whole, through, |put| {
-                copy(elements, |at, piece| file.put(len, at, piece, put))
+            return self.overwrite(saves, saving, range, whole, through, |put| {
+                copy_pieces(elements, |at, piece| file.put(len, at, piece, put))
             });
         }
         // a compressed block is encoded again as a whole, so the elements are put over its decoded bytes first
-        let block = self.blocks.over(snapshot.block(n)?);
-        copy(elements, |at, piece| {
+        let block = saves.blocks.over(snapshot.block(n)?);
+        copy_pieces(elements, |at, piece| {
             let write = &mut |at, run: &[u8]| block.write(at, run);
             file.put(len, at, piece, write)
         })?;
-        self.save_overlay(saving, n, &block, through)
+        self.save_overlay(saves, saving, &block, through)
     }
 
     /// Writes all of a file into its raw block, where that is: bytes of this range, or the `whole` block.
     fn overwrite(
         &self,
+        saves: &Saves,
         (writer, _): &mut Saving<'_>,
-        written: &WrittenFile,
         range: Range<u64>,
         whole: bool,
         through: Option<Through>,
         write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
     ) -> Result<()> {
-        let owed = self.take_checksum(writer, written, &range, whole, through)?;
+        let owed = self.take_checksum(saves, writer, &range, whole, through)?;
         // who reads the block from now on waits until it is whole, see `wait_for_import`; who is reading it has the bytes of before
-        drop(self.saver.stirring());
-        self.put(writer, written, write)?;
-        self.put_checksum(writer, written, &owed, through)
+        drop(saves.stirring());
+        self.put(saves, writer, write)?;
+        self.put_checksum(saves, writer, &owed, through)
     }
 
     /// Saves edits of a block that can't be written where it is.
-    pub(super) fn save_edited(&self, written: &WrittenFile, block: &Arc<Overlay>) -> Result<()> {
-        let mut saving = self.begin_saving(written)?;
-        let through = Some(written.through());
-        let done = self.save_overlay(&mut saving, written.block, block, through);
+    pub(in crate::vfs) fn save_edited(&self, saves: &Saves, block: &Arc<Overlay>) -> Result<()> {
+        let mut saving = self.begin(saves)?;
+        let through = Some(self.through());
+        let done = self.save_overlay(saves, &mut saving, block, through);
         if is_saved(&done) {
-            locked(&self.blocks.news).saved(written.block, written.file);
-            self.blocks.set(written, Content::Saved);
+            locked(&saves.news).saved(self.block, self.file);
+            saves.blocks.set(self, Content::Saved);
         }
         done
     }
@@ -225,23 +195,23 @@ impl Vfs {
     /// Saves the decoded bytes of a block, with edits. Encodes or writes only what they touch, where the format lets it.
     fn save_overlay(
         &self,
+        saves: &Saves,
         (writer, state): &mut Saving<'_>,
-        n: usize,
         block: &Arc<Overlay>,
         through: Option<Through>,
     ) -> Result<()> {
-        let (snapshot, len) = (&state.snapshot, block.len());
-        Self::check_resize(snapshot, n, len)?;
+        let (n, snapshot, len) = (self.block, &state.snapshot, block.len());
+        check_resize(snapshot, n, len)?;
         let header = snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
         // A hole in it takes no space, but to sum or encode it takes time by its length, and other saves wait: so room is checked first.
         let raw = header.compression == [0; 4];
         if raw {
             let stored = resized(block)?;
             let edit = Edit::block(BlockEdit::Replace { n, stored });
-            self.check_free(n, writer.growth(&edit)?)?;
+            saves.check_free(n, writer.growth(&edit)?)?;
         } else {
             // how short the codec will make it is not known yet
-            self.check_room_for(n, len)?;
+            saves.check_room_for(n, len)?;
         }
         // summed before it is written: a block that does not decode is refused while FILE is untouched
         let sum = Sum::of(snapshot, n, block)?;
@@ -252,141 +222,153 @@ impl Vfs {
                 ..resized(block)?
             }
         } else {
-            self.reencoded(snapshot, n, block, &sum)?
+            saves.reencoded(snapshot, n, block, &sum)?
         };
         let edit = Edit::block(BlockEdit::Replace { n, stored });
-        let change = BlockChange {
-            block: n,
-            through,
-            at: None,
-        };
+        let change = BlockChange::new(n, through);
         let what = format!("block {n} saved");
-        let done = self.commit(writer, &edit, &what, Some(change), sum.known(n), None)?;
-        done.finished()
+        saves.commit(writer, &edit, &what, Some(change), sum.known(n), None)
     }
 
-    /// Gives block `n` other bytes altogether; `with`: the text that FILE gets with them, and what to say of it.
+    /// Gives the block other bytes altogether; `with`: the text that FILE gets with them, and what to say of it.
     fn replace_block(
         &self,
+        saves: &Saves,
         (writer, state): &mut Saving<'_>,
-        n: usize,
         decoded: Arc<dyn Source>,
         with: Option<(Arc<Vec<u8>>, CheckedText, String)>,
         through: Option<Through>,
     ) -> Result<()> {
-        self.check_room_for(n, decoded.len())?;
+        let n = self.block;
+        saves.check_room_for(n, decoded.len())?;
         let sum = Sum::of_new(&state.snapshot, n, &*decoded)?;
-        let stored = self.stored_anew(state, n, decoded, &sum)?;
+        let stored = saves.stored_anew(state, n, decoded, &sum)?;
         let mut edit = Edit::block(BlockEdit::Replace { n, stored });
         let (mut checked, mut what) = (None, format!("block {n} saved"));
         if let Some((text, of_it, said)) = with {
             (edit.text, checked, what) = (Some(text), Some(of_it), said);
         }
-        let change = BlockChange {
-            block: n,
-            through,
-            at: None,
-        };
-        let done = self.commit(writer, &edit, &what, Some(change), sum.known(n), checked)?;
-        done.finished()
+        let change = BlockChange::new(n, through);
+        saves.commit(writer, &edit, &what, Some(change), sum.known(n), checked)
     }
 
-    /// Adds block `n` of these bytes behind the last one.
+    /// Adds the block, of these bytes, behind the last one.
     fn append_block(
         &self,
+        saves: &Saves,
         (writer, state): &mut Saving<'_>,
-        n: usize,
         bytes: &Arc<dyn Source>,
         through: Option<Through>,
     ) -> Result<()> {
+        let n = self.block;
         check_counted(&state.snapshot)?;
         let mut edit = Edit {
             text: Some(Arc::clone(state.snapshot.text())),
             blocks: vec![BlockEdit::Append(StoredBlock::raw(Arc::clone(bytes)))],
         };
-        self.check_free(n, writer.growth(&edit)?)?;
+        saves.check_free(n, writer.growth(&edit)?)?;
         edit.set_checksum(Sum::Stored.over(&**bytes)?);
-        let change = BlockChange {
-            block: n,
-            through,
-            at: None,
-        };
+        let change = BlockChange::new(n, through);
         let (what, sum) = (format!("block {n} added"), Sum::Stored.known(n));
-        let done = self.commit(writer, &edit, &what, Some(change), sum, None)?;
-        done.finished()
+        saves.commit(writer, &edit, &what, Some(change), sum, None)
     }
 
     /// Saves an array that gets another datatype or shape: its new declaration in the tree, and its block.
     fn redeclare(
         &self,
+        saves: &Saves,
         saving: &mut Saving<'_>,
-        written: &WrittenFile,
         file: ArrayFile<'_>,
         header: &Header,
         elements: Arc<dyn Source>,
     ) -> Result<()> {
-        let (n, snapshot) = (written.block, &file.state.snapshot);
+        let (n, snapshot) = (self.block, &file.state.snapshot);
         let text = Arc::new(snapshot.redeclared(file.index, header)?);
         let decoded = snapshot.in_c_order(header, elements)?;
-        self.check_room_for(n, decoded.len())?;
-        self.let_go_of_tree();
+        saves.check_room_for(n, decoded.len())?;
+        saves.let_go_of_tree();
         // `let_go_of_tree` may have put a state without its tree in the place of this one
-        saving.1 = self.state();
+        saving.1 = saves.shown.now();
         let resized = Some((n, decoded.len()));
-        let checked = check_text(&saving.1.snapshot, &text, self.options.validate, resized)?;
+        let checked = check_text(&saving.1.snapshot, &text, saves.options.validate, resized)?;
         let what = format!("array {} and its block {n} saved", file.array.path());
         let text_too = Some((Arc::clone(&text), checked, what));
-        self.replace_block(saving, n, decoded, text_too, None)?;
-        self.tree.reloaded(text);
-        Ok(())
-    }
-
-    /// Checks that a block of that length still holds every array that lies in it.
-    pub(super) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
-        let is_for_chunks = || {
-            // if that is not known, a block that no array declares may be one
-            let is_declared = || {
-                snapshot
-                    .block_users()
-                    .get(block)
-                    .is_some_and(|users| !users.is_empty())
-            };
-            let blocks = snapshot.chunk_blocks();
-            blocks.map_or_else(|_| !is_declared(), |blocks| blocks.contains(&block))
-        };
-        if snapshot.block_len(block) != Some(len) && is_for_chunks() {
-            return Err(Error::Library(Library::Rejected {
-                at: Place::Block(block),
-                why: format!("it is for a chunk of an array, which {len} bytes are not"),
-                advice: "write as many as it has".to_owned(),
-            }));
-        }
-        for &i in snapshot.block_users().get(block).into_iter().flatten() {
-            // an array that makes no sense already does not keep its block from being mended
-            let sound = |array: &&Array| array.problem().is_none();
-            let Some(array) = snapshot.arrays().get(i).filter(sound) else {
-                continue;
-            };
-            let holds = if array.goes_to_the_end() {
-                array.offset() <= len
-            } else {
-                snapshot.array_view(i, len).is_ok()
-            };
-            if !holds {
-                return Err(Error::Library(Library::Rejected {
-                    at: Place::Block(block),
-                    why: format!("with {len} bytes it no longer holds array {}", array.path()),
-                    advice: "change the array in tree.yaml first".to_owned(),
-                }));
-            }
-        }
+        self.replace_block(saves, saving, decoded, text_too, None)?;
+        saves.tree.reloaded(text);
         Ok(())
     }
 }
 
-/// Whether what was to be saved is, if not all that belongs to it.
-pub(super) fn is_saved(done: &Result<()>) -> bool {
-    matches!(done, Ok(()) | Err(Error::Unfinished(..)))
+/// Gives a block or array the bytes of a file, and saves it. Others see the bytes of before until all are saved.
+pub(in crate::vfs) fn import_file(saves: &Saves, node: Node, bytes: Arc<dyn Source>) -> Result<()> {
+    if bytes.is_empty() && !matches!(node, Node::Block(_)) {
+        return Err(Error::NotPermitted("an empty file is no array"));
+    }
+    let (open, is_new) = DataHandle::make_block(saves, node)?;
+    let imported = open.writes().and_then(|written| {
+        let _turn = written.turn();
+        match written.content() {
+            Content::Patched(owed) => written.end_patch(saves, &owed)?,
+            Content::Edited(_) | Content::Emptied(_) if !is_new => {
+                return Err(Error::Busy("its block is being edited"));
+            }
+            _ => {}
+        }
+        written.import(saves, bytes, false)?;
+        saves.blocks.set(written, Content::Saved);
+        // what has been renamed over the file is another one: descriptors of the old one write no more
+        saves.blocks.free(written);
+        Ok(())
+    });
+    if let (Err(_), Ok(written)) = (&imported, open.writes())
+        && is_new
+    {
+        // the block that was made for it is none
+        saves.blocks.set(written, Content::Saved);
+    }
+    imported.and(open.close(saves))
+}
+
+/// Checks that a block of that length still holds every array that lies in it.
+pub(in crate::vfs) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
+    let is_for_chunks = || {
+        // if that is not known, a block that no array declares may be one
+        let is_declared = || {
+            snapshot
+                .block_users()
+                .get(block)
+                .is_some_and(|users| !users.is_empty())
+        };
+        let blocks = snapshot.chunk_blocks();
+        blocks.map_or_else(|_| !is_declared(), |blocks| blocks.contains(&block))
+    };
+    if snapshot.block_len(block) != Some(len) && is_for_chunks() {
+        return Err(Error::Library(Library::Rejected {
+            at: Place::Block(block),
+            why: format!("it is for a chunk of an array, which {len} bytes are not"),
+            advice: "write as many as it has".to_owned(),
+        }));
+    }
+    for &i in snapshot.block_users().get(block).into_iter().flatten() {
+        // an array that makes no sense already does not keep its block from being mended
+        let sound = |array: &&Array| array.problem().is_none();
+        let Some(array) = snapshot.arrays().get(i).filter(sound) else {
+            continue;
+        };
+        let holds = if array.goes_to_the_end() {
+            array.offset() <= len
+        } else {
+            snapshot.array_view(i, len).is_ok()
+        };
+        if !holds {
+            return Err(Error::Library(Library::Rejected {
+                at: Place::Block(block),
+                why: format!("with {len} bytes it no longer holds array {}", array.path()),
+                advice: "change the array in tree.yaml first".to_owned(),
+            }));
+        }
+    }
+    Ok(())
 }
 
 /// A raw block of another length. Bytes that were not written over are kept from FILE.

@@ -7,43 +7,38 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::{info, warn};
 
-use super::attr::FileFacts;
-use super::{Error, MAX_PREPARED, Result, State, Vfs, locked};
+use super::Saves;
 use crate::asdf::Snapshot;
 use crate::error::Error as Library;
 use crate::save::{self, NotOpened, SaveOptions, Writer};
 use crate::source::Stat;
+use crate::vfs::attr::FileFacts;
+use crate::vfs::{Error, MAX_PREPARED, Result, State, locked};
 
 /// How often FILE is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-impl Vfs {
-    /// Shows FILE as it is now, if another program has changed it and the last look is a while ago.
-    pub(super) fn refresh(&self) {
-        self.look(true);
-    }
-
-    /// The same, but looks whenever the last look was if not `rarely`.
-    pub(super) fn look(&self, rarely: bool) {
-        self.end_emptied();
+impl Saves {
+    /// Shows FILE as it is now, if another program has changed it; `rarely`: only if the last look is a while ago.
+    pub(in crate::vfs) fn look(&self, rarely: bool) {
         // another thread is looking: its answer is as good, and requests do not wait for each other
-        let Ok(mut compared) = self.saver.compared.try_lock() else {
+        let Ok(mut compared) = self.compared.try_lock() else {
             return;
         };
         // a look at a far file is a request to its server
-        let rarely = rarely || self.saver.file.is_far();
+        let rarely = rarely || self.file.is_far();
         if rarely && compared.is_some_and(|at| at.elapsed() < INTERVAL) {
             return;
         }
         *compared = Some(Instant::now());
-        match self.saver.idle_writer() {
+        match self.idle_writer() {
             Ok(mut writer) => {
-                let named = self.saver.file.stat();
+                let named = self.file.stat();
                 self.compare(writer.as_deref_mut(), named, Instant::now());
             }
             // the save that is going on looks for itself before it writes
@@ -53,28 +48,28 @@ impl Vfs {
 
     /// Keeps stored bytes from being read if another program has changed FILE while a save of ours encodes and has not written yet.
     fn look_beside_a_save(&self) {
-        let Some(moment) = self.saver.between_writes() else {
+        let Some(moment) = self.between_writes() else {
             return;
         };
-        let state = self.state();
-        let found = stat_of(&state, self.saver.file.stat());
+        let state = self.shown.now();
+        let found = stat_of(&state, self.file.stat());
         let changed = found.is_some_and(|stat| !is_of(&state, &stat));
         // without times a difference may be the save itself
         if changed && state.timed {
             let why = Some("a save is under way, which will find that out");
-            let holds = || self.saver.between_writes() == Some(moment);
-            self.saver.note_out_of_date_if(why, holds);
+            let holds = || self.between_writes() == Some(moment);
+            self.note_out_of_date_if(why, holds);
         }
     }
 
     /// Shows FILE as it is now, without regard to the time of the last look. A save does this first: it takes over new times of FILE, which
     /// would hide a change by another program. The disk is asked for FILE's attributes, which a look takes from a cache.
-    pub(super) fn catch_up(&self, writer: Option<&mut Writer>) {
-        let named = self.saver.file.stat_asked();
+    pub(in crate::vfs) fn catch_up(&self, writer: Option<&mut Writer>) {
+        let named = self.file.stat_asked();
         self.compare(
             writer,
             named,
-            self.state().settles.unwrap_or_else(Instant::now),
+            self.shown.now().settles.unwrap_or_else(Instant::now),
         );
     }
 
@@ -84,7 +79,7 @@ impl Vfs {
     /// has been changed, as far as the times tell, its text and headers are compared: a program can set times back. They are compared, too,
     /// if at the moment `now` the times may hide a change: [`State::settles`].
     fn compare(&self, mut writer: Option<&mut Writer>, named: io::Result<Stat>, now: Instant) {
-        let mut state = self.state();
+        let mut state = self.shown.now();
         let Some(stat) = stat_of(&state, named) else {
             // FILE could not be looked at, which says nothing of it
             return;
@@ -92,29 +87,29 @@ impl Vfs {
         // the common case: one stat(2), and no byte of FILE is read
         if is_of(&state, &stat) && stat.is_untouched_since(&state.left()) {
             if state.settles.is_none_or(|at| now < at) {
-                return self.saver.note_out_of_date(None);
+                return self.note_out_of_date(None);
             }
             match self.settle(&state, stat, writer.as_deref_mut()) {
-                Ok(true) => return self.saver.note_out_of_date(None),
+                Ok(true) => return self.note_out_of_date(None),
                 // its times say nothing of it
                 Ok(false) => {
                     self.show_times(&state, None);
-                    state = self.state();
+                    state = self.shown.now();
                 }
-                Err(error) => return warn!("{}: {error}", self.saver.path.display()),
+                Err(error) => return warn!("{}: {error}", self.path.display()),
             }
         }
         if (!state.timed || is_of(&state, &stat))
             && let Some(writer) = writer.as_deref_mut()
         {
             let reloaded = writer.reload();
-            self.saver.note(writer);
+            self.note(writer);
             match reloaded {
                 Ok(None) => return self.show_touched(&state, stat, writer),
                 // `show_changed` reads FILE once more
                 Ok(Some(_)) => writer.distrust(),
                 Err(error @ Library::Stale { .. }) => {
-                    return self.saver.note_out_of_date(Some(&error.to_string()));
+                    return self.note_out_of_date(Some(&error.to_string()));
                 }
                 Err(_) => return,
             }
@@ -139,11 +134,9 @@ impl Vfs {
                 writer.distrust();
                 return Ok(false);
             }
-            let file = Arc::clone(writer.file());
-            let bytes = writer.unsettled_bytes()?;
-            state.snapshot.with_data_anew(file, bytes)?
+            with_data_anew(state, writer)?
         } else {
-            let opened = save::open_unlocked(&self.saver.file)?;
+            let opened = save::open_unlocked(&self.file)?;
             let found = opened.snapshot_like(&state.snapshot)?;
             if !found.has_scan_of(&state.snapshot) {
                 return Ok(false);
@@ -154,8 +147,8 @@ impl Vfs {
         new.settles = left;
         new.versions.touch();
         self.show(new);
-        self.earlier.seal(stat.id);
-        self.blocks.rebase(&self.state().snapshot);
+        self.shown.seal(stat.id);
+        self.blocks.rebase(&self.shown.now().snapshot);
         Ok(true)
     }
 
@@ -168,12 +161,12 @@ impl Vfs {
         let why = match self.show_changed(state, writer, stat) {
             // FILE has the same bytes; its other attributes are shown when this succeeds
             Err(error) if is_of(state, &stat) => {
-                return warn!("{}: {error}", self.saver.path.display());
+                return warn!("{}: {error}", self.path.display());
             }
             Err(error) => Some(error.to_string()),
             Ok(()) => None,
         };
-        self.saver.note_out_of_date(why.as_deref());
+        self.note_out_of_date(why.as_deref());
     }
 
     /// Opens FILE for writing, and locks it, unless that has been done: each operation that changes something does this first, as what it
@@ -181,35 +174,31 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; why FILE can't be opened for writing.
-    pub(super) fn open_for_writing(&self) -> Result<()> {
-        if self.saver.opens_later().is_some() {
+    pub(in crate::vfs) fn open_for_writing(&self) -> Result<()> {
+        let Ok(options) = self.writing else {
+            return Err(Error::ReadOnly("this mount"));
+        };
+        if self.writer.get().is_none() {
             // with this lock one thread opens FILE, and no thread compares it meanwhile
-            let _compared = locked(&self.saver.compared);
-            if let Some(options) = self.saver.opens_later() {
-                self.saver.opened(self.open_writer(options)?);
+            let _compared = locked(&self.compared);
+            if self.writer.get().is_none() {
+                self.opened(self.open_writer(options)?);
             }
         }
-        self.saver.check_writable()
-    }
-
-    /// Takes FILE as it was opened for writing, and locked, before it was mounted.
-    pub fn take_writer(&mut self, writer: Writer) {
-        self.saver.opened(writer);
-    }
-
-    /// Has `unlock` called, with FILE's attributes, when FILE may be locked by this mount under another name: when it is found locked, and is
-    /// then opened once more, and before another file that has got its name is opened. The first call counts.
-    pub fn unlock_with(&mut self, unlock: impl Fn(Stat) + Send + Sync + 'static) {
-        let _ = self.unlock.set(Box::new(unlock));
+        self.broken.get().map_or(Ok(()), |_| {
+            Err(Error::ReadOnly(
+                "a save has failed, and FILE may be written again only after the next mount",
+            ))
+        })
     }
 
     /// FILE, opened for writing, and shown as it is then.
     fn open_writer(&self, options: SaveOptions) -> Result<Writer> {
-        let open = || Writer::open(self.saver.file.clone(), options);
+        let open = || Writer::open(self.file.clone(), options);
         let mut opened = open();
         if let (Err(NotOpened::Locked { .. }), Some(unlock)) = (&opened, self.unlock.get()) {
-            let named = self.saver.file.stat();
-            unlock(named.unwrap_or_else(|_| self.stat()));
+            let named = self.file.stat();
+            unlock(named.unwrap_or_else(|_| self.shown.now().stat));
             opened = open();
         }
         let writer = match opened {
@@ -229,7 +218,7 @@ impl Vfs {
         self.catch_up(None);
         let meta = writer.file().metadata();
         let meta = meta.map_err(|cause| Library::io("reading the file's attributes", cause))?;
-        let state = self.state();
+        let state = self.shown.now();
         // another program may have changed FILE after the writer has read it, and before it was shown
         let is_as_read = writer.reload()?.is_none();
         // both have to be of one FILE: else the next save would write by places of another one
@@ -256,16 +245,12 @@ impl Vfs {
         let snapshot = match writer {
             None => {
                 // another mount may have been killed in a save: FILE is read through the journal that it has left
-                let opened = save::open_unlocked(&self.saver.file)?;
+                let opened = save::open_unlocked(&self.file)?;
                 stat = opened.file.stat;
                 opened.snapshot_like(&old.snapshot)?
             }
             Some(writer) => match writer.reload()? {
-                None => {
-                    let file = Arc::clone(writer.file());
-                    old.snapshot
-                        .with_data_anew(file, writer.unsettled_bytes()?)?
-                }
+                None => with_data_anew(old, writer)?,
                 Some(scan) => {
                     changed = true;
                     let new = old.snapshot.replaced_by(Arc::clone(writer.file()), scan);
@@ -278,42 +263,34 @@ impl Vfs {
         let mut new = old.next(Arc::new(snapshot), Some(stat));
         new.versions.changed_elsewhere(stat.modified());
         if changed {
-            info!(
-                "{} was changed by another program",
-                self.saver.path.display()
-            );
+            info!("{} was changed by another program", self.path.display());
         }
         self.show(new);
         if stat.id == old.stat.id {
             // bytes of the file have changed, nobody knows which
-            self.earlier.seal(stat.id);
+            self.shown.seal(stat.id);
         }
-        self.show_tree(text);
-        Ok(())
-    }
-
-    /// Shows FILE's text and attributes as `tree.yaml`.
-    fn show_tree(&self, text: Arc<Vec<u8>>) {
         self.tree.reloaded(text);
+        Ok(())
     }
 
     /// Takes the times that FILE has now as those of the state, after a save of ours has changed them and then failed. Does not if FILE
     /// differs in anything that a save depends on: then another program has changed it, too.
-    pub(super) fn forgive(&self, writer: &mut Writer) {
-        let old = self.state();
+    pub(in crate::vfs) fn forgive(&self, writer: &mut Writer) {
+        let old = self.shown.now();
         let alone = writer.alone_around();
         let alone = alone.filter(|(before, _)| before.is_untouched_since(&old.left()));
         let stat = old.snapshot.stat();
         match stat.and_then(|stat| Ok((stat, writer.reload()?))) {
             // no other program has written it
             Ok((stat, None)) if alone.is_some_and(|(_, now)| stat.is_untouched_since(&now)) => {
-                self.saver.note_out_of_date(None);
+                self.note_out_of_date(None);
                 self.show_times(&old, Some(stat));
             }
             Ok((stat, None)) => self.show_touched(&old, stat, writer),
             Ok((_, Some(_))) => writer.distrust(),
             Err(error) => {
-                warn!("{}: {error}", self.saver.path.display());
+                warn!("{}: {error}", self.path.display());
                 self.show_times(&old, None);
             }
         }
@@ -322,16 +299,11 @@ impl Vfs {
     /// Shows the same tree with the attributes that FILE has now. If anything of them has changed, its data may have, too: by a save of ours
     /// that has failed, or by another program.
     fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
-        self.saver.note_out_of_date(None);
+        self.note_out_of_date(None);
         if is_of(old, &stat) && stat.is_untouched_since(&old.left()) {
             return self.show_times(old, Some(stat));
         }
-        let anew = writer.unsettled_bytes();
-        let anew = anew.and_then(|bytes| {
-            let file = Arc::clone(writer.file());
-            old.snapshot.with_data_anew(file, bytes)
-        });
-        match anew {
+        match with_data_anew(old, writer) {
             Ok(snapshot) => {
                 let mut new = old.next(Arc::new(snapshot), Some(stat));
                 if is_of(old, &stat) {
@@ -341,32 +313,32 @@ impl Vfs {
                 }
                 self.show(new);
                 if !is_of(old, &stat) {
-                    self.earlier.seal(stat.id);
+                    self.shown.seal(stat.id);
                 }
-                self.blocks.rebase(&self.state().snapshot);
+                self.blocks.rebase(&self.shown.now().snapshot);
                 if is_of(old, &stat) {
                     // owner or mode; an editor asks its user what to do about a file with another time
-                    self.show_tree(Arc::clone(old.snapshot.text()));
+                    self.tree.reloaded(Arc::clone(old.snapshot.text()));
                 }
             }
             Err(error) => {
                 // without times, FILE is looked at again
-                warn!("{}: {error}", self.saver.path.display());
+                warn!("{}: {error}", self.path.display());
                 self.show_times(old, None);
             }
         }
     }
 
     /// Shows the same snapshot with these attributes of FILE; without any, FILE's times are not known.
-    pub(super) fn show_times(&self, old: &State, stat: Option<Stat>) {
+    pub(in crate::vfs) fn show_times(&self, old: &State, stat: Option<Stat>) {
         self.show(old.next(Arc::clone(&old.snapshot), stat));
     }
 
     /// Shows a state: all that a save or another program has changed passes through here. Takes over what depends on the state: the
     /// attributes of `tree.yaml`, and the sources of handles.
-    pub(super) fn show(&self, mut new: State) {
+    pub(in crate::vfs) fn show(&self, mut new: State) {
         let facts = FileFacts::of(&new.stat, &self.options);
-        let before = self.state();
+        let before = self.shown.now();
         if new.has_other_stream(&before) {
             new.versions.changed_stream();
         }
@@ -376,7 +348,7 @@ impl Vfs {
                 .changed_tree(changed.as_deref(), new.stat.modified());
             self.warn_of_new(&before.snapshot, &new.snapshot);
         }
-        self.swap_state(new);
+        self.shown.put(new);
         self.tree.note_file(facts);
         self.blocks.changed();
     }
@@ -391,30 +363,21 @@ impl Vfs {
             .map(|it| it.error.to_string())
             .filter(|text| !known.contains(text))
         {
-            warn!("{}: {text}", self.saver.path.display());
+            warn!("{}: {text}", self.path.display());
         }
     }
 
     /// Lets go of a tree so large that two of them would take too much memory, as another one is going to be read.
-    pub(super) fn let_go_of_tree(&self) {
-        let state = self.state();
+    pub(in crate::vfs) fn let_go_of_tree(&self) {
+        let state = self.shown.now();
         if state.snapshot.text().len() > MAX_PREPARED && !state.snapshot.is_unread() {
-            self.swap_state(state.unread());
+            self.shown.put(state.unread());
         }
     }
 
-    /// Puts a state in the place of the one that is shown. By itself only for a state that shows the same; any other is shown by
-    /// [`Vfs::show`].
-    fn swap_state(&self, new: State) {
-        let before = self.state();
-        new.keep_names(&before);
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-        self.earlier.add(before);
-    }
-
     /// Has the next request look at FILE, which is known to have changed.
-    pub(super) fn refresh_soon(&self) {
-        *locked(&self.saver.compared) = None;
+    pub(in crate::vfs) fn refresh_soon(&self) {
+        *locked(&self.compared) = None;
     }
 }
 
@@ -426,6 +389,13 @@ fn stat_of(state: &State, named: io::Result<Stat>) -> Option<Stat> {
         let open = state.snapshot.stat().ok()?;
         (!is_of(state, &open)).then_some(open)
     })
+}
+
+/// The snapshot of a state, whose data are read anew.
+fn with_data_anew(state: &State, writer: &Writer) -> Result<Snapshot, Library> {
+    let file = Arc::clone(writer.file());
+    let bytes = writer.unsettled_bytes()?;
+    state.snapshot.with_data_anew(file, bytes)
 }
 
 /// Whether FILE, which has these attributes, is the file of that state with the same bytes.

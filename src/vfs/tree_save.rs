@@ -1,0 +1,228 @@
+//! Saves of `tree.yaml`: a text becomes FILE's, or is refused and kept.
+
+use std::sync::Arc;
+
+use log::{info, warn};
+
+use super::saves::{Saves, is_saved};
+use super::scratch::{ScratchFile, Unsaved, is_beginning, is_blank};
+use super::tree_file::{Refused, TreeFile};
+use super::{Error, MAX_PREPARED, Result, locked};
+use crate::asdf::check::check_written;
+use crate::asdf::heal::WrittenText;
+use crate::error::{Error as Library, Place};
+use crate::save::Writer;
+use crate::save::edit::Edit;
+
+impl TreeFile {
+    /// Saves what was written to a file, if it is `tree.yaml`.
+    pub(super) fn save_file(&self, saves: &Saves, file: &Arc<ScratchFile>) -> Result<()> {
+        let unsaved = file.to_save()?;
+        unsaved.map_or(Ok(()), |unsaved| self.save(saves, &unsaved, || Ok(())))
+    }
+
+    /// The flush by a process that inherited the descriptor: does not try a refused text again. A text that is no valid tree stays
+    /// unsaved, as the process that opened the handle may write the rest.
+    pub(super) fn flush_inherited(&self, saves: &Saves, file: &Arc<ScratchFile>) -> Result<()> {
+        // each forked child that ends would log the same refusal again
+        if let Some(why) = file.refusal().filter(|_| file.is_refused()) {
+            return Err(why);
+        }
+        let Some(unsaved) = file.to_save()? else {
+            return Ok(());
+        };
+        let done = self.commit(saves, &unsaved, || ());
+        if let Err(error) = &done
+            && !is_saved(&done)
+            && !is_rejected(&done)
+        {
+            self.keep(saves, &unsaved, error);
+        }
+        done
+    }
+
+    /// Ends a descriptor of a scratch file, or of `tree.yaml`. If nobody writes to the text any more and no document has begun in it, it is
+    /// forgotten if it is blank; else it is refused and kept, as its program may have died before it wrote the rest.
+    pub(super) fn close(&self, saves: &Saves, file: &Arc<ScratchFile>, writes: bool) {
+        // whatever else is there to be saved has been tried before
+        // only the last writer's close: before it, another descriptor may bring the rest of the text
+        let unfinished = file.close(writes).then(|| file.unsaved());
+        match unfinished {
+            Some(Ok(Some(unsaved))) if is_blank(&unsaved.text) => self.forget(file),
+            Some(Ok(Some(unsaved))) if is_beginning(&unsaved.text) && !file.is_refused() => {
+                let error = unfinished_text();
+                warn!("{}: {error}", saves.path.display());
+                self.keep(saves, &unsaved, &error);
+            }
+            _ => {}
+        }
+        self.note_closed();
+    }
+
+    /// Saves a text, and runs `named` before another save can begin. A text that can't be saved is kept, and the error says why.
+    pub(super) fn save(
+        &self,
+        saves: &Saves,
+        unsaved: &Unsaved,
+        named: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let mut name = Ok(());
+        let done = self.commit(saves, unsaved, || name = named());
+        if let Err(error) = &done
+            && !is_saved(&done)
+        {
+            self.keep(saves, unsaved, error);
+        }
+        done.and(name)
+    }
+
+    /// Checks a text and makes it FILE's, with what YAML tools drop of it put back.
+    fn commit(&self, saves: &Saves, unsaved: &Unsaved, named: impl FnOnce()) -> Result<()> {
+        if let Some(short) = &unsaved.short {
+            return Err(short.clone().into());
+        }
+        let mut writer = saves.writer()?;
+        saves.catch_up(Some(&mut writer));
+        // asked with the writer's lock: a save that this thread has waited for may have changed the answer
+        let replaced = self.to_replace(unsaved);
+        let Some((committed, outdated)) = replaced else {
+            return Ok(());
+        };
+        let written = WrittenText::new(&unsaved.text, &committed);
+        let text = Arc::clone(&written.text);
+        saves.check_up_to_date()?;
+        let done = if text == committed {
+            // nothing to write; but the save before may have left a name that a crash would take back
+            writer.make_last()?;
+            Ok(())
+        } else if outdated {
+            let why = "the tree has been changed since this was opened".to_owned();
+            return Err(Library::Stale { why }.into());
+        } else {
+            write_text(saves, &mut writer, &written, !unsaved.becoming)
+        };
+        if !is_saved(&done) {
+            return done;
+        }
+        self.saved(unsaved, &text, unsaved.becoming && done.is_ok());
+        if done.is_ok() {
+            named();
+        }
+        // a good save ends the refused text; the file beside FILE would only mislead
+        if let Err(error) = writer.clear_rejected() {
+            let file = saves.path.display();
+            warn!(
+                "{file}: the refused text that was kept is out of date, but can't be removed: {error}"
+            );
+        }
+        done
+    }
+
+    /// Keeps a text that could not be saved, on disk if possible, with the reason.
+    fn keep(&self, saves: &Saves, unsaved: &Unsaved, error: &Error) {
+        // Held until `TreeFile` knows where the text is kept: meanwhile a save by another thread would remove that file, or another refused
+        // text would replace it.
+        let mut writer = saves.writer();
+        if self.makes_way(unsaved) {
+            return;
+        }
+        let is_known = self.is_known(unsaved, error);
+        let kept = match &mut writer {
+            Ok(writer) => saves.put_aside(writer, &unsaved.text),
+            Err(error) => Err(error.clone()),
+        };
+        let kept = kept.map_err(|error| error.to_string());
+        if matches!(error, Error::Library(Library::Stale { .. })) {
+            saves.refresh_soon();
+        }
+        self.refuse(unsaved, error, kept);
+        drop(writer);
+        if is_known {
+            return;
+        }
+        if let Some(what) = self.refusal(Refused::describe) {
+            warn!("{}: refused: {what}", saves.path.display());
+        }
+        self.tell_refusal(error);
+    }
+
+    /// Tries once more to keep a refused text that is in memory only.
+    ///
+    /// # Errors
+    /// Why it still can't be kept.
+    pub(super) fn rescue(&self, saves: &Saves) -> Result<()> {
+        if self.only_in_memory().is_none() {
+            return Ok(());
+        }
+        let mut writer = saves.writer()?;
+        // asked again with the lock: another thread may have kept the text meanwhile
+        let Some(text) = self.only_in_memory() else {
+            return Ok(());
+        };
+        let path = saves.put_aside(&mut writer, &text)?;
+        info!(
+            "{}: the text that was refused is kept in {} now",
+            saves.path.display(),
+            path.display()
+        );
+        self.is_kept(&text, path);
+        Ok(())
+    }
+
+    /// Has `tree.yaml` show FILE's tree again instead of a text that was refused; that stays where it is kept on disk.
+    ///
+    /// # Errors
+    /// Why the text can't be kept, if it is in memory only, and unless it may be `lost`.
+    pub(super) fn give_up_refused(&self, saves: &Saves, lost: bool) -> Result<()> {
+        if !lost {
+            self.rescue(saves)?;
+        }
+        // a second text was refused after the first had been rescued
+        if !lost && self.only_in_memory().is_some() {
+            return Err(Error::Busy("a text has just been refused"));
+        }
+        self.revert();
+        Ok(())
+    }
+}
+
+/// Checks a text that FILE does not have yet, and writes it. `may_be_cut`: whether it was written through a handle, so that its program
+/// may not be done.
+fn write_text(
+    saves: &Saves,
+    writer: &mut Writer,
+    written: &WrittenText,
+    may_be_cut: bool,
+) -> Result<()> {
+    saves.let_go_of_tree();
+    let state = saves.shown.now();
+    let snapshot = &state.snapshot;
+    let checked = check_written(snapshot, written, saves.options.validate, may_be_cut)?;
+    let what = match written.put_back.as_str() {
+        "" => "tree saved".to_owned(),
+        put_back => format!("tree saved, {put_back} put back,"),
+    };
+    let text = Arc::clone(&written.text);
+    // a large tree that no request has needed so far is not kept while FILE is written, nor after that
+    let unasked = text.len() > MAX_PREPARED && snapshot.is_unread() && !state.is_named();
+    let checked = Some(checked).filter(|_| !unasked);
+    let done = saves.commit(writer, &Edit::text(text), &what, None, None, checked);
+    if is_saved(&done) {
+        locked(&saves.news).forget_refusals(None);
+    }
+    done
+}
+
+/// Whether what was to be saved is not valid.
+pub(super) fn is_rejected(saved: &Result<()>) -> bool {
+    matches!(saved, Err(Error::Library(Library::Rejected { .. })))
+}
+
+/// Why a text in which no document has begun is refused.
+fn unfinished_text() -> Error {
+    Error::Library(Library::Rejected {
+        at: Place::File,
+        why: "no tree begins in the text: it has no line that begins with ---".to_owned(),
+        advice: "write all of it, from the #ASDF line on".to_owned(),
+    })
+}
