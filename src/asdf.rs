@@ -43,7 +43,6 @@ pub mod parts;
 pub(crate) mod paths;
 mod reading;
 mod redeclare;
-mod reference;
 pub(crate) mod rows;
 pub mod rules;
 pub mod scalar;
@@ -75,10 +74,9 @@ use crate::codec::Cache;
 use crate::error::{Error, Lasting, Result};
 use crate::source::{FileSource, Source, Stat};
 
-pub use array::{Array, ArrayData, Link, Origin};
+pub use array::{Array, ArrayData, Origin};
 #[doc(hidden)]
 pub use paths::Paths;
-pub use reference::Reference;
 #[cfg(test)]
 pub(crate) use tests::sample;
 
@@ -500,16 +498,16 @@ impl Snapshot {
         &self.found().arrays
     }
 
-    /// Further places in the tree that lead to an array or to something that holds arrays.
-    #[must_use]
-    pub fn links(&self) -> &[Link] {
-        &self.found().links
-    }
-
     /// Where arrays, links and references stand; none without a tree.
     #[must_use]
     pub fn paths(&self) -> Option<&Paths> {
         self.found().paths.as_deref()
+    }
+
+    /// The references into other files (ASDF Standard, "References"), in the tree's order: the path of each, and the file and the
+    /// pointer within it as the tree says them. Nothing of the other file is read or shown.
+    pub fn references(&self) -> impl Iterator<Item = (String, &str)> {
+        self.paths().into_iter().flat_map(Paths::references)
     }
 
     /// The limits that the tree exceeds, each once. Parts of the tree beyond a limit are not shown.

@@ -399,17 +399,6 @@ impl Array {
     }
 }
 
-/// A further place in the tree that leads to an array, or to something that holds arrays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
-    /// Its own place.
-    pub from: PlaceId,
-    /// The place of what it stands for.
-    pub to: PlaceId,
-    /// Whether the target is an array, with two files, and not a directory.
-    pub is_array: bool,
-}
-
 impl Snapshot {
     /// Array `i`, if it has files.
     pub(crate) fn array(&self, i: usize) -> Result<&Array> {

@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use super::Snapshot;
-use super::array::{Array, Detail, Form, Link, Origin};
+use super::array::{Array, Detail, Form, Origin};
 use super::datatype::{ByteOrder, Datatype};
 use super::decl::chunked::{Chunked, Chunks};
 use super::decl::{Declared, Inline, Storage, StoredArray};
 use super::inline;
-use super::outline::{Outline, PlaceId, What};
+use super::outline::{Outline, Place, PlaceId, What};
 use super::paths::Paths;
-use super::reference::Reference;
 use super::strided::View;
 use super::tree::Tree;
 use crate::error::{Error, Result, corrupt, unsupported};
@@ -50,19 +49,15 @@ impl Blocks<'_> {
 pub(super) const NAMELESS: &str =
     "it stands below a key that is a sequence or a mapping, of which no name of a file can be made";
 
-/// The arrays of a tree, with the links and references that lead to them.
+/// The arrays of a tree, and the directories that lead to them.
 #[derive(Default)]
 pub(crate) struct ArrayTable {
     /// The places of all these in the tree; `None` without a tree.
     pub(super) paths: Option<Arc<Paths>>,
     /// In the order of the tree.
     pub(super) arrays: Vec<Array>,
-    /// Links from places that show the contents of another place.
-    pub(super) links: Vec<Link>,
     /// For each block, the indices of the arrays that use it.
     pub(super) users: Vec<Vec<usize>>,
-    /// The `$ref` of the tree into other files.
-    pub(super) references: Vec<Reference>,
     /// For each place, whether its directory holds something.
     filled: Vec<bool>,
     /// The limits beyond which something of the tree is not shown.
@@ -70,44 +65,32 @@ pub(crate) struct ArrayTable {
 }
 
 impl ArrayTable {
-    /// Records references, and links to places that are shown. The target directory of a link stands in front of the link, so it is
-    /// known by then whether it holds something.
-    fn show(&mut self, paths: &Arc<Paths>) {
+    /// Records which directories hold something. The target directory of a link stands in front of the link, so it is known by then
+    /// whether it holds something.
+    fn fill_all(&mut self, paths: &Paths) {
         self.filled = vec![false; paths.outline().places().len()];
-        for (id, place) in paths.outline().ids() {
-            let shown = match place.what {
-                What::Elsewhere => {
-                    self.references.push(Reference::new(paths, id));
-                    false
-                }
-                _ if paths.is_nameless(id) => false,
-                What::Array(_) => self.is_shown(paths, id),
-                What::Link { to, whole } => {
-                    let array = self.is_shown(paths, to);
-                    let directory = whole && self.is_directory(paths, to);
-                    // an array with a mask has both files and a
-                    // directory, and a link to it is two links
-                    let kinds = [(array, true), (directory, false)];
-                    let kinds = kinds.into_iter().filter(|(shown, _)| *shown);
-                    self.links.extend(kinds.map(|(_, is_array)| Link {
-                        from: id,
-                        to,
-                        is_array,
-                    }));
-                    array || directory
-                }
-                What::Directory | What::Nothing => false,
-            };
-            if shown {
+        for (id, _) in paths.outline().ids() {
+            if self.shows(paths, id) != (false, false) {
                 self.fill(paths, id);
             }
         }
     }
 
-    /// Whether there is an array with files at a place.
-    pub(super) fn is_shown(&self, paths: &Paths, id: PlaceId) -> bool {
-        let array = paths.outline().array(id).and_then(|n| self.arrays.get(n));
-        array.is_some_and(Array::has_files)
+    /// Whether a place shows the files of an array, and whether it shows a directory with something in it. An array with a mask shows
+    /// both. A link shows what its target shows.
+    pub(crate) fn shows(&self, paths: &Paths, id: PlaceId) -> (bool, bool) {
+        let (target, whole) = match paths.outline().place(id) {
+            Some(place) if place.nameless => return (false, false),
+            Some(&Place {
+                what: What::Link { to, whole },
+                ..
+            }) => (to, whole),
+            _ => (id, true),
+        };
+        let array = paths.outline().array(target);
+        let array = array.and_then(|n| self.arrays.get(n));
+        let is_filled = self.filled.get(target.index()) == Some(&true);
+        (array.is_some_and(Array::has_files), whole && is_filled)
     }
 
     /// Marks all directories above a place as holding something.
@@ -121,12 +104,6 @@ impl ArrayTable {
                 _ => return,
             }
         }
-    }
-
-    /// Whether a place is shown as a directory, with something in it.
-    pub(crate) fn is_directory(&self, paths: &Paths, id: PlaceId) -> bool {
-        let filled = self.filled.get(id.index()).copied();
-        filled.unwrap_or(false) && paths.is_directory(id)
     }
 }
 
@@ -144,7 +121,7 @@ fn find(tree: &Arc<Tree>, blocks: Blocks<'_>) -> ArrayTable {
         limits: paths.outline().limit_errors(tree),
         ..ArrayTable::default()
     };
-    found.show(&paths);
+    found.fill_all(&paths);
     found.paths = Some(paths);
     found
 }
@@ -180,7 +157,7 @@ fn array(
     };
     // an error of the declaration goes first, because the user can correct that one
     let located = located.and_then(|detail| {
-        if paths.is_nameless(home) {
+        if (paths.outline().place(home)).is_some_and(|place| place.nameless) {
             return Err(unsupported(NAMELESS));
         }
         Ok(detail)
@@ -441,19 +418,18 @@ mod tests {
         let snapshot = Snapshot::read(None, file, Cache::new(0), options).unwrap();
         let found = snapshot.found();
         let paths = found.paths.as_ref().unwrap();
-        let links: Vec<String> = found
-            .links
-            .iter()
-            .map(|link| {
-                format!(
-                    "{} -> {} {}",
-                    paths.path(link.from),
-                    paths.path(link.to),
-                    link.is_array
-                )
-            })
-            .collect();
-        assert_eq!(links, ["good2 -> good false", "masked2 -> masked false"]);
+        let link = |(id, place): (PlaceId, &Place)| {
+            let What::Link { to, .. } = place.what else {
+                return None;
+            };
+            let shown = found.shows(paths, id);
+            let is_shown = shown != (false, false);
+            is_shown.then(|| (paths.path(id), paths.path(to), shown))
+        };
+        let links: Vec<_> = paths.outline().ids().filter_map(link).collect();
+        let whole = |from: &str, to: &str| (from.to_owned(), to.to_owned(), (false, true));
+        let want = [whole("good2", "good"), whole("masked2", "masked")];
+        assert_eq!(links, want);
     }
 
     /// They were not known at all: no line told of them, and their block counted as unused.
@@ -490,9 +466,8 @@ mod tests {
         let why = snapshot.arrays()[0].problem().unwrap().to_string();
         assert!(why.ends_with("array [6, 5]: it stands below a key that is a sequence or a mapping, of which no name of a file can be made"), "{why}");
         assert_eq!(snapshot.block_users(), [[0, 1, 2, 4, 5]]);
-        let references = snapshot.references().iter();
-        let references: Vec<_> = references.map(Reference::path).collect();
-        assert_eq!(references, ["[7]/far"]);
+        let references: Vec<_> = snapshot.references().collect();
+        assert_eq!(references, [("[7]/far".to_owned(), "o.asdf#/x")]);
         assert_eq!(snapshot.arrays()[3].file_path(), "[6, 5]");
     }
 

@@ -77,31 +77,11 @@ impl<'k> Unnamed<'k> {
     }
 }
 
-/// The name of an entry that is not just its encoded key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Name {
-    /// The name of the array's files without their suffix.
-    stem: Box<str>,
-    /// The name of the directory, if that has to be another one.
-    directory: Option<Box<str>>,
-}
-
-impl Name {
-    /// The name of the array's files without their suffix.
-    pub(super) fn stem(&self) -> &str {
-        &self.stem
-    }
-
-    /// The name of the directory.
-    pub(super) fn directory(&self) -> &str {
-        self.directory.as_deref().unwrap_or(&self.stem)
-    }
-}
-
-/// The names in one directory that are not just an encoded key, by the index of the entry. No two names in the directory are equal.
-pub(super) fn odd_names<'k, I>(entries: I) -> HashMap<usize, Name>
+/// The names in one directory that are not just an encoded key, by the index of the entry. No two names in the directory are equal
+/// once directories have given way to arrays.
+pub(super) fn odd_names<'k, I>(entries: I) -> HashMap<usize, Box<str>>
 where
-    I: DoubleEndedIterator<Item = Unnamed<'k>> + ExactSizeIterator + Clone,
+    I: DoubleEndedIterator<Item = Unnamed<'k>> + ExactSizeIterator,
 {
     let mut odd = HashMap::new();
     let mut taken = HashSet::with_capacity(entries.len());
@@ -109,7 +89,7 @@ where
     // a million times must not take the square of that.
     let mut again: HashMap<Cow<'_, str>, u32> = HashMap::new();
     // of a key that is there twice, readers take the last value: that has the plain name
-    for (at, entry) in entries.clone().enumerate().rev() {
+    for (at, entry) in entries.enumerate().rev() {
         let encoded = entry.encoded();
         if taken.insert(encoded.clone()) {
             continue;
@@ -123,22 +103,19 @@ where
                 break stem.into();
             }
         };
-        let directory = None;
-        odd.insert(at, Name { stem, directory });
+        odd.insert(at, stem);
     }
-    // it holds all names, and the rest needs none of them
-    drop(taken);
-    give_way(entries, &mut odd);
     odd
 }
 
-/// Renames each directory that has the name of an array's file: its last dot is encoded.
-fn give_way<'k>(
+/// The directories that have the name of an array's file, by the index of the entry. Each gets another name: its last dot is encoded.
+/// `odd` holds the names that are not just an encoded key.
+pub(super) fn give_way<'k>(
     entries: impl Iterator<Item = Unnamed<'k>> + Clone,
-    odd: &mut HashMap<usize, Name>,
-) {
+    odd: &HashMap<usize, Box<str>>,
+) -> HashMap<usize, Box<str>> {
     let stem = |(at, entry): (usize, Unnamed<'k>)| match odd.get(&at) {
-        Some(name) => name.stem.to_string().into(),
+        Some(name) => name.to_string().into(),
         None => entry.encoded(),
     };
     let suffix_of = |stem: &str| {
@@ -154,20 +131,18 @@ fn give_way<'k>(
     let like_files: Vec<_> = like_files.collect();
     // hardly any tree has such keys: for the others no set of all arrays is made
     if like_files.is_empty() {
-        return;
+        return HashMap::new();
     }
     let arrays = entries.enumerate().filter(|(_, entry)| entry.array);
     let arrays: HashSet<Cow<'_, str>> = arrays.map(stem).collect();
-    for (at, suffix, stem) in like_files {
-        let array = stem.strip_suffix(suffix).unwrap_or(&stem);
-        if arrays.contains(array) {
-            // no key has this name: for keys `%2E` only stands as the whole name or twice
-            let encoded = format!("{array}{}", suffix.replace('.', "%2E"));
-            let (stem, directory) = (stem.into(), None);
-            let name = odd.entry(at).or_insert(Name { stem, directory });
-            name.directory = Some(encoded.into());
-        }
-    }
+    let renamed = like_files.into_iter().filter_map(|(at, suffix, stem)| {
+        let array = stem.strip_suffix(suffix)?;
+        // no key has this name: for keys `%2E` only stands as the whole name or twice
+        let encoded = || format!("{array}{}", suffix.replace('.', "%2E"));
+        let encoded = arrays.contains(array).then(encoded)?;
+        Some((at, encoded.into()))
+    });
+    renamed.collect()
 }
 
 /// The name of the entry that is number `count` among equal keys of a directory.
@@ -246,9 +221,11 @@ mod tests {
     /// The names of all entries: of the files without their suffix, and of the directory.
     fn assigned(entries: &[Unnamed<'_>]) -> Vec<(String, String)> {
         let odd = odd_names(entries.iter().cloned());
-        let name = |(at, entry): (usize, &Unnamed<'_>)| match odd.get(&at) {
-            Some(name) => (name.stem().to_owned(), name.directory().to_owned()),
-            None => (entry.encoded().into_owned(), entry.encoded().into_owned()),
+        let directories = give_way(entries.iter().cloned(), &odd);
+        let name = |(at, entry): (usize, &Unnamed<'_>)| {
+            let stem = (odd.get(&at)).map_or(entry.encoded().into_owned(), ToString::to_string);
+            let directory = directories.get(&at).map(ToString::to_string);
+            (stem.clone(), directory.unwrap_or(stem))
         };
         entries.iter().enumerate().map(name).collect()
     }

@@ -48,6 +48,10 @@ pub struct Place {
     pub node: NodeId,
     /// What it is.
     pub what: What,
+    /// Whether it is at or below a key that is a collection. No name can be made of that, so nothing there has files.
+    pub nameless: bool,
+    /// Whether others are in it that have names.
+    pub is_parent: bool,
 }
 
 /// The kind of a place.
@@ -132,6 +136,16 @@ impl Outline {
         match target {
             What::Array(number) => usize::try_from(number).ok(),
             _ => None,
+        }
+    }
+
+    /// Notes at the place around this one that it has a place in it.
+    fn note_parent(&mut self, of: &Place) {
+        if of.what != What::Nothing
+            && !of.nameless
+            && let Some(parent) = self.places.get_mut(of.parent.index())
+        {
+            parent.is_parent = true;
         }
     }
 
@@ -220,6 +234,8 @@ impl<'t> TreeWalk<'t> {
             component: Component::Top,
             node: tree.root().map_or(NodeId::FIRST, Node::id),
             what: What::Directory,
+            nameless: false,
+            is_parent: false,
         };
         Self {
             tree,
@@ -256,6 +272,8 @@ impl<'t> TreeWalk<'t> {
                 .map_or(What::Nothing, |to| What::Link { to, whole: false });
             if let Some(place) = self.outline.places.get_mut(link.index()) {
                 place.what = what;
+                let place = *place;
+                self.outline.note_parent(&place);
             }
         }
         self.outline
@@ -347,12 +365,17 @@ impl<'t> TreeWalk<'t> {
             return None;
         }
         let id = PlaceId(u32::try_from(places.len()).ok()?);
-        places.push(Place {
+        let around = places.get(parent.index());
+        let place = Place {
             parent,
             component,
             node,
             what,
-        });
+            nameless: around.is_some_and(|it| it.nameless) || self.tree.is_nameless(component),
+            is_parent: false,
+        };
+        places.push(place);
+        self.outline.note_parent(&place);
         Some(id)
     }
 

@@ -4,10 +4,10 @@
 //! arrays together can be a thousand times as long as the text.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::names::{Name, Unnamed, escape, odd_names};
+use super::names::{Unnamed, escape, give_way, odd_names};
 use super::outline::column::{MAX_LABEL, MAX_QUANTITY, is_tagged};
 use super::outline::pointer::reference;
 use super::outline::{Outline, Place, PlaceId, What};
@@ -29,11 +29,9 @@ pub struct Paths {
     tree: Arc<Tree>,
     outline: Outline,
     /// Names that are not just an encoded key; the others are made when they are asked for.
-    odd: HashMap<PlaceId, Name>,
-    /// Whether each place has others in it.
-    is_parent: Vec<bool>,
-    /// The places at or below a key that is a collection, and can't be a name.
-    nameless: HashSet<PlaceId>,
+    odd: HashMap<PlaceId, Box<str>>,
+    /// The names of directories that give way to arrays.
+    moved: HashMap<PlaceId, Box<str>>,
     /// Whether the paths together are too long to be listed in full.
     long: bool,
 }
@@ -41,9 +39,8 @@ pub struct Paths {
 impl Paths {
     /// Names the places of a tree.
     pub(crate) fn new(tree: &Arc<Tree>, outline: Outline) -> Self {
-        let nameless = nameless(tree, &outline);
         let shown = |(id, place): &(PlaceId, &Place)| {
-            *id != PlaceId::ROOT && place.what != What::Nothing && !nameless.contains(id)
+            *id != PlaceId::ROOT && place.what != What::Nothing && !place.nameless
         };
         let children = outline.ids().filter(shown);
         let mut children: Vec<_> = children.map(|(id, place)| (place.parent, id)).collect();
@@ -51,25 +48,18 @@ impl Paths {
         children.sort_unstable();
         let mut paths = Self {
             tree: Arc::clone(tree),
-            is_parent: vec![false; outline.places().len()],
             outline,
             odd: HashMap::new(),
-            nameless,
+            moved: HashMap::new(),
             long: false,
         };
-        // before names are given, because `entry` asks for it
-        for (parent, _) in &children {
-            if let Some(is_parent) = paths.is_parent.get_mut(parent.index()) {
-                *is_parent = true;
-            }
-        }
         for directory in children.chunk_by(|a, b| a.0 == b.0) {
             let entries = directory.iter().map(|&(_, child)| paths.entry(child));
-            let odd = odd_names(entries).into_iter();
-            let odd: Vec<_> = odd
-                .filter_map(|(at, name)| Some((directory.get(at)?.1, name)))
-                .collect();
-            paths.odd.extend(odd);
+            let odd = odd_names(entries.clone());
+            let moved = give_way(entries, &odd);
+            let place = |(at, name)| Some((directory.get::<usize>(at)?.1, name));
+            paths.odd.extend(odd.into_iter().filter_map(place));
+            paths.moved.extend(moved.into_iter().filter_map(place));
         }
         paths.long = paths.len_of_paths() > MAX_PATHS;
         paths
@@ -94,16 +84,15 @@ impl Paths {
     }
 
     /// Whether a place appears as a directory, or as a link to one.
-    pub(crate) fn is_directory(&self, id: PlaceId) -> bool {
-        let is_parent = |id: PlaceId| self.is_parent.get(id.index()) == Some(&true);
-        match self.what(id) {
-            Some(What::Directory) => true,
-            Some(What::Array(_)) => is_parent(id),
-            Some(What::Link { to, whole }) => {
-                whole && (self.what(to) == Some(What::Directory) || is_parent(to))
-            }
-            Some(What::Nothing | What::Elsewhere) | None => false,
-        }
+    fn is_directory(&self, id: PlaceId) -> bool {
+        self.outline
+            .place(id)
+            .is_some_and(|place| match place.what {
+                What::Directory => true,
+                What::Array(_) => place.is_parent,
+                What::Link { to, whole } => whole && self.is_directory(to),
+                What::Nothing | What::Elsewhere => false,
+            })
     }
 
     /// Bytes of the paths of all arrays and references.
@@ -132,11 +121,6 @@ impl Paths {
         &self.outline
     }
 
-    /// Whether a place is at or below a key that can't be a name, so that nothing there has files.
-    pub(crate) fn is_nameless(&self, id: PlaceId) -> bool {
-        self.nameless.contains(&id)
-    }
-
     /// The node that stands at a place in the text.
     pub(crate) fn node(&self, id: PlaceId) -> Option<Node<'_>> {
         self.tree.node(self.outline.place(id)?.node)
@@ -153,9 +137,14 @@ impl Paths {
         target.unwrap_or(node)
     }
 
-    /// The URI of the reference at a place.
-    pub(crate) fn uri(&self, id: PlaceId) -> Option<&str> {
-        self.node(id).and_then(|node| reference(node.follow()))
+    /// The path and the URI of each reference into another file.
+    pub(super) fn references(&self) -> impl Iterator<Item = (String, &str)> {
+        let places = self.outline.ids();
+        let elsewhere = places.filter(|(_, place)| place.what == What::Elsewhere);
+        elsewhere.filter_map(|(id, place)| {
+            let uri = reference(self.tree.node(place.node)?.follow())?;
+            Some((self.path(id), uri))
+        })
     }
 
     /// The unit of the array at a place, if the collection around it is a quantity or a table's column.
@@ -224,15 +213,15 @@ impl Paths {
     /// The name of an array's files without `.bin` or `.npy`.
     #[must_use]
     pub fn stem(&self, id: PlaceId) -> Cow<'_, str> {
-        let odd = self.odd.get(&id).map(|name| name.stem().into());
+        let odd = self.odd.get(&id).map(|name| (**name).into());
         odd.unwrap_or_else(|| self.plain(id))
     }
 
     /// The name as a directory; empty for the top.
     #[must_use]
     pub fn directory_name(&self, id: PlaceId) -> Cow<'_, str> {
-        let odd = self.odd.get(&id).map(|name| name.directory().into());
-        odd.unwrap_or_else(|| self.plain(id))
+        let moved = self.moved.get(&id).map(|name| (**name).into());
+        moved.unwrap_or_else(|| self.stem(id))
     }
 
     /// The encoded key.
@@ -297,18 +286,6 @@ impl Paths {
         }));
         parts.join("/")
     }
-}
-
-/// The places at or below a key of which no name can be made.
-fn nameless(tree: &Tree, outline: &Outline) -> HashSet<PlaceId> {
-    let mut found = HashSet::new();
-    for (id, place) in outline.ids() {
-        // a place stands behind the one that it is in
-        if tree.is_nameless(place.component) || found.contains(&place.parent) {
-            found.insert(id);
-        }
-    }
-    found
 }
 
 /// Steps as a path, see [`Paths::path`], without their middle if they are too long for a message. Steps that are

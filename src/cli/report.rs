@@ -211,12 +211,8 @@ fn list_file(snapshot: &Snapshot, stats: &[Result<Option<Stats>, Error>]) -> Res
             line(len, &format!("{name}{suffix}"), note);
         }
     }
-    for reference in snapshot.references() {
-        line(
-            0,
-            &reference.path(),
-            &format!("(refers to {})", reference.uri()),
-        );
+    for (path, uri) in snapshot.references() {
+        line(0, &path, &format!("(refers to {uri})"));
     }
     said?;
     say_bytes(out.as_bytes())

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use super::format::Format;
 use super::node::Node;
 use super::{index, locked};
-use crate::asdf::outline::PlaceId;
+use crate::asdf::outline::{PlaceId, What};
 use crate::asdf::{ArrayData, Origin, Paths, Snapshot};
 pub(super) use numbers::Numbers;
 
@@ -84,14 +84,17 @@ pub(super) struct Catalogue {
 }
 
 impl Catalogue {
-    /// What a snapshot shows under `arrays/`.
+    /// What a snapshot shows under `arrays/`. What is beyond the numbers' limit is left out.
     pub(super) fn of(snapshot: &Snapshot, numbers: &Arc<Mutex<Numbers>>) -> Self {
-        match snapshot.paths() {
-            Some(paths) => Self::new(paths, shown(snapshot), numbers),
-            None => Self {
-                numbers: Arc::clone(numbers),
-                entries: Vec::new(),
-            },
+        let mut entries = match snapshot.paths() {
+            Some(paths) => entries(snapshot, paths, &mut locked(numbers)),
+            None => Vec::new(),
+        };
+        // sorted by directory, then by node: a listing is one run, and a lookup a binary search
+        entries.sort_unstable_by_key(CatalogueEntry::key);
+        Self {
+            numbers: Arc::clone(numbers),
+            entries,
         }
     }
 
@@ -114,34 +117,6 @@ impl Catalogue {
     pub(super) fn weight(&self) -> usize {
         let entries = self.entries.len().saturating_mul(PER_ENTRY);
         locked(&self.numbers).weight().saturating_add(entries)
-    }
-
-    /// The catalogue of what stands at these paths.
-    ///
-    /// What is beyond the numbers' limit is left out.
-    fn new(
-        paths: &Paths,
-        shown: impl IntoIterator<Item = (PlaceId, EntryKind)>,
-        numbers: &Arc<Mutex<Numbers>>,
-    ) -> Self {
-        let mut known = locked(numbers);
-        let mut maker = Maker {
-            entries: Vec::new(),
-            paths,
-            numbers: &mut known,
-            made: HashMap::from([(PlaceId::ROOT, 0)]),
-        };
-        for (place, kind) in shown {
-            // beyond the limit there is no number, so no file
-            let _ = maker.add(place, kind);
-        }
-        // sorted by directory, then by node: a listing is one run, and a lookup a binary search
-        let mut entries = maker.entries;
-        entries.sort_unstable_by_key(CatalogueEntry::key);
-        Self {
-            numbers: Arc::clone(numbers),
-            entries,
-        }
     }
 
     /// The node of that name in a directory.
@@ -324,77 +299,51 @@ fn number(node: Node) -> Option<u32> {
     }
 }
 
-/// A catalogue that is being made.
-struct Maker<'a> {
-    entries: Vec<CatalogueEntry>,
-    paths: &'a Paths,
-    numbers: &'a mut Numbers,
-    /// The numbers of the paths that are directories.
-    made: HashMap<PlaceId, u32>,
-}
-
-impl Maker<'_> {
-    /// Enters what stands at a place into the directory of the place around it. `None` if there are no numbers left.
-    fn add(&mut self, place: PlaceId, kind: EntryKind) -> Option<()> {
-        let parent = self.directory(self.paths.parent(place))?;
-        let format = match &kind {
-            EntryKind::Array(..) => {
-                return self.enter(parent, &self.paths.stem(place), kind).map(drop);
+/// The entries of a catalogue, in the order of the tree.
+fn entries(snapshot: &Snapshot, paths: &Paths, numbers: &mut Numbers) -> Vec<CatalogueEntry> {
+    let mut entries = Vec::new();
+    // the number of each directory, which stands in front of what is in it
+    let mut made = HashMap::from([(PlaceId::ROOT, 0)]);
+    for (id, place) in paths.outline().ids().skip(1) {
+        let (files, is_directory) = snapshot.found().shows(paths, id);
+        let Some(&directory) = made.get(&place.parent) else {
+            continue;
+        };
+        // beyond the limit there is no number, so no file
+        let mut enter = |name: &str, kind| {
+            let number = numbers.of(directory, name)?;
+            entries.push(CatalogueEntry {
+                directory,
+                number,
+                kind,
+            });
+            Some(number)
+        };
+        let from = id;
+        if files {
+            let stem = paths.stem(id);
+            if let What::Link { to, .. } = place.what {
+                for format in Format::ALL {
+                    let name = format!("{stem}{}", format.suffix());
+                    let format = Some(format);
+                    enter(&name, EntryKind::Link { from, to, format });
+                }
+            } else if let What::Array(i) = place.what
+                && let Some(array) = snapshot.arrays().get(index(i))
+            {
+                enter(&stem, EntryKind::Array(i, array.data().clone()));
             }
-            EntryKind::Link { format, .. } => *format,
-            EntryKind::Directory => None,
-        };
-        let name = match format {
-            Some(format) => format!("{}{}", self.paths.stem(place), format.suffix()).into(),
-            None => self.paths.directory_name(place),
-        };
-        self.enter(parent, &name, kind).map(drop)
-    }
-
-    /// The number of what is entered under that name in a directory.
-    fn enter(&mut self, directory: u32, name: &str, kind: EntryKind) -> Option<u32> {
-        let number = self.numbers.of(directory, name)?;
-        self.entries.push(CatalogueEntry {
-            directory,
-            number,
-            kind,
-        });
-        Some(number)
-    }
-
-    /// The number of a place's directory, which is made if it is new, as are those that it is in.
-    fn directory(&mut self, place: PlaceId) -> Option<u32> {
-        let mut new = Vec::new();
-        let mut at = place;
-        let mut number = loop {
-            match self.made.get(&at) {
-                Some(number) => break *number,
-                None => new.push(at),
-            }
-            at = self.paths.parent(at);
-        };
-        while let Some(place) = new.pop() {
-            let name = self.paths.directory_name(place);
-            number = self.enter(number, &name, EntryKind::Directory)?;
-            self.made.insert(place, number);
         }
-        Some(number)
+        if is_directory {
+            let (name, format) = (paths.directory_name(id), None);
+            if let What::Link { to, .. } = place.what {
+                enter(&name, EntryKind::Link { from, to, format });
+            } else if let Some(number) = enter(&name, EntryKind::Directory) {
+                made.insert(id, number);
+            }
+        }
     }
-}
-
-/// What stands under `arrays/`: the arrays that have files, and the links.
-fn shown(snapshot: &Snapshot) -> impl Iterator<Item = (PlaceId, EntryKind)> {
-    let arrays = (0..).zip(snapshot.arrays());
-    let arrays = arrays.filter(|(_, array)| array.has_files());
-    let arrays = arrays.map(|(i, array)| (array.home(), EntryKind::Array(i, array.data().clone())));
-    let files = || Format::ALL.map(Some).into_iter();
-    let links = snapshot.links().iter().flat_map(move |link| {
-        let (from, to) = (link.from, link.to);
-        let formats = files().chain([None]);
-        let formats = formats.filter(|format| format.is_some() == link.is_array);
-        formats.map(move |format| (from, EntryKind::Link { from, to, format }))
-    });
-    arrays.chain(links)
+    entries
 }
 
 #[cfg(test)]

@@ -218,15 +218,15 @@ fn arrays_tsv(state: &State, shown: bool) -> Text {
     for array in state.snapshot.arrays() {
         text.row(array_row(array, shown));
     }
-    for reference in state.snapshot.references() {
+    for (path, uri) in state.snapshot.references() {
         text.row([
-            &*reference.path(),
+            &*path,
             "-",
             "-",
             "-",
             "-",
             "-",
-            reference.uri(),
+            uri,
             "-",
             "in another file; mount that",
             "-",

@@ -95,7 +95,7 @@ impl<'t> Node<'t> {
     }
 
     /// A scalar's type with its text.
-    fn typed(self) -> Option<(Type, &'t str)> {
+    pub(super) fn typed(self) -> Option<(Type, &'t str)> {
         let text = self.text()?;
         let kind = match self.tag() {
             Some(tag) => Type::from_tag(tag).unwrap_or(Type::Str),
@@ -184,9 +184,10 @@ impl<'t> Node<'t> {
     /// The mapping itself, then the mappings that `<<` merges into it, the most important first. Aliases can make them endlessly
     /// many: the caller must keep count.
     pub fn merged(self) -> impl Iterator<Item = Self> + use<'t> {
-        let mut stack = vec![self.follow()];
+        // no memory is taken unless `<<` merges something: arrays ask for their keys a million times
+        let (mut own, mut stack) = (Some(self.follow()), Vec::new());
         std::iter::from_fn(move || {
-            let mapping = stack.pop()?;
+            let mapping = own.take().or_else(|| stack.pop())?;
             for (_, value) in mapping.entries().filter(|(key, _)| key.is_merge()) {
                 let first = stack.len();
                 match value.follow().kind() {

@@ -89,10 +89,12 @@ impl Warnings {
 /// Adds to `warnings` all that the nodes have and the subset forbids.
 pub(super) fn check(tree: &Tree, mut warnings: Warnings) -> Warnings {
     tags::check(tree, &mut warnings);
+    // the same memory for the keys of every mapping
+    let mut few = Vec::with_capacity(FEW);
     let mut id = NodeId(0);
     while let Some(node) = tree.node(id) {
         match node.kind() {
-            NodeKind::Mapping => check_keys(node, tree, &mut warnings),
+            NodeKind::Mapping => check_keys(node, &mut few, tree, &mut warnings),
             NodeKind::Scalar => {
                 check_integer(node, &mut warnings);
                 check_value(node, &mut warnings);
@@ -125,7 +127,8 @@ enum Canonical<'t> {
 
 /// What a key means; `None` if it is no scalar.
 fn canonical(key: Node<'_>) -> Option<Canonical<'_>> {
-    Some(match key.value()? {
+    let (kind, text) = key.typed()?;
+    Some(match kind.value(text) {
         Value::Null => Canonical::Null,
         Value::Bool(b) => Canonical::Int(b.into()),
         Value::Int(n) => Canonical::Int(n),
@@ -136,7 +139,6 @@ fn canonical(key: Node<'_>) -> Option<Canonical<'_>> {
             whole.map_or(Canonical::Float(x.to_bits()), Canonical::Int)
         }
         Value::Huge(text) | Value::Str(text) | Value::Malformed(text) => {
-            let kind = key.scalar_type()?;
             // a tag of YAML's own is in `kind` already
             let own = key.tag().filter(|tag| Type::from_tag(tag).is_none());
             Canonical::Text(own, kind, text)
@@ -145,9 +147,14 @@ fn canonical(key: Node<'_>) -> Option<Canonical<'_>> {
 }
 
 /// Warns of keys that are no strings, integers or truth values, and of keys that occur again. More than [`FEW`] keys are compared
-/// by hashes with a random seed: no file can be made in which many of them collide.
-fn check_keys(mapping: Node<'_>, tree: &Tree, warnings: &mut Warnings) {
-    let mut few: Vec<Canonical<'_>> = Vec::new();
+/// by hashes with a random seed: no file can be made in which many of them collide. `few` holds the keys of a smaller mapping.
+fn check_keys<'t>(
+    mapping: Node<'t>,
+    few: &mut Vec<Canonical<'t>>,
+    tree: &Tree,
+    warnings: &mut Warnings,
+) {
+    few.clear();
     let mut many: Vec<(u64, NodeId)> = Vec::new();
     let hasher = RandomState::new();
     for (key, value) in mapping.entries() {
@@ -265,7 +272,7 @@ fn check_value(scalar: Node<'_>, warnings: &mut Warnings) {
     let tagged = scalar.tag().is_some();
     let bytes = scalar.text_bytes();
     // of those without a tag, only the likes of `2001-13-45` and `0x_`
-    if !tagged && bytes.get(YEAR_LEN) != Some(&b'-') && !bytes.ends_with(b"_") {
+    if !tagged && bytes.get(YEAR_LEN) != Some(&b'-') && bytes.last() != Some(&b'_') {
         return;
     }
     let text = scalar.text().unwrap_or_default();

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde::ser::{Serialize, Serializer};
 
+use crate::asdf::Origin;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::text_frame::standard;
 use crate::asdf::{Array, Snapshot};
-use crate::asdf::{Origin, Reference};
 use crate::cli::exit::Failure;
 use crate::cli::print_line;
 use crate::codec::code_text;
@@ -170,13 +170,6 @@ fn array<'a>(array: &'a Array, found: Option<&Result<Option<Stats>, Error>>) -> 
     }
 }
 
-fn reference(reference: &Reference) -> ReferenceObject {
-    ReferenceObject {
-        path: reference.path(),
-        uri: reference.uri().to_owned(),
-    }
-}
-
 /// Prints what a mount of the file at `path` would show, as one line.
 pub(super) fn print(
     path: &Path,
@@ -201,7 +194,13 @@ pub(super) fn print(
         arrays: Some(Each(|| {
             arrays().map(|(i, found)| array(found, stats.get(i)))
         })),
-        references: Some(Each(|| snapshot.references().iter().map(reference))),
+        references: Some(Each(|| {
+            let references = snapshot.references();
+            references.map(|(path, uri)| ReferenceObject {
+                path,
+                uri: uri.to_owned(),
+            })
+        })),
         problems: super::problems_around_arrays(snapshot).collect(),
     })
 }

@@ -1,28 +1,21 @@
 //! Names under `arrays/`, from trees.
 
 use super::*;
-use crate::asdf::tree::Tree;
+use crate::asdf::sample::Sample;
+use crate::asdf::{OpenOptions, Snapshot};
+use crate::codec::Cache;
+use crate::source::Memory;
 
-/// The paths of a tree, in which `A` stands for an array.
-fn places(body: &str) -> Paths {
+/// A file with this tree, in which `A` stands for an array.
+fn snapshot(body: &str) -> Snapshot {
     let array = "!<tag:stsci.edu:asdf/core/ndarray-1.0.0> [1]";
-    let text = format!("---\n{}\n...\n", body.replace('A', array));
-    Paths::of(Tree::parse(text).unwrap())
+    let text = format!("#ASDF 1.0.0\n---\n{}\n...\n", body.replace('A', array));
+    let file = Memory::new(Sample::new().text(text.as_bytes()).bytes());
+    Snapshot::read(None, Arc::new(file), Cache::new(0), OpenOptions::default()).unwrap()
 }
 
-fn id(paths: &Paths, path: &str) -> PlaceId {
-    paths.find(path).unwrap()
-}
-
-fn catalogue(numbers: &Arc<Mutex<Numbers>>, body: &str, paths: &[&str]) -> Catalogue {
-    let places = places(body);
-    let arrays = (0..).zip(paths);
-    let arrays = arrays.map(|(i, path)| (id(&places, path), array(i)));
-    Catalogue::new(&places, arrays, numbers)
-}
-
-fn array(i: u32) -> EntryKind {
-    EntryKind::Array(i, ArrayData::default())
+fn catalogue(numbers: &Arc<Mutex<Numbers>>, body: &str) -> Catalogue {
+    Catalogue::of(&snapshot(body), numbers)
 }
 
 fn names(catalogue: &Catalogue, directory: u32) -> Vec<String> {
@@ -34,11 +27,7 @@ fn names(catalogue: &Catalogue, directory: u32) -> Vec<String> {
 
 #[test]
 fn an_array_is_two_files_in_the_directory_of_its_path() {
-    let found = catalogue(
-        &Arc::default(),
-        "{meta: {flux: A}, data: A}",
-        &["meta/flux", "data"],
-    );
+    let found = catalogue(&Arc::default(), "{meta: {flux: A}, data: A}");
     assert_eq!(names(&found, 0), ["meta", "data.bin", "data.npy"]);
     let Some(Node::ArrayDir(meta)) = found.lookup(0, "meta".as_ref()) else {
         panic!("no directory")
@@ -62,8 +51,8 @@ fn an_array_is_two_files_in_the_directory_of_its_path() {
 #[test]
 fn a_save_changes_no_number() {
     let numbers = Arc::default();
-    let before = catalogue(&numbers, "{a: A, b: A, c: A}", &["a", "b", "c"]);
-    let after = catalogue(&numbers, "{c: A, x: A, a: A}", &["c", "x", "a"]);
+    let before = catalogue(&numbers, "{a: A, b: A, c: A}");
+    let after = catalogue(&numbers, "{c: A, x: A, a: A}");
     for name in ["a.bin", "c.npy"] {
         assert_eq!(
             before.lookup(0, name.as_ref()),
@@ -75,22 +64,11 @@ fn a_save_changes_no_number() {
 
 #[test]
 fn links_have_targets() {
-    let paths = places("{a: &a {x: &x A}, b: *a, y: *x}");
-    let (a, x, b, y) = (
-        id(&paths, "a"),
-        id(&paths, "a/x"),
-        id(&paths, "b"),
-        id(&paths, "y"),
-    );
-    let link = |from, to, format| EntryKind::Link { from, to, format };
-    let items = [
-        (x, array(0)),
-        (b, link(b, a, None)),
-        (y, link(y, x, Some(Format::Bin))),
-        (y, link(y, x, Some(Format::Npy))),
-    ];
-    let found = Catalogue::new(&paths, items, &Arc::default());
+    let snapshot = snapshot("{a: &a {x: &x A}, b: *a, y: *x}");
+    let found = Catalogue::of(&snapshot, &Arc::default());
     assert_eq!(names(&found, 0), ["a", "b", "y.bin", "y.npy"]);
+    let place = |path| snapshot.paths().unwrap().find(path).unwrap();
+    let [a, x, b, y] = ["a", "a/x", "b", "y"].map(place);
     let target = |name: &str| {
         let Some(Node::ArrayLink(link)) = found.lookup(0, name.as_ref()) else {
             panic!("no link {name}")

@@ -36,7 +36,7 @@ impl Snapshot {
         let places = paths.outline().ids();
         let tables = places.filter_map(|(id, place)| {
             let node = paths.node(id).map(Node::follow)?;
-            let is_shown = place.what == What::Directory && self.found().is_directory(paths, id);
+            let is_shown = place.what == What::Directory && self.found().shows(paths, id).1;
             let table = Some(node).filter(|node| is_shown && is_table(*node))?;
             Some((id, paths.referent(table.get("columns")?).len()))
         });
