@@ -69,19 +69,14 @@ const MANUAL: &[u8] = include_bytes!("../man/asdf-mount.1");
 const SEMANTICS: &[u8] = include_bytes!("../man/asdf-mount-semantics.7");
 const COOKBOOK: &[u8] = include_bytes!("../man/asdf-mount-cookbook.7");
 
-/// What `--help` says behind the options.
-const AFTER_HELP: &str = "\
-Unmount with `asdf-mount -u MOUNTPOINT`, `umount MOUNTPOINT` or `fusermount3 -u MOUNTPOINT`.
-`asdf-mount -o help` lists the mount options, `asdf-mount --man` shows the manual.";
-
 /// Mounts an ASDF file as a directory: its tree as a text file, its blocks and arrays as data files.
 #[derive(Debug, Parser)]
 #[command(
     name = "asdf-mount",
     version,
     override_usage = usage::usage(),
-    after_help = AFTER_HELP,
-    after_long_help = format!("{}\n\n{AFTER_HELP}", options::table::help()),
+    after_help = usage::AFTER_HELP,
+    after_long_help = format!("{}\n\n{}", options::table::help(), usage::AFTER_HELP),
     max_term_width = 100
 )]
 #[expect(
@@ -107,55 +102,55 @@ struct Args {
     /// Log also each mount, unmount and save
     #[arg(short, long)]
     verbose: bool,
-    /// Edit the tree of FILE: mount it, run $VISUAL or $EDITOR, unmount it when the editor ends
+    /// Edit the tree of FILE in $VISUAL or $EDITOR: mount FILE, run the editor, unmount
     #[arg(long, group = "action")]
     edit: bool,
-    /// Unmount each MOUNTPOINT and wait until its daemon, the background process, has ended
+    /// Unmount each MOUNTPOINT, and wait for the end of its daemon (the background process)
     #[arg(short, long, group = "action")]
     unmount: bool,
-    /// With --unmount: how long to wait for each daemon [default: 15]
+    /// With -u: how long to wait for each daemon, in seconds [default: 15]
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u32>,
-    /// Drop a refused (invalid) text and show the saved tree again
+    /// Undo a refused (invalid) edit: show the saved tree again
     #[arg(long, group = "action")]
     revert: bool,
-    /// With -u or --revert: go on even if a refused text is in memory only; that text is lost
+    /// With -u or --revert: go on even if this loses a refused text that could not be kept on disk
     #[arg(long)]
     discard: bool,
-    /// Verify structure, block index, checksums and tree of each FILE, or of all *.asdf below DIR
+    /// Find corrupt data: verify the structure, block index, checksums and tree of each FILE or DIR
     #[arg(long, group = "action")]
     check: bool,
-    /// With --check: first finish interrupted saves and rewrite a wrong block index
+    /// With --check: first finish an interrupted save, and rewrite a wrong block index
     #[arg(long)]
     repair: bool,
-    /// Print what a mount of each FILE, or of all *.asdf below DIR, would show, with sizes
+    /// Print what a mount of each FILE or DIR would show, with sizes
     #[arg(long, group = "action")]
     list: bool,
-    /// With --list: read each array and print its smallest, largest and mean number, and how many are NaN
+    /// With --list: also print the smallest, largest and mean number of each array, and how many are NaN
     #[arg(long)]
     stats: bool,
     /// Print the tree of FILE, its YAML text
     #[arg(long, group = "action")]
     tree: bool,
-    /// With --list or --check: print a line of JSON for each FILE; with --tree: the tree as one line of JSON
+    /// With --list, --check or --tree: print one line of JSON for each FILE
     #[arg(long)]
     json: bool,
-    /// Write a PNG picture of the array at PATH to OUT; without PATH, of all arrays side by side
+    /// Write a PNG picture of the array at PATH to OUT; without PATH, of several arrays side by side
     #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
     preview: Option<PathBuf>,
-    /// Write an HTML page to OUT: the tree, pictures and statistics of FILE, or of all *.asdf below DIR
+    /// Write an HTML page to OUT: the tree, pictures and statistics of FILE or DIR
     #[arg(long, value_name = "OUT", group = "action", value_hint = ValueHint::FilePath)]
     page: Option<PathBuf>,
-    /// With --preview: make no side of the picture longer than N pixels
+    /// With --preview: the longest side of the picture, in pixels (16 to 2048)
     #[arg(long, value_name = "N", value_parser = options::picture_size)]
     size: Option<u16>,
-    /// Print kerchunk references, by which xarray reads the arrays of FILE, or of all *.asdf below DIR
+    /// Print kerchunk references to the arrays of FILE or DIR: xarray reads them without this program
     #[arg(long, group = "action")]
     references: bool,
-    /// Write FILE to DIR in exploded form: one file for the tree, and one for each block
+    /// Write FILE to DIR in exploded form: a file for the tree, and a file for each block
     #[arg(long, value_name = "DIR", group = "action", value_hint = ValueHint::DirPath)]
     explode: Option<PathBuf>,
-    /// Write FILE to OUT, with the blocks of other files that it names: undoes --explode
+    /// Undo --explode: write FILE to OUT, with the blocks of the files that it names
     #[arg(long, value_name = "OUT", group = "action")]
     implode: Option<PathBuf>,
     /// Write FILE to OUT without the blocks that no array uses
@@ -185,8 +180,8 @@ struct Args {
     /// Show the manual page with recipes
     #[arg(long, group = "action")]
     cookbook: bool,
-    /// One ASDF file, several, a directory of them, or a URL (http, https, s3, gs, az, file). The last argument is the directory to mount
-    /// on; without it, a directory that is named after FILE is made here
+    /// FILE is an ASDF file. DIR stands for all *.asdf files below it. A URL begins with https://, http://, s3://, gs://, az:// or
+    /// file://. MOUNTPOINT is the directory to mount on; by default, x.asdf is mounted on x in the working directory
     #[arg(value_name = "FILE|DIR|URL]... [MOUNTPOINT")]
     paths: Vec<PathBuf>,
 }

@@ -65,6 +65,7 @@ impl Chain {
     /// # Errors
     /// [`Error::Corrupt`] if there is no chain or an entry makes no sense, [`Error::Unsupported`] naming an unknown encoding.
     pub(super) fn read(stored: Arc<dyn Source>) -> Result<(Self, Arc<dyn Source>)> {
+        // the chain has no length of its own: it ends with its `...` line
         let head = read_up_to(&*stored, 0, CHAIN_LIMIT)?;
         let len =
             chain_len(&head).ok_or_else(|| corrupt("the encoding chain has no `...` line"))?;

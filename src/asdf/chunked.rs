@@ -58,6 +58,7 @@ impl Grid {
             let why = format!("chunks of {chunk:?} elements of an array of {shape:?}");
             return Err(corrupt(why));
         }
+        // any number of them would fill an axis
         if chunk.contains(&0) {
             return Err(corrupt("chunks of no elements"));
         }
@@ -108,6 +109,7 @@ impl Grid {
         for ((len, part), (start, own)) in self.axes().zip(start.iter().zip(lens)) {
             let index = start.checked_div(part)?;
             let left = len.checked_sub(*start)?;
+            // it has to begin where a chunk of the grid does, and to be as long as that one
             if index.checked_mul(part)? != *start || part.min(left) != *own || left == 0 {
                 return None;
             }

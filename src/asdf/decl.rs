@@ -134,6 +134,7 @@ impl Allowance {
         let left = u64::try_from(cost)
             .ok()
             .and_then(|cost| self.0.checked_sub(cost));
+        // what does not fit leaves the rest to smaller declarations
         self.0 = left.unwrap_or(self.0);
         left.is_some()
     }
@@ -204,6 +205,7 @@ impl<'t> Properties<'t> {
             let Some(slot) = key.text().and_then(|name| own.slot(name)) else {
                 continue;
             };
+            // a null counts as no value: `strides: null` is an array in C order
             let null = value.scalar_type() == Some(Type::Null);
             *slot = (!null).then(|| value.follow());
         }

@@ -147,6 +147,7 @@ impl Layout {
         if block.streamed() {
             return Some(limit);
         }
+        // `end` fails beyond 2^64, which only a hostile header says
         Some(block.end().map_or(limit, |end| end.min(limit)))
     }
 
@@ -205,6 +206,7 @@ impl Layout {
         let Some(block) = self.blocks.get(n) else {
             return 0;
         };
+        // a file that was cut short ends within its last block
         let room = self.limit(n, block).saturating_sub(block.data_offset());
         if block.streamed() {
             room
@@ -317,6 +319,7 @@ pub fn parse_index(text: &[u8]) -> Option<(Vec<u64>, usize)> {
             .filter(|token| !token.is_empty())
         {
             if token != b"-" {
+                // anything but a number: this is no block index, and the blocks are found by their headers
                 offsets.push(std::str::from_utf8(token).ok()?.parse().ok()?);
             }
         }

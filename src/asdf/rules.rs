@@ -268,6 +268,7 @@ impl<'t> Checker<'t> {
             return;
         }
         if self.seen.len() >= self.most_seen {
+            // numbers of nodes grow in the order of the text: without aliases, the walk never comes back to a smaller one
             self.seen.retain(|(id, _)| *id >= node.id());
             self.most_seen = self.seen.len().saturating_mul(2).max(MANY);
         }
@@ -492,6 +493,7 @@ impl<'t> Checker<'t> {
 
     /// Notes a fault of a node.
     fn blame(&mut self, task: &Task<'t>, node: Node<'t>, why: &str) {
+        // a tree of millions of nodes may break a rule at each; people read the first few
         if self.found.len() >= MAX_FAULTS {
             self.cut = true;
             return;

@@ -36,6 +36,7 @@ pub fn scatter(
             advice: "write to the block under blocks/ instead".to_owned(),
         });
     }
+    // before the first patch, so that a write that is too long changes nothing
     let end = checked_end(offset, bytes.len(), view.len())?;
     let mut scratch = Vec::new();
     let mut rest = bytes;
@@ -60,6 +61,7 @@ fn scatter_tile(
     let pieces = tile.pieces(GRAIN.gap);
     let (inside, between) = tile.walks.split_at(pieces.joined);
     let (span, run) = (in_memory(pieces.span)?, in_memory(tile.run)?);
+    // each run lies alone: it is taken from `bytes` without a copy
     if inside.is_empty() {
         return positions(between, tile.low, tile.first, &mut |offset, first| {
             let piece = bytes

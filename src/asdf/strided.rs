@@ -331,7 +331,9 @@ fn merge(itemsize: u64, steps: &[(u64, i64)]) -> (Vec<Axis>, u64) {
     let mut axes: Vec<Axis> = Vec::new();
     for &(count, stride) in steps.iter().rev() {
         match axes.last_mut() {
+            // the elements of this axis lie one behind the other: it becomes a part of the run
             None if u64::try_from(stride) == Ok(run) => run = run.saturating_mul(count),
+            // rows that follow each other at the distance of their elements are one long axis
             Some(inner) if continues(inner, stride) => {
                 inner.count = inner.count.saturating_mul(count);
             }

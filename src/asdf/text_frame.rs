@@ -57,6 +57,7 @@ fn named_standard(text: &[u8]) -> Option<(Place, String)> {
         number = number.saturating_add(1);
         let version = line.strip_prefix(STANDARD)?.trim_ascii_start();
         let column = len_u64(line.len().saturating_sub(version.len())).saturating_add(1);
+        // only for a message and a comparison: a version of other characters is not known anyway
         let version = String::from_utf8_lossy(version.trim_ascii_end()).into_owned();
         let place = Place::Line {
             line: number,

@@ -95,6 +95,7 @@ impl Tile {
                 pitch,
             });
         }
+        // the block is read in ascending order, whatever the order of the axes: the kernel reads ahead then
         tile.walks.sort_by_key(|walk| walk.step);
         tile
     }

@@ -102,6 +102,7 @@ impl Snapshot {
         let is_left_out = self
             .paths()
             .is_some_and(|paths| paths.outline().reaches(Limit::Places));
+        // an array that was left out may use a block that no other one does
         let declared = || match tree.count_tagged(chunked::is_tag) {
             0 => tree.count_tagged(decl::is_ndarray),
             _ => tree.all().filter(is_array).count(),
@@ -165,6 +166,7 @@ fn enter(around: &mut Vec<(NodeId, Context)>, node: Node<'_>) -> Context {
     let context = match node.tag() {
         Some(_) if is_array(&node) => Context::Array,
         Some(tag) if WITHOUT_BLOCKS.iter().any(|known| tag.starts_with(known)) => Context::Plain,
+        // a library that we do not know may keep numbers of blocks in its own objects
         Some(_) => Context::Unknown,
         None => outer,
     };

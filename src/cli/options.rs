@@ -299,6 +299,7 @@ impl Options {
     /// Sets an option of how far files are read.
     fn set_far(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         match (name, value) {
+            ("timeout", Some("hard")) => self.timeout = Duration::MAX,
             ("timeout", Some(text)) => {
                 let seconds = text.parse().map(Duration::from_secs);
                 self.timeout = seconds.or_else(|_| time(text))?;

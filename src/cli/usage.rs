@@ -29,6 +29,22 @@ const WAYS: [&str; 17] = [
     "asdf-mount --man | --semantics | --cookbook",
 ];
 
+/// What `--help` says behind the options.
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  asdf-mount --edit m51.asdf                      edit the tree in $EDITOR
+  asdf-mount m51.asdf mnt                         mount; then edit mnt/tree.yaml
+  cat mnt/info/status                             see why an edit was refused as invalid
+  asdf-mount --revert mnt                         undo the refused edit
+  asdf-mount -u mnt                               unmount, as `umount mnt` also does
+  asdf-mount --check m51.asdf                     find corrupt data
+  setfattr -n user.asdf.compression -v zlib mnt/blocks/0.bin     recompress a block
+  asdf-mount -o no-sign-request s3://BUCKET/m51.asdf mnt         S3, a public bucket
+  AWS_PROFILE=NAME asdf-mount s3://BUCKET/m51.asdf mnt           S3, with credentials
+
+`asdf-mount -o help` lists the mount options, `asdf-mount --man` shows the manual,
+`asdf-mount --cookbook` shows recipes.";
+
 /// The ways to call the program, on lines as short as the terminal.
 pub(super) fn usage() -> String {
     use std::io::{stderr, stdin, stdout};

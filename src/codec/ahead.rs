@@ -41,9 +41,11 @@ impl Jobs {
     /// Queues a job; `false` if the queue is full or the threads have stopped.
     pub(super) fn later(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) -> bool {
         let mut state = lock(&self.state);
+        // reading ahead is a favour: a reader never waits for room in the queue
         if state.stopped || state.queued.len() >= QUEUE_LEN {
             return false;
         }
+        // the threads start with the first job: a mount that nobody reads in order needs none
         while state.threads.len() < THREADS {
             let jobs = Arc::clone(self);
             let thread = thread::Builder::new().name("asdf-ahead".to_owned());
@@ -53,6 +55,7 @@ impl Jobs {
                     log::warn!("no thread to read ahead with: {cause}");
                     return false;
                 }
+                // one thread works the queue as well, only slower
                 Err(_) => break,
             }
         }
@@ -75,6 +78,7 @@ impl Jobs {
             (take(&mut state.threads), take(&mut state.queued))
         };
         self.called.notify_all();
+        // outside of the lock: a job may hold the last reference to a block, whose end takes the lock of the cache
         drop(jobs);
         for thread in threads {
             // The job that drops the last reference to a cache runs on one of them, and a thread cannot join itself.

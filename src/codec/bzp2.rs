@@ -73,6 +73,7 @@ impl Codec for Bzp2 {
     }
 
     fn reencode(&self, edited: &Edited, out: &mut dyn Write) -> Result<()> {
+        // the level says how much memory a reader needs: an edit must not raise it
         let level = match edited.stored_len {
             0 => BEST_LEVEL,
             _ => stream_level(edited.stored.as_ref(), 0)?,
@@ -210,10 +211,12 @@ impl BlockCursor {
         }
         let count = self.planned();
         for ready in decode_batch(self.blocks.stored.as_ref(), self.next, count)? {
+            // each block on the way is a place to begin at for later reads
             lock(&self.blocks.entries).add(self.next.decoded, self.next);
             self.next = self.next.behind(&ready);
             self.ready.push_back(ready);
         }
+        // a read of a few bytes decodes one block; one that goes on soon keeps all cores busy
         self.at_once = count.saturating_mul(2);
         Ok(true)
     }
@@ -262,6 +265,7 @@ impl BlockCursor {
         self.blocks
             .stored
             .read_exact_at(bytes.get_mut(..len).unwrap_or_default(), byte)?;
+        // the mark of an end lies at any bit, and so does the checksum behind it
         let found = Bits::new(&bytes, at & 7).take(32);
         if found != self.next.combined {
             return Err(corrupt(format!(
@@ -298,6 +302,7 @@ impl BlockCursor {
     /// Compares the checksum behind the last byte. If the checksum or the mark before it is cut off, that is no error: all data are
     /// there.
     fn check_end(&mut self) -> Result<()> {
+        // if decoded bytes are left over, the stream goes on behind the last byte that is wanted
         let all_read = self.ready.iter().all(|ready| ready.len() == 0);
         if all_read && !self.is_cut_off() && self.mark()? == Mark::End {
             self.check_sum()?;
@@ -314,6 +319,7 @@ impl Cursor for BlockCursor {
     fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         let announced = self.needed();
         let mut filled = 0;
+        // an empty block gives nothing, and 0 would mean that more memory is needed
         while filled == 0 && !buf.is_empty() {
             let Some(ready) = self.ready.front_mut() else {
                 if self.refill(announced)? {

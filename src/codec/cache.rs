@@ -182,6 +182,7 @@ impl Cache {
     /// A segment, if it is here. It counts as used now, and as asked for by its reader.
     pub(crate) fn get(&self, key: u64, index: u64) -> Option<Arc<CountedBuf>> {
         let kept = &mut *lock(&self.kept);
+        // also moves the entry to the front of the list, as used last
         let Entry::Segment(bytes, unread) = kept.entries.get_mut(&(key, Part::Segment(index)))?
         else {
             return None;
@@ -222,6 +223,7 @@ impl Cache {
     /// bytes make room; they are kept otherwise, because it takes long to have them again.
     #[cfg(feature = "remote")]
     pub(crate) fn fetched(&self, key: u64, len: usize) -> CountedBuf {
+        // while there is room, an object may keep more than its share: nothing else wants the memory
         let is_full = self.used().saturating_add(cost(len)) > self.budget;
         let most = if is_full { self.share() } else { u64::MAX };
         self.next_buffer(key, len, most)
@@ -246,6 +248,7 @@ impl Cache {
     fn next_buffer(&self, key: u64, len: usize, most: u64) -> CountedBuf {
         let mut kept = lock(&self.kept);
         if self.left_ahead(&kept) < cost(len) {
+            // else what was decoded for a reader that went away would keep others from reading ahead
             kept.give_up_ahead(key);
         }
         let has_most = (kept.blocks.get(&key)).is_some_and(|share| share.segments > most);
@@ -269,6 +272,7 @@ impl Cache {
         let bytes = Arc::new(buffer);
         let place = (key, Part::Segment(index));
         let mut kept = lock(&self.kept);
+        // a segment that is here already must not count twice
         let before = kept.remove(place);
         let segment = Entry::Segment(Arc::clone(&bytes), unread);
         kept.unread = kept.unread.saturating_add(segment.unread());
@@ -282,6 +286,7 @@ impl Cache {
 
     /// Keeps a decoder at its position, with `memory` for what it holds.
     pub(super) fn rest(&self, key: u64, (cursor, mut memory): Resting) {
+        // what a decoder holds may have changed while it ran
         memory.count(cursor.held());
         let mut kept = lock(&self.kept);
         let number = kept.next_cursor;
@@ -339,6 +344,7 @@ impl Cache {
         let mut gone = Vec::new();
         let mut freed = 0_u64;
         let mut kept = lock(&self.kept);
+        // `used` falls only when the entries are freed, which is behind the lock
         while self.used().saturating_sub(freed) > self.budget
             && let Some(oldest) = kept.take_oldest(|_, _| true)
         {
@@ -363,6 +369,7 @@ impl Cache {
             stream: Arc::downgrade(stream),
             fixed: false,
         });
+        // a stream that has grown since it was asked has entries to drop again
         holder.fixed &= holder.memory.bytes() >= held;
         holder.memory.count(held);
         while let Some((key, stream)) = kept.largest_holder(self.share()) {
@@ -373,6 +380,7 @@ impl Cache {
             drop(stream);
             kept = lock(&self.kept);
             if let Some(holder) = kept.holders.get_mut(&key) {
+                // a stream that gave up nothing is not asked again, or this loop would not end
                 holder.fixed = held >= holder.memory.bytes();
                 holder.memory.count(held);
             }

@@ -116,6 +116,7 @@ impl<C: Chunked> Chunks<C> {
             if found.next.start > found.at.start {
                 return Ok((chunk, found));
             }
+            // the position must grow, or a reader would wait for ever: a chunk without data is passed by
             place = found.next;
         }
         Err(corrupt(format!("more than {MAX_IDLE} chunks without data")))
@@ -153,6 +154,7 @@ impl<C: Chunked> Stream for Chunks<C> {
             pieces: None,
             chunks: self,
         };
+        // the header says how much memory the first unit takes, and the caller counts that before it reads
         if offset < cursor.chunks.data_size {
             let here = cursor.chunk_here()?;
             cursor.memory = here.1.memory;
@@ -344,6 +346,7 @@ impl ChunkWalk {
         mut read: impl FnMut(ChunkStart) -> Result<FoundChunk>,
     ) -> Result<FoundChunk> {
         let mut found = self.near(offset);
+        // headers alone are read: nothing is decoded on the way
         while found.next.start <= offset {
             found = read(found.next)?;
             self.found.add(found.at.start, found);

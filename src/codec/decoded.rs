@@ -177,6 +177,7 @@ impl Decoded {
     /// The bytes of a segment, for a read of the segments `read`.
     fn segment(&self, segment: u64, read: &RangeInclusive<u64>) -> Result<Arc<CountedBuf>> {
         let found = self.cache.get(self.key, segment);
+        // a reader that takes a segment in several small reads comes here for each
         let is_last =
             *read == (segment..=segment) && self.last.swap(segment, Ordering::Relaxed) == segment;
         // A reader that comes again is known already: a hit takes the lock of the cache alone then.
@@ -226,6 +227,7 @@ impl Decoded {
                 }
                 Err(run) => {
                     state = self.wait(state);
+                    // its outcome is looked at above: an error is not in the cache
                     waited_for = Some(run);
                 }
             }
@@ -299,6 +301,7 @@ impl Source for Beneath {
         let (mut cursor, mut memory) = block.cursor(offset)?;
         memory.count(cursor.held());
         block.cache.make_room();
+        // a decoder only moves on; what lies between is decoded and dropped
         while cursor.position() < offset {
             block.cache.check_wanted()?;
             let left = offset.saturating_sub(cursor.position());
@@ -309,6 +312,7 @@ impl Source for Beneath {
         }
         cursor.fill(buf)?;
         if end < block.len {
+            // the decoder above goes on reading here: it does not start anew for each piece
             block.cache.rest(block.key, (cursor, memory));
         }
         block.cache.recount(block.key, &block.stream);

@@ -85,6 +85,7 @@ impl Inflate {
         output: &mut [u8],
         stop_at_blocks: bool,
     ) -> Result<Step> {
+        // the step says how much was used, and the caller comes again with the rest
         let input = input.get(..AT_ONCE).unwrap_or(input);
         let output_len = output.len().min(AT_ONCE);
         let stream = &mut *self.0;

@@ -52,6 +52,7 @@ impl Queue {
 
     /// Makes the weight of a thread that has `held` the greater one, `weight`; `false` if that is not free, or another thread waits.
     fn grow(&mut self, held: u64, weight: u64) -> bool {
+        // counted in shares, since a weight beyond the limit takes all of it and no more
         let more = self.share(weight).saturating_sub(self.share(held));
         // Not past a thread that waits: many small decoders would keep out a large one for ever.
         more == 0 || (self.waiting.is_empty() && self.take(more))
@@ -67,6 +68,7 @@ impl Queue {
 
     /// Gives a waiting thread its weight if that is free and it is the next one.
     fn serve(&mut self, ticket: u64, weight: u64) -> bool {
+        // first come, first served: else small decoders would pass a large one for ever
         let served = self.waiting.front() == Some(&ticket) && self.take(self.share(weight));
         if served {
             self.leave(ticket);

@@ -76,6 +76,7 @@ impl Codec for Lz4 {
         decoded: &dyn Source,
         out: &mut dyn Write,
     ) -> Result<()> {
+        // a frame under the code lz4 stays a frame: its writer may read nothing else
         if framing.is_some_and(|framing| framing != CHUNKS) {
             return super::codec(FRAME_CODE)?.encode(framing, decoded, out);
         }
@@ -114,6 +115,7 @@ impl Chunked for PythonChunks {
         let mut block = PooledBuf::of(len);
         stored.read_exact_at(&mut block, chunk.block_start())?;
         let decoded = decompress_into(&block, out).map_err(|cause| chunk.damaged(cause))?;
+        // fewer bytes than announced would leave old ones in the buffer, from another block
         if decoded != out.len() {
             let announced = out.len();
             return Err(chunk.damaged(format!("{decoded} decoded bytes, {announced} announced")));

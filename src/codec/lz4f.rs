@@ -93,6 +93,7 @@ impl Codec for Lz4f {
         write(out, &written_header(decoded.len()))?;
         let mut packed = PooledBuf::of(block::get_maximum_output_size(WRITTEN_BLOCK));
         each_piece(decoded, 0..decoded.len(), WRITTEN_BLOCK, |bytes| {
+            // a block that does not get smaller is written as it is: the format allows none that is longer than its data
             let smaller = encode_block(bytes, &mut packed)
                 .and_then(|n| packed.get(..n))
                 .filter(|packed| packed.len() < bytes.len());
@@ -200,6 +201,7 @@ impl Frames {
         if !table.full {
             return Ok(());
         }
+        // their offsets were sums of full blocks, so all behind the short one are wrong
         table.entries = checkpoints(self.data_size);
         Err(corrupt(format!(
             "an LZ4 block that is not full, though only full ones have {} bytes",
@@ -220,6 +222,7 @@ impl Frames {
         let (mut start, mut end) = (0u64, 0u64);
         let (mut out, mut input) = (PooledBuf::default(), PooledBuf::default());
         loop {
+            // an entry stands in front of a block header, and `next` moves behind it
             let before = walker.clone();
             match walker.next(&mut headers)? {
                 FramePart::Block(block) => {
@@ -253,6 +256,7 @@ impl Frames {
                 FramePart::End if end == self.data_size => return Ok(entries),
                 FramePart::End => return Err(corrupt("blocks that are not full")),
             }
+            // stops early: a hostile payload may have millions of headers
             if end > self.data_size {
                 return Err(corrupt("more blocks than data"));
             }
@@ -405,8 +409,10 @@ impl FrameCursor {
         if self.input.capacity() < block.len {
             self.input.reset(block.frame.block_max);
         }
+        // in front of the block: a decoder that starts there needs what came before it
         stream.remember(self.position, &at, &self.history);
         let (size, linked) = (block.frame.block_max, block.frame.linked);
+        // the decoded length is known only afterwards: a smaller buffer than a full block gets a copy
         let direct = buf.len() >= size;
         let out = match buf.get_mut(..size) {
             Some(out) => out,

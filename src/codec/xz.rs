@@ -185,6 +185,7 @@ impl Cursor for XzCursor {
 
     fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         checked_end(self.position, buf.len(), self.stream.data_size)?;
+        // the caller has made room for what `needed` said, so the decoder may take it now
         self.memory = self.memory.max(self.used());
         self.decoder.set_mem_limit(self.memory);
         let mut done = 0usize;
@@ -247,6 +248,7 @@ impl XzCursor {
             Err(error) => {
                 // At a dictionary that is too large for it the decoder stops, and goes on when it may take more.
                 let (used, allowed) = (self.used(), self.memory);
+                // a real fault, or a dictionary beyond what is ever allowed
                 if used <= allowed || used > MEMORY_KIB {
                     return Err(error);
                 }
@@ -271,6 +273,7 @@ impl XzCursor {
         while self.decoder.total_in() <= self.most_input() {
             let input = self.input.fill(self.stream.stored.as_ref(), self.end)?;
             let (taken, given) = process(&mut self.decoder, input, &mut [0])?;
+            // without an index the part is the whole payload, and bytes behind the last wanted one are ignored
             if given > 0 && self.stream.index()?.is_some() {
                 return Err(corrupt("xz block of more bytes than its index says"));
             }
@@ -339,6 +342,7 @@ fn read_index(stored: &dyn Source, data_size: u64) -> Result<XzIndex> {
         let unpadded = records.number()?;
         block = block.saturating_add(unpadded.saturating_add(3) & !3);
         decoded = decoded.saturating_add(records.number()?);
+        // at each block, so that a hostile index of millions ends at the first one that makes no sense
         if block > at || decoded > data_size {
             return Err(corrupt("xz index of more than there is"));
         }

@@ -104,6 +104,7 @@ pub fn decoded_len(stored: &dyn Source, cache: &Cache) -> Result<u64> {
     let mut output = vec![0; PIECE];
     let mut decoded = 0_u64;
     loop {
+        // a short stream may decode for hours, and the mount may end meanwhile
         cache.check_wanted()?;
         let step = inflate.run(input.fill(stored, stored.len())?, &mut output, false)?;
         input.take(step.used);
@@ -130,6 +131,7 @@ struct Deflated {
 impl Deflated {
     /// A decoder that stands at a point; `window` is what was decoded before it.
     fn resume(&self, point: &Point, window: &[u8]) -> Result<Inflate> {
+        // a DEFLATE block may begin inside a byte: the decoder gets the upper bits of that byte first
         let mut head = [0];
         if point.bits > 0 {
             self.stored
@@ -187,6 +189,7 @@ impl Stream for Deflated {
 
     /// Makes one window smaller: keeps only what the decoder will look at.
     fn tidy(&self) {
+        // the lock is not held while this decodes: readers look for points meanwhile
         let untidy = lock(&self.index).take_untidy();
         if let Some(point) = untidy {
             let plain = point.window.expand();
@@ -208,6 +211,7 @@ impl Stream for Deflated {
                         Ok(whole.then_some(ahead))
                     })
                 });
+            // after an error the whole window stays: it is larger, but right; the reader that gets there reports the error
             if let Ok(Some(sparse)) = sparse {
                 lock(&self.index).replace(point.decoded, sparse);
             }
@@ -268,6 +272,7 @@ impl Inflating {
             match step.stop {
                 Stop::Boundary(bits) => boundary = Some(self.boundary(filled, bits)),
                 Stop::End if filled < buf.len() => return Err(self.short(filled)),
+                // neither input nor output moves: there are no more stored bytes
                 Stop::Full if step.is_stuck() => return Err(self.short(filled)),
                 Stop::Full | Stop::End => {}
             }
@@ -297,6 +302,7 @@ impl Inflating {
     fn peek(&mut self, len: usize) -> Result<(Option<Boundary>, bool)> {
         let mut boundary = None;
         while !self.input.is_idle() {
+            // without room for data, the decoder takes block headers only
             let step = self.step(&mut [], true)?;
             match step.stop {
                 Stop::Boundary(bits) => boundary = Some(self.boundary(len, bits)),
@@ -357,6 +363,7 @@ impl Cursor for Inflating {
             (true, true) => 0,
             (true, false) => buf.len().saturating_sub(SEARCH_LEN),
         };
+        // nothing begins behind the last byte, so no point is looked for; but the checksum stands there
         if end >= self.stream.data_size {
             self.read_end(buf)?;
             self.position = end;
@@ -373,6 +380,7 @@ impl Cursor for Inflating {
                 self.search_all = boundary.is_none();
             }
             if let Some(boundary) = boundary {
+                // a decoder that starts at the point needs the checksum up to there, not up to the end of the buffer
                 let (before, behind) = buf.split_at_checked(boundary.filled).unwrap_or((buf, &[]));
                 self.sum = self.stream.wrapper.sum(self.sum, before);
                 self.note(boundary, self.sum, buf);

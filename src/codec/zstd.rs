@@ -43,6 +43,7 @@ impl Codec for Zstd {
         out: &mut dyn Write,
     ) -> Result<()> {
         let mut encoder = ZstdEncoder::new(LEVEL)?;
+        // so that the header of the frame says how long it is
         encoder.begin(decoded.len())?;
         let mut packed = PooledBuf::<u8>::of(PIECE);
         each_piece(decoded, 0..decoded.len(), PIECE, |mut bytes| {

@@ -86,6 +86,7 @@ impl Checked {
     /// here, up to [`BODY_LIMIT`].
     async fn execute(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let wanted = request.headers().get(RANGE).cloned();
+        // taken before the request is given away: only requests for a page of a listing have it
         let left_out = request.extensions().get::<LeftOut>().cloned();
         let headers = request.headers_mut();
         // a coded answer to a range is a part of the coded body, not of the file
@@ -117,6 +118,7 @@ impl Checked {
                     return Err(senseless(no_listing(&body)));
                 }
                 body = left_out.filter(body);
+                // objects were left out, so that the length is another one
                 parts.headers.remove(CONTENT_LENGTH);
             }
             return Ok(HttpResponse::from_parts(parts, body.into()));
@@ -198,6 +200,7 @@ fn check_part(
     let Some((first, last, size)) = said.as_deref().and_then(part_of) else {
         return wrong("the server sends a part of the file, but says of which bytes");
     };
+    // a body of several parts has headers between them, which would be read as bytes of the file
     let kind = headers.get(CONTENT_TYPE).and_then(text).unwrap_or_default();
     if kind.to_ascii_lowercase().starts_with("multipart/") {
         return wrong("the server sends several parts of the file at once");
@@ -306,6 +309,7 @@ fn error_code(page: &[u8]) -> String {
     let code = page
         .split_once("<Code>")
         .and_then(|(_, rest)| Some(rest.split_once("</Code>")?.0));
+    // the page is the server's: nothing long of it gets into messages and logs
     let code = code.filter(|code| code.len() <= CODE_LIMIT);
     code.map(printable).unwrap_or_default()
 }

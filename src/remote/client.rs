@@ -337,6 +337,7 @@ impl Clients {
         if !self.sign {
             builder = builder.with_skip_signature(true);
         }
+        // the environment may say so, too
         let anonymous = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature);
         let anonymous = is_set(anonymous.as_deref());
         let known = [
@@ -357,6 +358,7 @@ impl Clients {
             guesses = false;
         }
         let mut has_endpoint = says(&builder, AmazonS3ConfigKey::Endpoint);
+        // variables of the environment go before the profile, as in the tools of AWS
         if let Some(endpoint) = profile.endpoint().filter(|_| !has_endpoint) {
             builder = builder.with_endpoint(endpoint);
             has_endpoint = true;
@@ -368,6 +370,7 @@ impl Clients {
                 builder = builder.with_region(region);
             } else if !has_endpoint {
                 let options = ClientOptions::new().with_timeout(self.connect);
+                // the signature has the region in it, so that a wrong one is refused; the bucket itself says it without a login
                 let region = resolve_bucket_region(name, &options).await;
                 builder = builder.with_region(region.map_err(|error| {
                     let why = innermost(&error);

@@ -84,6 +84,7 @@ impl PieceStore {
         Ok(Arc::new(Self {
             dir: dir.to_owned(),
             room,
+            // the first write counts the files: those of earlier mounts are there already
             written: AtomicU64::new(u64::MAX),
             waiting: AtomicUsize::new(0),
         }))
@@ -102,6 +103,7 @@ impl PieceStore {
         let key = state_key(at, origin);
         let found = PIECES.find(&self.dir, &key).ok()?.read(&key)?;
         let last = Identity::of_text(str::from_utf8(&found).ok()?)?;
+        // the state alone is of no use: without a piece the server would be asked for all of it again
         let pieces = Shelf::new(self, at, origin, &last, PIECE)?;
         pieces.has(0).then_some(last)
     }
@@ -122,6 +124,7 @@ impl PieceStore {
             return Ok(());
         }
         self.written.store(0, Ordering::Relaxed);
+        // below the limit by what may be written until the next count
         PIECES.make_room(&dir, self.room.saturating_sub(most), usize::MAX)
     }
 }

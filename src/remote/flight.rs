@@ -116,6 +116,7 @@ impl Flight {
             };
             let Err(failure) = outcome else { continue };
             let again = self.patience.wait_after(&failure, &at, &self.stored);
+            // no lock and no strong reference is held here: the object may end while this waits
             let again = again.await;
             if let Err(failure) = again {
                 self.failure = self.parts.upgrade().map(|parts| parts.judge(failure));
@@ -129,6 +130,7 @@ impl Flight {
     async fn attempt(&mut self, end: u64) -> Result<(), AttemptFailure> {
         let before = self.patience.clone();
         let done = self.take_answer(end).await;
+        // of an answer that was cut nothing is sure if it did not say its length; else this is empty
         self.held.clear();
         if done.is_err() && !self.is_counted {
             self.filling = None;
@@ -149,6 +151,7 @@ impl Flight {
         }
         let options = GetOptions {
             range: Some(GetRange::Bounded(start..asked)),
+            // a hint that saves bytes: some servers ignore it, so the state is compared below in any case
             if_match: self.identity.strong_etag().map(str::to_owned),
             ..GetOptions::default()
         };
@@ -184,11 +187,13 @@ impl Flight {
                 break;
             };
             at = at.saturating_add(len_u64(bytes.len()));
+            // more bytes than the headers say: those before may be wrong as well
             if at > head.end {
                 return Err(AttemptFailure::surplus());
             }
             let mut rest: &[u8] = &bytes;
             while !rest.is_empty() && self.next() < end {
+                // upgraded for each chunk: the request ends soon after the last reader has gone
                 let Some(parts) = self.parts.upgrade() else {
                     return Ok(());
                 };
@@ -251,6 +256,7 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
+        // what has come was taken off in `bring`
         let missing = self.pieces.start.max(self.ahead)..self.pieces.end;
         let bytes = self.cut.len_of(&missing);
         self.ahead_bytes.fetch_sub(bytes, Ordering::Relaxed);

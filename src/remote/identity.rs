@@ -84,6 +84,7 @@ impl Identity {
         let since = since.and_then(Result::ok);
         let since = since.map_or_else(String::new, |since| since.as_nanos().to_string());
         let (tag, version) = (self.etag.as_deref(), self.version.as_deref());
+        // the = tells an empty tag from none
         let said = |text: Option<&str>| text.map_or_else(String::new, |text| format!("={text}"));
         format!("{}\n{since}\n{}\n{}", self.size, said(tag), said(version))
     }

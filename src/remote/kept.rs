@@ -78,6 +78,7 @@ impl KeptStates {
             cache: Arc::clone(&self.cache),
         });
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        // the earlier state, or the one that was opened longest ago
         let before = states.push(key(at, stored), Arc::clone(&state));
         // its pieces go with the lock released
         drop(states);

@@ -143,8 +143,10 @@ async fn in_spans(asked: &Asked, in_flight: usize) -> Result<Option<ObjectListin
         let found = &mut page.result;
         let count = found.objects.len();
         let count = count.saturating_add(found.common_prefixes.len());
+        // an empty page counts as a full one: a server could send them without end
         seen = seen.saturating_add(count.max(PAGE));
         let is_in_order = span.advance(found);
+        // two spans of such a server may overlap or leave a gap, so it is listed again as one
         if is_cut && !is_in_order {
             return Ok(None);
         }

@@ -130,6 +130,7 @@ impl Location {
             bucket: bucket.to_owned(),
             key: key.to_owned(),
         });
+        // keys are paths to the store, which has no way to ask for one with an empty part
         let inside = key.strip_suffix('/').unwrap_or(key);
         if !inside.is_empty()
             && inside

@@ -59,6 +59,7 @@ pub(super) async fn open(
     };
     let kept = inner.kept.of(at, &stored, identity);
     let parts = PiecedObject::new(inner, at, stored, &kept);
+    // a server may give fewer bytes than asked for; a piece that is not full would be taken for whole
     let full = |(piece, bytes): &(u64, &[u8])| bytes.len() == parts.cut.piece_len(*piece);
     let first = (0..).zip(first.chunks(at_most(PIECE, usize::MAX)));
     for (piece, bytes) in first.filter(full) {
@@ -139,6 +140,7 @@ async fn first(
     known: Option<Identity>,
 ) -> Result<FirstAnswer, RemoteError> {
     let mut patience = Patience::new(inner.options.timeout);
+    // a weak tag says that the content means the same, not that its bytes are the same
     let known = known.filter(|known| known.strong_etag().is_some());
     let tag = known.as_ref().and_then(Identity::strong_etag);
     loop {
@@ -153,6 +155,7 @@ async fn first(
             return Ok(FirstAnswer::Part(known.clone(), Vec::new()));
         }
         if let Some(whole) = failure.whole() {
+            // there is no byte 0: the file is empty
             let len = if whole.status == 416 {
                 Some(0)
             } else {

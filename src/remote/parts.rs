@@ -192,6 +192,7 @@ impl PiecedObject {
         let bytes = self.cut.len_of(&ahead);
         let under_way = self.inner.ahead.load(Ordering::Relaxed);
         let room = self.inner.cache.room_ahead().saturating_sub(under_way);
+        // what is fetched ahead never takes the last request: a reader that waits gets that one
         if ahead.is_empty() || bytes > room || state.requests >= AT_ONCE - 1 {
             self.launch(&mut state, pieces.clone(), pieces.end);
         } else if ahead.start > pieces.end {
@@ -213,6 +214,7 @@ impl PiecedObject {
         for &header in headers {
             let end = header.saturating_add(HEADER).min(len);
             let pieces = self.cut.pieces_of(&(header..end));
+            // the headers come in the order of the file, so only the last one may share a piece with the next
             let last = state.expected.back().copied();
             let new = pieces.filter(|&piece| last.is_none_or(|last| last < piece));
             state.expected.extend(new);
@@ -258,10 +260,12 @@ impl PiecedObject {
             } else {
                 AT_ONCE - 1
             };
+            // the reader asks again when it gets there, in `wait_for`
             let Some(this) = self.this.upgrade().filter(|_| state.requests < most) else {
                 return run.start;
             };
             for piece in run.clone() {
+                // under the lock, so that no other reader asks for the piece, too
                 state.slots.insert(piece, PieceSlot::default());
             }
             state.requests = state.requests.saturating_add(1);
@@ -315,6 +319,7 @@ impl PiecedObject {
             if let Some(found) = self.inner.cache.get(self.key, piece) {
                 return Ok(found);
             }
+            // a new request would have all of the timeout once more, and its reader has waited long already
             let half = self.inner.options.timeout.checked_div(2);
             let half = half.unwrap_or_default();
             let long = begun.elapsed() >= half;
@@ -359,11 +364,13 @@ impl PiecedObject {
             };
             if let Some(outcome) = slot.outcome.clone() {
                 slot.waiting = slot.waiting.saturating_sub(1);
+                // the last one that waited: a later read finds the piece in the cache, or requests it again
                 if slot.waiting == 0 {
                     state.slots.remove(&piece);
                 }
                 return (state, Some(outcome));
             }
+            // wakes by itself: nobody signals that the mount has ended or that the program was killed
             let woken = self.moved.wait_timeout(state, LOOK_EVERY);
             (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
             if let Err(ended) = self.inner.check_wanted(&self.at) {
@@ -401,8 +408,10 @@ impl PiecedObject {
         state.silent = None;
         let slot = state.slots.remove(&piece);
         let waiting = slot.map_or(0, |slot| slot.waiting);
+        // a reader may have caught up with what was fetched ahead of it
         let unread = ahead && waiting == 0;
         let bytes = self.inner.cache.insert(self.key, piece, bytes, unread);
+        // handed over beside the cache, which may have no room and drop it before they look
         if waiting > 0 {
             let slot = PieceSlot {
                 waiting,
@@ -435,6 +444,7 @@ impl PiecedObject {
                 }
             }
         }
+        // a request is free now
         self.fetch_expected(&mut state);
         drop(state);
         self.moved.notify_all();

@@ -141,6 +141,7 @@ impl Patience {
             None
         } else if failure.is_odd() {
             self.odd = self.odd.saturating_add(1);
+            // a few times only: an object that really has changed gives the same answer each time
             (self.odd <= ODD).then_some(FIRST_WAIT)
         } else {
             self.again(failure.pause())
@@ -168,6 +169,7 @@ impl Patience {
     fn again(&mut self, wants: Option<Duration>) -> Option<Duration> {
         let left = self.over().saturating_duration_since(Instant::now());
         let wait = wants.unwrap_or_default().max(self.wait);
+        // a server under load recovers sooner if its clients ask less and less often
         self.wait = self.wait.saturating_mul(2).min(LONGEST_WAIT);
         // a server that wants us to wait longer than there is time gets one more try before the end
         let most = left.checked_div(4)?.saturating_mul(3);

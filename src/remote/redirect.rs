@@ -42,6 +42,7 @@ pub(super) async fn follow(
     for _ in 0..=REDIRECTS {
         let request = HttpRequest::from_parts(head.clone(), body.clone());
         let response = client.execute(request).await?;
+        // other methods ask for credentials, and these requests go to no other server
         let only_reads = matches!(head.method, Method::GET | Method::HEAD);
         let Some(to) = target(&at, &response).filter(|_| only_reads) else {
             return Ok(response);

@@ -16,6 +16,7 @@ struct Recipe {
     /// What it takes that may be missing, from `.\" needs:`: commands, `root`, `userns` (user namespaces), `remote` (URLs),
     /// `python3:MODULE`.
     needs: Vec<String>,
+    /// Begins with what stands behind `.\" first:`, a server of the test for example, which readers do not see.
     script: String,
     /// From displays behind `.\" prints`.
     prints: String,
@@ -33,6 +34,9 @@ fn recipe(section: &str) -> Recipe {
     for line in body.lines() {
         if let Some(words) = line.strip_prefix(".\\\" needs: ") {
             needs.extend(words.split(' ').map(str::to_owned));
+        } else if let Some(line) = line.strip_prefix(".\\\" first: ") {
+            script.push_str(line);
+            script.push('\n');
         } else if line == ".\\\" prints" {
             output = true;
         } else if line == ".Bd -literal -offset indent" {

@@ -96,6 +96,7 @@ impl Chunked {
         if integer(version) != Some(2) {
             return Err(unsupported("chunks of another version of Zarr than 2"));
         }
+        // each filter of numcodecs changes the bytes in its own way
         if is_set(meta.get("filters")) {
             return Err(unsupported("chunks behind filters of numcodecs"));
         }
@@ -140,6 +141,7 @@ impl Chunked {
             let lens_of: Option<Vec<u64>> = lens_of.and_then(|lens| lens.into_iter().collect());
             let missing = || bad(chunk, "a chunk without a datatype, or with an open shape");
             let (own, lens_of) = own.zip(lens_of).ok_or_else(missing)?;
+            // all chunks are shown as one array, which has one datatype
             if *datatype.get_or_insert_with(|| own.clone()) != own {
                 return Err(unsupported("chunks of different datatypes"));
             }
@@ -166,6 +168,7 @@ impl Chunked {
         let mut arrays = BTreeMap::new();
         for (array, start, lens) in parts {
             let number = grid.chunk_of(&start, &lens);
+            // of two chunks at one place nothing says which one counts
             let apart = number.filter(|number| arrays.insert(*number, array).is_none());
             apart.ok_or_else(|| unsupported("chunks that make no grid"))?;
         }
@@ -220,6 +223,7 @@ fn dtype(node: Node<'_>, depth: usize, allowance: &mut Allowance) -> Result<Data
         return npy::plain(text).map_err(|error| error.at(node.place()));
     }
     let wrong = || bad(node, "a dtype that is neither a text nor a list of fields");
+    // the tree is hostile, and without a bound this recursion would run out of stack
     let below = depth.checked_sub(1).ok_or_else(wrong)?;
     let mut fields = Vec::new();
     for field in node.items() {
@@ -247,6 +251,7 @@ fn fill(node: Option<Node<'_>>, datatype: &Datatype, allowance: &mut Allowance) 
     };
     let wrong = || bad(node, "a fill_value that is none of its dtype");
     let len = usize::try_from(size(datatype)?).unwrap_or(usize::MAX);
+    // aliases may repeat an array with a large fill value without end
     if !allowance.take(len / FILL_UNIT) {
         return Err(bad(node, "fill values of too many bytes in all"));
     }
@@ -258,6 +263,7 @@ fn fill(node: Option<Node<'_>>, datatype: &Datatype, allowance: &mut Allowance) 
             if bytes.len() != len && !is_short {
                 return Err(wrong());
             }
+            // a shorter string is padded with NUL, as in NumPy
             bytes.resize(len, 0);
             Ok(bytes)
         }
@@ -291,6 +297,7 @@ fn compression(node: Node<'_>) -> Result<[u8; 4]> {
             )));
         }
     };
+    // fails here, and not at the first read, if the program is built without this codec
     codec::codec(*code)?;
     Ok(*code)
 }

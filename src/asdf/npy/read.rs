@@ -79,6 +79,7 @@ impl Header {
                 return Err(corrupt(format!("the NPY header has {key} twice")));
             }
         }
+        // NumPy writes all three keys, and a guess at one could turn the axes of the array
         let missing = |key| move || corrupt(format!("the NPY header has no {key}"));
         let Literal::Bool(fortran_order) = order.ok_or_else(missing("fortran_order"))? else {
             return Err(corrupt("fortran_order is neither True nor False"));

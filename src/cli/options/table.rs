@@ -72,21 +72,21 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "uid",
         "N|NAME",
         "1000",
-        "owner of everything in the mount",
+        "owner of everything in the mount [FILE's]",
     ),
     option(
         Scope::Mounting,
         "gid",
         "N|NAME",
         "1000",
-        "group of everything in the mount",
+        "group of everything in the mount [FILE's]",
     ),
     option(
         Scope::Mounting,
         "umask",
         "OCTAL",
         "027",
-        "permission bits to clear",
+        "permission bits to clear [none]",
     ),
     option(
         Scope::Reading,
@@ -100,7 +100,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "scratch",
         "SIZE",
         "1G",
-        "most space for temporary and unsaved data",
+        "most space for temporary and unsaved data [disk]",
     ),
     option(
         Scope::Mounting,
@@ -119,7 +119,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "save",
         "inplace|replace",
         "replace",
-        "how to save a tree that needs no room [inplace]",
+        "how to save a tree that fits in its space [inplace]",
     ),
     option(
         Scope::Writing,
@@ -133,7 +133,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "max-copy",
         "SIZE",
         "4G",
-        "largest FILE a save may copy to make room",
+        "largest FILE a save may copy to make room [any]",
     ),
     option(
         Scope::Writing,
@@ -166,14 +166,14 @@ pub(crate) const OPTIONS: &[MountOption] = &[
     option(
         Scope::Far,
         "timeout",
-        "TIME",
+        "TIME|hard",
         "30s",
         "how long to wait for a server; hard: for ever [30s]",
     ),
     flag(
         Scope::Far,
         "no-sign-request",
-        "read buckets without credentials",
+        "read public buckets, without credentials",
     ),
     option(
         Scope::Far,
@@ -187,14 +187,14 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "remote-ttl",
         "TIME|never",
         "1h",
-        "how long to reuse what a server said of FILE [10s]",
+        "how long before a server is asked again [10s]",
     ),
     option(
         Scope::Far,
         "remote-cache",
         "DIR:SIZE",
         "/var/tmp/asdf:10G",
-        "keep at most SIZE of remote data in DIR",
+        "keep remote data in DIR, at most SIZE bytes",
     ),
     flag(
         Scope::Mounting,
@@ -246,7 +246,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "curve",
         "linear|asinh",
         "asinh",
-        "shades in between [asinh for auto, else linear]",
+        "shades between them [asinh for auto, else linear]",
     ),
     option(
         Scope::Pictures,
@@ -266,7 +266,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "idle",
         "TIME",
         "10m",
-        "unmount after this time without use, as in 10m",
+        "unmount after this time without use [never]",
     ),
     flag(
         Scope::Mounting,
@@ -371,7 +371,10 @@ pub(crate) fn help() -> String {
         // writing to a string can't fail
         let _ = writeln!(out, "  {:<TEXT_COLUMN$} {}", known.spelling(), known.text);
     }
-    out.push_str("SIZE is in bytes, or ends in K, M, G or T. Options of mount(8) are accepted.");
+    out.push_str(
+        "Defaults stand in brackets. SIZE is in bytes, or ends in K, M, G or T.\n\
+         TIME is as in 30s, 10m or 2h. Options of mount(8) are accepted, too.",
+    );
     out
 }
 

@@ -123,6 +123,15 @@ fn values_are_checked() {
     }
 }
 
+/// The manual and the help named it, and it was refused: "a time such as 10m or 2h is needed".
+#[test]
+fn a_timeout_may_be_hard() {
+    let timeout = |list| parse(list).map(|options| options.timeout);
+    assert_eq!(timeout("timeout=hard"), Ok(Duration::MAX));
+    assert_eq!(timeout("timeout=2m"), Ok(Duration::from_mins(2)));
+    assert_eq!(timeout("timeout=7"), Ok(Duration::from_secs(7)));
+}
+
 #[test]
 fn an_option_of_before_is_still_taken() {
     for list in ["index-cache=off", "index-cache=/nosuch,ro"] {

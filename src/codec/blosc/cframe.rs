@@ -116,6 +116,7 @@ impl Cframe {
         let header = number(11, 4);
         let size = number(30, 8);
         let chunks = number(39, 8);
+        // two lengths for the same bytes: neither can be trusted
         if size != data_size {
             return Err(corrupt(format!(
                 "Blosc2 frame of {size} bytes for a block of {data_size}"
@@ -167,6 +168,7 @@ impl Cframe {
         let offset = self.offset(stored, number)?;
         let [.., top] = offset;
         let room = self.size.saturating_sub(start);
+        // such an offset is the value itself: the chunk takes no room in the payload
         if top & SPECIAL != 0 {
             let size = self
                 .chunk_size
@@ -176,6 +178,7 @@ impl Cframe {
         let at = self.header.saturating_add(u64::from_le_bytes(offset));
         let chunk = Chunk::read(headers, at, self.end.saturating_sub(at), room)?;
         let wanted = self.chunk_size.map(|size| size.min(room));
+        // `find` computes with this size, so one chunk of another would shift all behind it
         if wanted.is_some_and(|size| size != chunk.size) {
             return Err(corrupt(format!(
                 "Blosc2 chunk {number} of {} bytes",
@@ -228,7 +231,9 @@ impl Cframe {
         if let Some(offset) = held.as_ref().and_then(|piece| offset_in(piece, at)) {
             return Ok(offset);
         }
+        // freed first, so that two pieces are never in memory at once
         *held = None;
+        // under the lock: threads that want the same piece wait instead of decoding it too
         let piece = self.unpack(stored, at)?;
         let offset = offset_in(&piece, at).ok_or_else(none)?;
         *held = Some(piece);

@@ -383,6 +383,7 @@ impl BlockDecoder {
             }
             Packing::Packed => {}
         }
+        // all blocks but the first are stored as differences to the first one
         let delta = chunk.filters.contains(&Filter::Delta);
         if delta && n > 0 {
             self.decode_first(stored, chunk)?;
@@ -393,6 +394,7 @@ impl BlockDecoder {
         let [mut from, mut to] = std::mem::take(&mut self.scratch);
         from.reset(out.len());
         to.reset(out.len());
+        // taken out, because `unpack` borrows all of the decoder; put back below
         let first = self.first.take_if(|_| delta && n > 0);
         let reference = first.as_ref().map(|(_, first)| first.as_slice());
         let done = self
@@ -429,6 +431,7 @@ impl BlockDecoder {
         for out in out.chunks_exact_mut(len) {
             let size = i32::from_le_bytes(input.array()?);
             match usize::try_from(size) {
+                // Blosc2: a stream without bytes is zeros, and a negative size is one repeated byte
                 Ok(0) => out.fill(0),
                 Ok(size) if size == len => out.copy_from_slice(input.take(size)?),
                 Ok(size) if size < len => {
@@ -548,6 +551,7 @@ impl<'a> Packed<'a> {
         } else {
             chunk.len
         };
+        // no stream is longer than what it decodes to, and each has a length of four bytes in front
         let most = at_most(room, size.saturating_add(streams.saturating_mul(4)));
         let hint = next.checked_sub(start).filter(|&hint| hint > 0);
         let at = chunk.at.saturating_add(start);
@@ -569,6 +573,7 @@ impl<'a> Packed<'a> {
             if end > self.most {
                 return Err(corrupt("Blosc stream beyond the end of its chunk"));
             }
+            // the hint was too short: the next start is not that of the block behind this one
             read_into(self.stored, self.at, self.most, self.bytes)?;
         }
         self.taken = end;

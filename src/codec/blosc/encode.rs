@@ -199,6 +199,7 @@ impl BloscEncoder {
         }
         let len = before.saturating_add(streams.len());
         let stored_len = chunk.len().saturating_add(bytes.len());
+        // also if each block got smaller: starts and lengths may take more than that saves
         if len >= stored_len {
             return [header(STORED, stored_len).as_slice(), bytes].concat();
         }
@@ -224,6 +225,7 @@ impl Framing for BloscEncoder {
         }
         let data_room = edited.stored_len.saturating_sub(at.start);
         let chunk = Chunk::read(&mut Headers::new(source), chunk_at, len, data_room)?;
+        // a chunk of a kind that is not written, such as one of lz4, is written in our own way once it is edited
         let shape = BlockShape::of(array_at(source, chunk_at)?).unwrap_or_default();
         let next = ChunkStart {
             start: at.start.saturating_add(chunk.size),

@@ -15,6 +15,7 @@
 pub(super) fn unshuffle(typesize: usize, from: &[u8], to: &mut [u8]) {
     match typesize {
         0 | 1 => to.copy_from_slice(from),
+        // the usual sizes, for which the compiler unrolls the loop over an element
         2 => planes::<2>(from, to),
         4 => planes::<4>(from, to),
         8 => planes::<8>(from, to),
@@ -26,6 +27,7 @@ pub(super) fn unshuffle(typesize: usize, from: &[u8], to: &mut [u8]) {
                     *byte = plane[n];
                 }
             }
+            // bytes behind the last whole element are not shuffled
             to[whole..].copy_from_slice(&from[whole..]);
         }
     }

@@ -73,6 +73,7 @@ pub(super) fn reencode(
 ) -> Result<()> {
     let stored = edited.stored.as_ref();
     let field = |at| array_at(stored, at).map_or(0, u32::from_be_bytes);
+    // the field is hostile: a chunk is encoded in memory
     let chunk = field(CHUNK_AT).clamp(MIN_CHUNK, MAX_CHUNK);
     let typesize = u8::try_from(field(TYPE_AT)).unwrap_or(0);
     let mut writer = FrameWriter::new(edited.decoded, chunk, typesize.max(1));
@@ -175,6 +176,7 @@ impl<'a> FrameWriter<'a> {
                 (FrameChunk::Stored(_) | FrameChunk::Special(_), _) => Ok(()),
             }
         })?;
+        // the header and the offsets have the lengths of the first pass: such a frame would be damaged
         if at != end {
             return Err(corrupt("bytes that change while they are encoded"));
         }

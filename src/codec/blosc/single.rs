@@ -34,6 +34,7 @@ pub(super) fn encode(
     let starts_len = len.div_ceil(len_u64(shape.block)).saturating_mul(4);
     let mut end = shape.header_len().saturating_add(starts_len);
     let mut starts = Vec::new();
+    // packed twice: the starts stand in front of the blocks, and all packed blocks may not fit into memory
     each_piece(decoded, 0..len, shape.block, |block| {
         starts.push(end);
         let packed = encoder.pack(shape, block).len();

@@ -309,6 +309,7 @@ fn decode_part(bytes: &[u8], starts: &[u64], max_len: usize) -> Vec<Result<Ready
 /// Measures the bytes before the run-length stage, and compares the checksum that the block has for those behind it.
 fn ready(block: &Pointers, bytes: PooledBuf<u8>) -> Result<Ready, BitFault> {
     let (len, crc) = measure(&bytes);
+    // the checksum is of the bytes behind the run-length stage, which nobody has written out yet
     if crc != block.crc {
         return Err(BitFault::Bad("its checksum is wrong"));
     }

@@ -84,6 +84,7 @@ impl<'a> Bits<'a> {
             .bytes
             .get(self.next..)
             .and_then(|rest| rest.first_chunk::<8>());
+        // eight bytes at once; of those that do not fit, the next refill takes the rest
         if let Some(&word) = word {
             self.buffer |= u64::from_be_bytes(word).wrapping_shr(self.count);
             self.next = self
@@ -92,6 +93,7 @@ impl<'a> Bits<'a> {
             self.count |= WORD_BITS;
             return;
         }
+        // near the end byte by byte, and zeros behind it: `check` tells whether any of these were used
         while self.count <= WORD_BITS {
             let byte = self.bytes.get(self.next).copied().unwrap_or(0);
             let shift = WORD_BITS.wrapping_sub(self.count);
@@ -189,6 +191,7 @@ pub(super) fn find_mark(bytes: &[u8], from: u64) -> Option<(u64, Mark)> {
         let [second, third] = pair else { continue };
         let flags = seconds.get(usize::from(*second)).copied().unwrap_or(0)
             & thirds.get(usize::from(*third)).copied().unwrap_or(0);
+        // hardly any two bytes can be in a mark, so that the eight shifts are seldom tried
         if flags == 0 {
             continue;
         }

@@ -92,6 +92,7 @@ impl Pointers {
         let mut table = PooledBuf::with_room(max_len);
         let counts = symbols_to_bytes(bits, &used, &selectors, &codes, max_len, &mut table)?;
         bits.check()?;
+        // the walk through the table begins there without another check
         if origin as usize >= table.len() {
             return Err(BitFault::Bad("it begins behind its end"));
         }
@@ -139,6 +140,7 @@ fn selectors(bits: &mut Bits<'_>, groups: usize) -> Result<Vec<u8>, BitFault> {
             }
         }
         order[..=position].rotate_right(1);
+        // all are read, because the codes stand behind them; no more are kept than a block can use
         if n < MAX_SELECTORS {
             selectors.push(order[0]);
         }
@@ -183,6 +185,7 @@ impl Code {
                 .zip(lens)
                 .filter(|&(_, &other)| u32::from(other) == len);
             for (symbol, _) in these {
+                // also keeps the entries below within the table
                 if next >= 1 << len {
                     return Err(BitFault::Bad("more codes than there can be"));
                 }
@@ -209,6 +212,7 @@ impl Code {
             bits.skip(u32::from(fast & 0xF));
             return Ok(fast >> 4);
         }
+        // longer codes are rare, so that a comparison for each length is fast enough
         let ahead = (ahead >> (64 - MAX_BITS)) as u32;
         for len in FAST_BITS + 1..=MAX_BITS {
             if ahead < self.limit[len as usize] {

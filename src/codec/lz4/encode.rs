@@ -40,6 +40,7 @@ impl Framing for Lz4Encoder {
         ) else {
             return Err(corrupt("LZ4 block too long"));
         };
+        // as asdf-python: the length of the chunk is big-endian, the size in front of the block little-endian
         write(out, &stored_len.to_be_bytes())?;
         write(out, &size.to_le_bytes())?;
         write(out, block)

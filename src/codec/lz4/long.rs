@@ -77,6 +77,7 @@ impl LongBlock {
             loop {
                 let more = self.byte()?;
                 length = length.saturating_add(more.into());
+                // a byte of 255 says that the length goes on
                 if more != u8::MAX {
                     break;
                 }
@@ -114,6 +115,7 @@ impl LongBlock {
         let from = from
             .filter(|from| !from.is_empty())
             .ok_or_else(|| self.damaged("a match reaches back to before the start"))?;
+        // a match may reach into itself: each call copies only what is decoded already
         let len = from.len().min(at_most(self.matched, rest.len()));
         if let (Some(target), Some(from)) = (rest.get_mut(..len), from.get(..len)) {
             target.copy_from_slice(from);
@@ -175,6 +177,7 @@ impl Pieces for LongBlock {
         if self.left == 0 && !is_at_end {
             return Err(self.damaged("it goes on behind its size"));
         }
+        // the next read has another buffer, and its matches reach back into this one
         keep_last(&mut self.window, WINDOW, buf);
         Ok(())
     }

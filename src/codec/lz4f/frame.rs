@@ -84,6 +84,7 @@ impl Walker {
             return Ok(FramePart::FrameEnd(frame));
         }
         let len = usize::try_from(size & !STORED).unwrap_or(usize::MAX);
+        // a block that got larger is stored as it is, so this bounds the buffer for it
         if len == 0 || len > frame.block_max {
             return Err(corrupt(format!(
                 "LZ4 block of {len} bytes in a frame of blocks up to {}",
@@ -106,6 +107,7 @@ impl Walker {
     fn enter(&mut self, headers: &mut Headers) -> Result<FramePart> {
         while self.at < headers.len() {
             self.idle = self.idle.saturating_add(1);
+            // a hostile payload of empty frames would be walked for hours
             if self.idle > MAX_IDLE {
                 return Err(corrupt(format!("more than {MAX_IDLE} frames without data")));
             }
@@ -205,6 +207,7 @@ impl FrameBlock {
             return Ok(self.len);
         }
         let decoded = decode_block(packed, before, out)?;
+        // a reader needs one byte at least, and would ask again for ever
         if decoded == 0 {
             return Err(corrupt("LZ4 block without data"));
         }

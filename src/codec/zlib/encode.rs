@@ -73,10 +73,12 @@ pub(super) fn reencode(edited: &Edited, out: &mut dyn Write) -> Result<()> {
     for segment in segments.iter().filter(|segment| segment.len > 0) {
         let decoded = start..start.saturating_add(len_u64(segment.len));
         start = decoded.end;
+        // the segment that ended the stream is marked as its end: in the middle it would end the new one, too
         if edited.touches(&decoded) || segment.last && start < len {
             new.end = start.min(len);
             continue;
         }
+        // all that changed in front of this segment, as one range: its segments are made on several cores
         encoder.encode(new)?;
         new = start..start;
         edited.copy(segment.stored.clone(), encoder.out)?;
@@ -117,6 +119,7 @@ impl<'a> ZlibEncoder<'a> {
     fn encode(&mut self, range: Range<u64>) -> Result<()> {
         let Range { mut start, end } = range;
         while start < end {
+            // as many segments in memory as there are cores, however long the range is
             let mut plain = Vec::new();
             while plain.len() < self.at_once && start < end {
                 let len = at_most(end.saturating_sub(start), SEGMENT);
@@ -141,6 +144,7 @@ impl<'a> ZlibEncoder<'a> {
         for (piece, (segment, last)) in pieces.into_iter().zip(plain) {
             let (deflated, adler) = piece?;
             write(self.out, &deflated)?;
+            // each core sums its own segment; the checksum of the stream follows from the parts
             self.adler = adler32_combine(self.adler, adler, len_u64(segment.len()));
             self.ended |= last;
         }

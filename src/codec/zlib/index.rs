@@ -95,8 +95,10 @@ impl PointIndex {
             return;
         }
         self.held = self.held.saturating_add(point.held());
+        // which bytes of the window are needed is found out later, off the reader's way
         self.untidy.push(point.decoded);
         self.points.add(point.decoded, point);
+        // half of the points still reach everything: a read only decodes up to twice as much before its first byte
         if self.held > INDEX_LEN {
             self.thin_out();
         }
@@ -181,6 +183,7 @@ impl Window {
             bytes.extend(found);
             rest = behind;
         }
+        // the last run may end before the window does: no match reaches what follows it
         bytes.resize(self.len, 0);
         bytes
     }
@@ -196,6 +199,7 @@ impl Window {
     ) -> Result<Option<Self>> {
         let positions = 0..u16::try_from(plain.len()).unwrap_or(u16::MAX);
         let (high, low): (Vec<u8>, Vec<u8>) = positions.map(pair_of).unzip();
+        // a byte that the stream itself holds comes out the same both times; one copied from the window does not
         let (Some(high), Some(low)) = (decode(&high)?, decode(&low)?) else {
             return Ok(None);
         };
@@ -249,6 +253,7 @@ fn position_of(high: u8, low: u8) -> Option<u16> {
     if high == low {
         return None;
     }
+    // undoes the step over `high` that `pair_of` takes so that the two never are equal
     let low = low.saturating_sub(u8::from(low > high));
     u16::from(high)
         .checked_mul(PAIR_BASE)?

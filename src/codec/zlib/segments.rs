@@ -76,10 +76,12 @@ pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<Def
             let last = segment.last;
             segments.push(segment);
             if last {
+                // copied segments are not checked again, so nothing is copied of a stream that is damaged anywhere
                 let whole = decoded == data_size && checksum(stored, next)? == Some(adler);
                 return Ok(whole.then_some(segments));
             }
         }
+        // no segment begins here, as in streams of other programs; or there are more bytes than the block has
         if next == at || decoded > data_size {
             return Ok(None);
         }
@@ -123,6 +125,7 @@ fn likely_starts(stored: &dyn Source, at: u64, count: usize) -> Result<Vec<u64>>
 
 /// The segment that begins at `start`, if one does.
 fn decode(stored: &dyn Source, start: u64) -> Result<Option<DeflateSegment>> {
+    // without a window: a segment that refers to bytes before it fails here
     let mut inflate = Inflate::resume(0, 0, &[])?;
     // One byte more than a segment has, which a longer one fills.
     let mut output = vec![0; SEGMENT.saturating_add(1)];
@@ -131,6 +134,7 @@ fn decode(stored: &dyn Source, start: u64) -> Result<Option<DeflateSegment>> {
     loop {
         let rest = input.fill(stored, stored.len())?;
         let room = output.get_mut(filled..).unwrap_or_default();
+        // the four bytes of the mark may occur in data by chance; then this is no DEFLATE block
         let Ok(step) = inflate.run(rest, room, true) else {
             return Ok(None);
         };

@@ -65,6 +65,7 @@ impl StoredFile {
         let mut bytes = vec![0; usize::try_from(self.len).ok()?];
         self.file.read_exact(&mut bytes).ok()?;
         let content = self.format.content_of(&bytes, key)?;
+        // the content is at the end: moved within the buffer instead of copied into another
         let start = bytes.len().saturating_sub(content.len());
         bytes.drain(..start);
         // Only the order in which old files are removed depends on it.
@@ -92,12 +93,14 @@ impl FileFormat {
     /// # Errors
     /// Of the system; what says why not.
     pub(super) fn find(&'static self, dir: &Path, key: &[u8]) -> io::Result<StoredFile> {
+        // all that follows is relative to this descriptor: nobody can put another directory in its place
         let dir = open_dir(dir)?;
         let name = self.file_name(key);
         // another user could have put a link or a FIFO there, if the directory was open to others once
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&dir, name, flags, Mode::empty())?);
         let meta = file.metadata()?;
+        // asked of the open file, not of its name, which may lead elsewhere by then
         check_owner(&meta)?;
         if !meta.is_file() || meta.len() > self.longest {
             return Err(io::Error::other("not a file of ours"));
