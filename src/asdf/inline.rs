@@ -143,7 +143,6 @@ fn lists(data: Node<'_>, inline: &Inline) -> Result<Vec<u64>> {
     let mut complete = true;
     while node.kind() == NodeKind::Sequence {
         lens.push(len_u64(node.len()));
-        // an empty list ends the shape: what its items would be is not known
         let Some(first) = node.items().next() else {
             complete = false;
             break;
@@ -258,7 +257,6 @@ fn infer(data: Node<'_>, lists: &[u64]) -> Result<Datatype> {
     if lists.contains(&0) {
         return Ok(Datatype::Scalar(Scalar::Float64, ByteOrder::Little));
     }
-    // a width of 0 would be a datatype without bytes, which NumPy makes 1, too
     let (mut scalar, mut rank, mut texts, mut width) = (Scalar::Bool8, 0, false, 1);
     walk(data, lists, &mut |node| {
         let text = node.text().unwrap_or_default();
@@ -269,7 +267,6 @@ fn infer(data: Node<'_>, lists: &[u64]) -> Result<Datatype> {
             Written::Float(_) => (Scalar::Float64, 2),
             Written::Complex(..) => (Scalar::Complex128, 3),
             Written::Text(_) if !matches!(node.value(), Some(Value::Huge(_))) => {
-                // a single text makes all elements texts, but the numbers are still checked for their range
                 texts = true;
                 return Ok(());
             }

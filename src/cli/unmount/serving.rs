@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
+use super::find::is_url;
 use super::was_killed;
 use crate::save::lock_holder;
 use crate::source::Mounted;
@@ -24,15 +25,19 @@ pub(in crate::cli) fn daemon_of(mounted: &Mounted) -> Option<u32> {
     connected.into_iter().max_by_key(rank).or(locks)
 }
 
-/// Whether a process that has the file at `path` locked serves a mount. Of several processes with the mount's connection, the one that
-/// is ending has the number of a mount of before: a mount of that very file is not one of before.
+/// Whether a process that has the file at `path` locked serves a mount. The number of its connection alone does not tell: that of a
+/// process that is ending may be another mount's by now.
 #[cfg(feature = "fuse")]
 pub(in crate::cli) fn serves(process: u32, mounted: &Mounted, path: &Path) -> bool {
-    match connected(mounted)[..] {
-        [] => lock_holder_of(mounted) == Some(process),
-        [only] => only == process,
-        ref several => several.contains(&process) && mounted.is_of(path),
+    let (source, connected) = (mounted.source(), connected(mounted));
+    let is_inside = || fs::canonicalize(path).is_ok_and(|real| real.starts_with(source));
+    if mounted.is_of(path) || is_inside() {
+        return connected.contains(&process)
+            || connected.is_empty() && lock_holder_of(mounted) == Some(process);
     }
+    // a list of files and `fsname=` have a name that says nothing; any other source is another file
+    let is_another = is_url(source) || source.is_absolute() && source.exists();
+    !is_another && connected == [process]
 }
 
 /// The processes of this program's name that have a connection of the mount's number.
