@@ -264,7 +264,7 @@ pub(super) fn check_replaceable(out: &Path, begins: &[u8], kind: &str) -> Result
     match fs::File::open(out) {
         Err(_) if !out.exists() => {
             let directory = out.parent().filter(|it| !it.as_os_str().is_empty());
-            let missing = directory.filter(|directory| !directory.exists());
+            let missing = directory.filter(|it| it.try_exists().is_ok_and(|there| !there));
             // now, before anything is made for it
             return missing.map_or(Ok(()), |directory| {
                 let directory = directory.display();

@@ -46,21 +46,9 @@ impl Snapshot {
                 header.comment(&printable_ascii(&note));
             }
             let sky_at = in_sky.then(|| header.reserve(CARDS));
-            // a number of each record
-            let field = RowField {
-                from,
-                to: 0,
-                count: 1,
-                change,
-            };
-            let part = RowPart {
-                records: i,
-                record,
-                fields: vec![field],
-            };
             Unit {
                 sky_at,
-                parts: vec![part],
+                parts: vec![one_of_each(i, (record, from), change)],
                 width,
                 count,
                 ..Unit::of_header(header)
@@ -86,5 +74,20 @@ impl Snapshot {
             units.push(unit(Some("IMAGE"), (&called, version), from));
         }
         Ok(units)
+    }
+}
+
+/// A number of each record of array `i`, at byte `from` of it.
+fn one_of_each(i: usize, (record, from): (u64, u64), change: Conversion) -> RowPart<usize> {
+    let field = RowField {
+        from,
+        to: 0,
+        count: 1,
+        change,
+    };
+    RowPart {
+        records: i,
+        record,
+        fields: vec![field],
     }
 }
