@@ -89,6 +89,18 @@ def arrays_are_found_by_their_paths(place):
 
 
 @case
+def a_key_too_long_for_a_name_hides_no_array(place):
+    # the list of the arrays was an error, and so was a look at this one
+    path, key = sample(place), "x" * 300
+    path.write_bytes(path.read_bytes().replace(b"\ndata:", b"\n" + key.encode() + b":"))
+    with asdf_mount.mount(path) as m:
+        none, cut, flux = m
+        assert (none, flux) == ("meta/none", "deep/0/flux") and cut.startswith("xxx"), cut
+        assert m[cut].shape == (2, 3) and key not in m
+        raises(KeyError, lambda: m[key])
+
+
+@case
 def the_tree_is_a_dict(place):
     with asdf_mount.mount(sample(place)) as m:
         assert m.tree["meta"]["filter"] == "F184"

@@ -182,9 +182,21 @@ def may_be_saved(text, committed, blocks):
             return False
         if lost_tags(root, arrays_of(committed)):
             return False
+        before, now = known_arrays(committed), known_arrays(text)
+        if before and now and before != now and before in text:
+            return False
         return problem(text, blocks) is None
     except (yaml.YAMLError, KeyError, ValueError):
         return False
+
+
+def known_arrays(text):
+    """How the tag of arrays ends that Python knows under the standard in a text; None for a version that is not known."""
+    standard = re.match(rb"(?:#.*\n)*?#ASDF_STANDARD +(\S+)", text)
+    version = standard[1] if standard else b"1.0.0"
+    if version == b"1.6.0":
+        return b"core/ndarray-1.1.0"
+    return b"core/ndarray-1.0.0" if re.fullmatch(rb"1\.[0-5]\.0", version) else None
 
 
 def lost_tags(root, known):

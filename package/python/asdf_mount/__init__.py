@@ -83,9 +83,10 @@ class File(Mapping[str, Any]):
         """
         arrays = self._arrays
         file = arrays / f"{name}.npy"
-        if not name or os.path.normpath(name) != name or not file.is_file():
+        # unlike `is_file` this takes a name that is too long for one that is not there
+        if not name or os.path.normpath(name) != name or not os.path.isfile(file):
             inner = self.path / name
-            if not arrays.is_dir() and (inner / _TREE).is_file():
+            if not arrays.is_dir() and os.path.isfile(inner / _TREE):
                 return File(inner, self.writable)
             raise KeyError(name)
         if self.writable:
@@ -98,13 +99,14 @@ class File(Mapping[str, Any]):
         return _array(file, False)
 
     def __iter__(self) -> Iterator[str]:
-        """The paths of all arrays that can be read; of a mount of many files, the names of the files in its directory."""
+        """The paths of all arrays that can be read, as their files are named; of a mount of many files, the names in its directory."""
         if not self._arrays.is_dir():
             names = sorted(entry.name for entry in self.path.iterdir())
             return (name for name in names if (self.path / name / _TREE).is_file())
         with open(self.path / "info" / "arrays.tsv", encoding="utf-8", newline="") as table:
-            paths = [line["path"] for line in csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE)]
-        return (path for path in paths if (self._arrays / f"{path}.npy").is_file())
+            files = [line["file"] for line in csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE)]
+        # a name of a file that is too long is cut; a hyphen stands for an array without a file
+        return (file[len("arrays/") : -len(".npy")] for file in files if (self.path / file).is_file())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
