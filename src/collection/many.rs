@@ -194,11 +194,8 @@ impl Many {
             }
         };
         let past = self.past(item, &vfs);
-        vfs.begin_as(item.number(), past.tree);
-        if let Some(closed) = &past.closed {
-            vfs.take_names(closed);
-        }
-        vfs.count_on(past.versions.clone());
+        let versions = past.versions.clone();
+        vfs.begin_as(item.number(), past.tree, versions, past.closed.as_deref());
         // weak: the file is one of the members, which would else never be dropped
         let members = Arc::downgrade(&self.members);
         vfs.unlock_with(move |stat| {

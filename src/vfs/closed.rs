@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::attr::{Attr, FileFacts, VfsOptions};
@@ -33,7 +33,7 @@ pub struct ClosedFile {
     /// Lengths of the blocks, in bytes, if there was room for them.
     blocks: Option<Arc<[u64]>>,
     /// The names under `arrays/`, if they had been made and there was room for them.
-    names: Option<Arc<Catalogue>>,
+    pub(super) names: Option<Arc<Catalogue>>,
     /// The memory that names and lengths take, in bytes, as estimated when FILE was closed: more names may get numbers later.
     weight: usize,
     /// Whether nothing could be written.
@@ -217,15 +217,6 @@ impl Vfs {
     pub fn text_hash(&self) -> Option<u64> {
         self.tree.at_rest().map(|(text, _)| hash_of(&*text))
     }
-
-    /// Takes over the names under `arrays/` that FILE had when it was closed and still has: the tree need not be read for them. Call it
-    /// before any lookup.
-    pub fn take_names(&mut self, closed: &ClosedFile) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let (Some(names), Some(state)) = (&closed.names, Arc::get_mut(state)) {
-            state.take_names(Arc::clone(names));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -264,7 +255,7 @@ mod tests {
         let closed = closed(&before);
         // opened again, it needs the tree no more than that
         let (_dir, mut vfs) = writable(&sample);
-        vfs.take_names(&closed);
+        vfs.begin_as(0, closed.tree, Versions::default(), Some(&closed));
         let (stat, mut directories) = (vfs.stat(), vec![Node::Root]);
         let mut count = 0;
         while let Some(directory) = directories.pop() {

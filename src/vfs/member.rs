@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use super::news::News;
 use super::version::Versions;
-use super::{Losses, Scratch, TreeMark, Vfs, locked};
+use super::{ClosedFile, Losses, Scratch, TreeMark, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::{Look, Stat};
 
@@ -80,25 +80,33 @@ impl Vfs {
         }
     }
 
-    /// Says which member of the mount this is, and what `tree.yaml` begins with. Call it before anything else.
-    pub fn begin_as(&mut self, member: u32, tree: TreeMark) {
+    /// Makes this the `Vfs` of a member of the mount, and goes on from the last one of FILE: with its `tree`, with the versions of its
+    /// files, and with the names under `arrays/`, if it knew them when it was `closed` and FILE still has them. Call it before anything
+    /// else.
+    pub fn begin_as(
+        &mut self,
+        member: u32,
+        tree: TreeMark,
+        mut versions: Versions,
+        closed: Option<&ClosedFile>,
+    ) {
         self.member = member;
         self.tree.begin(tree);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Some(state) = Arc::get_mut(state) else {
+            return;
+        };
+        versions.begin(state.stat.modified());
+        state.versions = versions;
+        if let Some(names) = closed.and_then(|closed| closed.names.as_ref()) {
+            state.take_names(Arc::clone(names));
+        }
     }
 
     /// What the next [`Vfs`] of FILE is to begin with.
     #[must_use]
     pub fn tree_mark(&self) -> TreeMark {
         self.tree.mark()
-    }
-
-    /// Has files the versions that an earlier [`Vfs`] of FILE has left. Call it before any lookup.
-    pub fn count_on(&mut self, mut versions: Versions) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = Arc::get_mut(state) {
-            versions.begin(state.stat.modified());
-            state.versions = versions;
-        }
     }
 
     /// The versions of the files.
