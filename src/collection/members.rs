@@ -187,8 +187,8 @@ impl MemberTable {
                 self.names_weight = more;
             }
             let keeps_names = closed.as_ref().is_some_and(ClosedFile::has_names);
-            if vfs.is_named() && !keeps_names && !past.versions.is_of_one_tree() {
-                // the next Vfs may number the names otherwise
+            if vfs.has_numbers() && !keeps_names && !past.versions.are_unchanged() {
+                // the next Vfs may number the names otherwise: a save may have brought in a name, or a longer block an array
                 past.versions = past.versions.renewed();
             }
             if let Some(closed) = &mut closed {

@@ -115,10 +115,10 @@ impl Vfs {
         self.state().versions.clone()
     }
 
-    /// Whether names under `arrays/` have got numbers.
+    /// Whether any name under `arrays/` has got a number.
     #[must_use]
-    pub fn is_named(&self) -> bool {
-        self.state().is_named()
+    pub fn has_numbers(&self) -> bool {
+        !locked(&self.state().numbers).is_empty()
     }
 
     /// FILE's attributes from before the state that is shown was read.
