@@ -60,7 +60,7 @@
 //! | `WrittenFile::turn` | what was written through a file, and is not saved: a write holds it, and a save until it is over |
 //! | `Saver::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
 //! | `Renewed::asking`, then `Renewed::state` (in `collection`) | what a server said last; the first is held while the server is asked |
-//! | `Members::table` (in `collection`) | the members that are open, and what those have left that are closed. Below it, locks of other members are taken, which are idle |
+//! | `Members::table` (in `collection`) | the members that are open, and what those have left that are closed. Below it, locks of other members are taken, which are idle, and those of a member that is being opened |
 //! | `Saver::stored` | read: stored bytes are read where a state says they are; write: a save changes some in place. Not reentrant |
 //! | `DataHandle::source` | the source that a handle reads |
 //! | `Views::unreadable` | why FITS files could not be read; nothing is taken under it |
