@@ -105,7 +105,10 @@ pub struct Tree {
     /// Values that differ from their spelling in the text, one behind the other.
     pool: String,
     lines: OnceLock<Lines>,
-    warnings: Warnings,
+    /// What only the events of the text showed.
+    noted: Warnings,
+    /// These with what the nodes show, which is looked for on first use: a listing needs none of it.
+    warnings: OnceLock<Warnings>,
 }
 
 impl Tree {
@@ -129,12 +132,12 @@ impl Tree {
             tags: Vec::new(),
             pool: String::new(),
             lines: OnceLock::new(),
-            warnings: Warnings::default(),
+            noted: Warnings::default(),
+            warnings: OnceLock::new(),
         };
         let text = yaml::decode(&shared);
-        let warnings = text.and_then(|text| compose::compose(&mut tree, text));
-        let warnings = warnings.map_err(|fault| report(&fault, &shared))?;
-        tree.warnings = subset::check(&tree, warnings);
+        let noted = text.and_then(|text| compose::compose(&mut tree, text));
+        tree.noted = noted.map_err(|fault| report(&fault, &shared))?;
         Ok(tree)
     }
 
@@ -230,7 +233,8 @@ impl Tree {
     /// What the standard's YAML subset does not allow, but readers put up with.
     #[must_use]
     pub fn warnings(&self) -> &Warnings {
-        &self.warnings
+        let check = || subset::check(self, self.noted.clone());
+        self.warnings.get_or_init(check)
     }
 
     /// Line and column of a byte of the text.
@@ -476,6 +480,16 @@ mod tests {
                 "line 15, column 8: an alias within what it stands for".into(),
             ]
         );
+    }
+
+    /// To look for faults of the subset took as long as to parse the text, also for a listing, which tells of none.
+    #[test]
+    fn what_the_subset_forbids_is_looked_for_when_it_is_asked_for() {
+        let tree = tree("a: 1\na: 2\nb: !core/ndarray-1.0.0 [1]");
+        let outline = crate::asdf::outline::Outline::new(&tree);
+        assert_eq!(outline.places().len(), 2);
+        assert!(tree.warnings.get().is_none());
+        assert_eq!(tree.warnings().list().len(), 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Many files: looking names up, and opening members.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::contents::Contents;
 use super::item::{Inode, Item, ItemKind, Items};
-use super::members::{MemberSlot, Members, Past, Resolved};
+use super::members::{MemberSlot, Members, Resolved};
 use super::{Handle, Opener, Unopened, report};
 use log::warn;
 use rustix::fs::StatVfs;
@@ -20,8 +20,7 @@ use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::{Look, Stat};
 use crate::vfs::{
-    self, Attr, ClosedFile, Error, FileKind, Losses, Node, Result, TreeMark, Versions, Vfs,
-    VfsOptions, locked,
+    self, Attr, ClosedFile, Error, FileKind, Losses, Node, Result, Vfs, VfsOptions, locked,
 };
 
 /// A file that could not be read is tried again after so long at the earliest,
@@ -119,39 +118,6 @@ impl Many {
         Ok(!now?.is_untouched_since(then))
     }
 
-    /// What is known of a member that has just been opened, and whether its file has been changed since.
-    fn past(&self, item: Item, vfs: &Vfs) -> Past {
-        let stat = vfs.stat();
-        let look = vfs.timed_look();
-        let look = look.unwrap_or_else(|| Look::now(stat, None));
-        let Some(before) = self.members.past(item) else {
-            return Past {
-                look,
-                versions: Versions::default(),
-                tree: TreeMark::default(),
-                closed: None,
-                listed: HashSet::new(),
-            };
-        };
-        if before.look.holds(&stat) {
-            return before;
-        }
-        let text = before.closed.as_ref().map(|closed| closed.text_hash);
-        // with the same text, the kernel's pages of tree.yaml are still right
-        let is_same = text.is_some() && text == vfs.text_hash();
-        Past {
-            look,
-            versions: before.versions.renewed(),
-            tree: if is_same {
-                before.tree
-            } else {
-                before.tree.changed()
-            },
-            closed: None,
-            listed: HashSet::new(),
-        }
-    }
-
     /// Opens the file of a member.
     fn open(&self, item: Item) -> Result<Resolved> {
         let stat = self.look_at(item)?;
@@ -193,12 +159,7 @@ impl Many {
                 });
             }
         };
-        let past = self.past(item, &vfs);
-        vfs.begin_as(item.number(), past.tree);
-        if let Some(closed) = &past.closed {
-            vfs.take_names(closed);
-        }
-        vfs.count_on(past.versions.clone());
+        self.members.begin(item, &mut vfs);
         // weak: the file is one of the members, which would else never be dropped
         let members = Arc::downgrade(&self.members);
         vfs.unlock_with(move |stat| {
@@ -206,9 +167,6 @@ impl Many {
                 members.close_others_of(item, &stat);
             }
         });
-        if let Some(remains) = self.members.remember(item, past) {
-            vfs.take_up(remains);
-        }
         let vfs = Arc::new(vfs);
         for tree in self.members.take_trees(item) {
             tree.open_in(&vfs);

@@ -57,18 +57,42 @@ pub(super) type MemberSlot = OnceLock<Result<Resolved>>;
 
 /// What is remembered of a member that was open: so that inode numbers mean the same when it is opened again, and names can be listed
 /// until then.
-#[derive(Clone)]
-pub(super) struct Past {
+struct Past {
     /// The look at FILE when it was opened, or by which it was shown when it was closed.
-    pub(super) look: Look,
+    look: Look,
     /// The versions of its files, if FILE is as it was.
-    pub(super) versions: Versions,
+    versions: Versions,
     /// What its `tree.yaml` begins with when it is opened next.
-    pub(super) tree: TreeMark,
+    tree: TreeMark,
     /// What it showed when it was closed last, if a file with these attributes shows just that.
-    pub(super) closed: Option<Arc<ClosedFile>>,
+    closed: Option<Arc<ClosedFile>>,
     /// The directories that the kernel has listed since then, and whose listings it keeps.
-    pub(super) listed: HashSet<Node>,
+    listed: HashSet<Node>,
+}
+
+impl Past {
+    /// That of a member that is opened for the first time.
+    fn of(look: Look) -> Self {
+        Self {
+            look,
+            versions: Versions::default(),
+            tree: TreeMark::default(),
+            closed: None,
+            listed: HashSet::new(),
+        }
+    }
+
+    /// Takes in that FILE has been changed since, and is shown by this look now.
+    fn change(&mut self, look: Look, vfs: &Vfs) {
+        let text = self.closed.take().map(|closed| closed.text_hash);
+        // with the same text, the kernel's pages of tree.yaml are still right
+        if text.is_none() || text != vfs.text_hash() {
+            self.tree = self.tree.changed();
+        }
+        self.look = look;
+        self.versions = self.versions.renewed();
+        self.listed.clear();
+    }
 }
 
 /// What is wrong with a member, and the look at its file by which that is known.
@@ -177,7 +201,6 @@ impl MemberTable {
             let look = vfs.timed_look();
             if let Some(look) = look {
                 closed = vfs.closed();
-                past.tree = closed.as_ref().map_or(past.tree, |closed| closed.tree);
                 past.look = look;
             }
             let more = self.names_weight.saturating_add(weight(closed.as_ref()));
@@ -187,8 +210,8 @@ impl MemberTable {
                 self.names_weight = more;
             }
             let keeps_names = closed.as_ref().is_some_and(ClosedFile::has_names);
-            if vfs.is_named() && !keeps_names && !past.versions.is_of_one_tree() {
-                // the next Vfs may number the names otherwise
+            if vfs.has_numbers() && !keeps_names && !past.versions.are_unchanged() {
+                // the next Vfs may number the names otherwise: a save may have brought in a name, or a longer block an array
                 past.versions = past.versions.renewed();
             }
             if let Some(closed) = &mut closed {
@@ -404,25 +427,36 @@ impl Members {
         self.lock().trees.remove(&item).unwrap_or_default()
     }
 
-    /// What is remembered of a member.
-    pub(super) fn past(&self, item: Item) -> Option<Past> {
-        self.lock().past.get(&item).cloned()
-    }
-
-    /// Remembers a member that is being opened. Gives what it left when it was closed.
-    pub(super) fn remember(&self, item: Item, past: Past) -> Option<Remains> {
+    /// Begins the `Vfs` of a member that has just been opened: it goes on from what is remembered of the member, and takes up what that
+    /// has left.
+    pub(super) fn begin(&self, item: Item, vfs: &mut Vfs) {
         let mut table = self.lock();
-        let added = weight(past.closed.as_deref());
-        let before = table.past.insert(item, past);
-        let before = before.map_or(0, |past| weight(past.closed.as_deref()));
-        let others = table.names_weight.saturating_sub(before);
-        table.names_weight = others.saturating_add(added);
+        let table = &mut *table;
+        let look = || {
+            let look = vfs.timed_look();
+            look.unwrap_or_else(|| Look::now(vfs.stat(), None))
+        };
+        let past = match table.past.entry(item) {
+            Entry::Vacant(entry) => entry.insert(Past::of(look())),
+            Entry::Occupied(entry) => {
+                let past = entry.into_mut();
+                if !past.look.holds(&vfs.stat()) {
+                    let weight = weight(past.closed.as_deref());
+                    table.names_weight = table.names_weight.saturating_sub(weight);
+                    past.change(look(), vfs);
+                }
+                past
+            }
+        };
+        let (tree, versions) = (past.tree, past.versions.clone());
+        vfs.begin_as(item.number(), tree, versions, past.closed.as_deref());
         table.gone.remove(&item);
-        let remains = table.remains.remove(&item)?;
-        if let Some(entry) = table.open.get_mut(&item) {
-            entry.left = Some(remains.losses());
+        if let Some(remains) = table.remains.remove(&item) {
+            if let Some(entry) = table.open.get_mut(&item) {
+                entry.left = Some(remains.losses());
+            }
+            vfs.take_up(remains);
         }
-        Some(remains)
     }
 
     /// What all closed members have left, when the mount has ended.

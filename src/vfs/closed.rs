@@ -32,7 +32,7 @@ pub struct ClosedFile {
     /// Lengths of the blocks, in bytes, if there was room for them.
     blocks: Option<Arc<[u64]>>,
     /// The names under `arrays/`, if they had been made and there was room for them.
-    names: Option<Arc<Catalogue>>,
+    pub(super) names: Option<Arc<Catalogue>>,
     /// The memory that names and lengths take, in bytes, as estimated when FILE was closed: more names may get numbers later.
     weight: usize,
     /// Whether nothing could be written.
@@ -216,15 +216,6 @@ impl Vfs {
     pub fn text_hash(&self) -> Option<u64> {
         self.tree.at_rest().map(|(text, _)| hash_of(&*text))
     }
-
-    /// Takes over the names under `arrays/` that FILE had when it was closed and still has: the tree need not be read for them. Call it
-    /// before any lookup.
-    pub fn take_names(&mut self, closed: &ClosedFile) {
-        if let Some(names) = &closed.names {
-            self.shown
-                .begin(|state| state.take_names(Arc::clone(names)));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -263,7 +254,7 @@ mod tests {
         let closed = closed(&before);
         // opened again, it needs the tree no more than that
         let (_dir, mut vfs) = writable(&sample);
-        vfs.take_names(&closed);
+        vfs.begin_as(0, closed.tree, Versions::default(), Some(&closed));
         let (stat, mut directories) = (vfs.stat(), vec![Node::Root]);
         let mut count = 0;
         while let Some(directory) = directories.pop() {

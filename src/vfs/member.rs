@@ -8,7 +8,7 @@ use log::warn;
 use super::news::{Losses, News};
 use super::tree_file::Refused;
 use super::version::Versions;
-use super::{Scratch, TreeMark, Vfs, locked};
+use super::{ClosedFile, Scratch, TreeMark, Vfs, locked};
 use crate::asdf::Snapshot;
 use crate::source::{Look, Stat};
 
@@ -97,10 +97,25 @@ impl Vfs {
         *locked(&self.saves.news) = remains.news;
     }
 
-    /// Says which member of the mount this is, and what `tree.yaml` begins with. Call it before anything else.
-    pub fn begin_as(&mut self, member: u32, tree: TreeMark) {
+    /// Makes this the `Vfs` of a member of the mount, and goes on from the last one of FILE: with its `tree`, with the versions of its
+    /// files, and with the names under `arrays/`, if it knew them when it was `closed` and FILE still has them. Call it before anything
+    /// else.
+    pub fn begin_as(
+        &mut self,
+        member: u32,
+        tree: TreeMark,
+        mut versions: Versions,
+        closed: Option<&ClosedFile>,
+    ) {
         self.member = member;
         self.tree.begin(tree);
+        self.shown.begin(|state| {
+            versions.begin(state.stat.modified());
+            state.versions = versions;
+            if let Some(names) = closed.and_then(|closed| closed.names.as_ref()) {
+                state.take_names(Arc::clone(names));
+            }
+        });
     }
 
     /// What the next [`Vfs`] of FILE is to begin with.
@@ -109,24 +124,16 @@ impl Vfs {
         self.tree.mark()
     }
 
-    /// Has files the versions that an earlier [`Vfs`] of FILE has left. Call it before any lookup.
-    pub fn count_on(&mut self, mut versions: Versions) {
-        self.shown.begin(|state| {
-            versions.begin(state.stat.modified());
-            state.versions = versions;
-        });
-    }
-
     /// The versions of the files.
     #[must_use]
     pub fn versions(&self) -> Versions {
         self.shown.now().versions.clone()
     }
 
-    /// Whether names under `arrays/` have got numbers.
+    /// Whether any name under `arrays/` has got a number.
     #[must_use]
-    pub fn is_named(&self) -> bool {
-        self.shown.now().is_named()
+    pub fn has_numbers(&self) -> bool {
+        !locked(&self.shown.now().numbers).is_empty()
     }
 
     /// FILE's attributes from before the state that is shown was read.

@@ -120,10 +120,10 @@ impl Versions {
         Self::behind(self.clock.saturating_add(1))
     }
 
-    /// Whether the tree is still the one of the beginning.
+    /// Whether nothing has changed since the beginning.
     #[must_use]
-    pub fn is_of_one_tree(&self) -> bool {
-        self.tree == self.begun && self.elsewhere == self.begun
+    pub fn are_unchanged(&self) -> bool {
+        self.clock == self.begun
     }
 
     /// When another program has changed FILE last, by the clock.

@@ -426,3 +426,38 @@ fn a_file_with_two_names_is_shown_as_it_is_under_both() {
         close(&mount, dir.path());
     }
 }
+
+/// The block of an array became long enough for it while its member was open. The next time that the member was opened, the names behind it
+/// had the numbers of others, and the kernel showed the bytes of one array under the name of another.
+#[test]
+fn no_array_has_the_number_of_another_one_after_a_longer_block_has_brought_in_a_name() {
+    if !can_mount() {
+        return;
+    }
+    let _kept = kernel_keeps();
+    let dir = files(&["b.asdf"]);
+    let names = ["a", "b", "c"];
+    let arrays = names.iter().zip(0..);
+    let tree: String = arrays
+        .map(|(name, block)| array(name, block, "uint8", "[64]"))
+        .collect();
+    let short = data(0)[..32].to_vec();
+    let sample = Sample::new(&tree).block(Block::raw(&short));
+    let sample = sample
+        .block(Block::raw(&data(1)))
+        .block(Block::raw(&data(2)));
+    fs::write(dir.path().join("a.asdf"), sample.bytes()).unwrap();
+    let mount = Mount::new(dir.path(), &["-o", "open=1"]);
+    let number = |name: &str| fs::metadata(mount.path(name)).unwrap().ino();
+    let shown = ["b.bin", "b.npy", "c.bin", "c.npy"];
+    assert_eq!(mount.names("a.asdf/arrays"), shown, "a has too few bytes");
+    let before = number("a.asdf/arrays/c.bin");
+    assert_eq!(mount.read("a.asdf/arrays/c.bin").unwrap(), data(2));
+    fs::write(mount.path("a.asdf/blocks/0.bin"), data(0)).unwrap();
+    close(&mount, dir.path());
+    for (n, name) in names.iter().enumerate() {
+        let name = format!("a.asdf/arrays/{name}.bin");
+        assert_eq!(mount.read(&name).unwrap(), data(n), "{name}");
+    }
+    assert_ne!(number("a.asdf/arrays/b.bin"), before);
+}

@@ -173,19 +173,6 @@ impl<'a> Composer<'a> {
         Ok(number)
     }
 
-    /// A node for an event; the caller fills in what depends on the kind.
-    fn raw(&mut self, event: &Event<'_>, kind: NodeKind) -> Result<Raw, YamlFault> {
-        Ok(Raw {
-            start: offset(event.start),
-            end: offset(event.end),
-            at: 0,
-            len: 0,
-            tag: self.tag(event)?,
-            kind,
-            flags: 0,
-        })
-    }
-
     /// The number of an event's tag in the tree, from 1, which a new tag gets now; 0 if it has none.
     fn tag(&mut self, event: &Event<'_>) -> Result<u16, YamlFault> {
         let Some(tag) = event.tag else { return Ok(0) };
@@ -209,7 +196,7 @@ impl<'a> Composer<'a> {
 
     /// Adds a scalar. Its value is a place in the text if it stands there as it is; one that is folded or escaped goes into the pool.
     fn scalar(&mut self, event: &Event<'_>, text: &str) -> Result<(), YamlFault> {
-        let mut raw = self.raw(event, NodeKind::Scalar)?;
+        let mut raw = Raw::of(event, NodeKind::Scalar, self.tag(event)?);
         if event.plain {
             raw.flags |= Raw::PLAIN;
         }
@@ -244,7 +231,7 @@ impl<'a> Composer<'a> {
         if self.open.len() >= MAX_DEPTH_OF_PYTHON {
             self.too_deep.get_or_insert(event.start);
         }
-        let mut raw = self.raw(event, kind)?;
+        let mut raw = Raw::of(event, kind, self.tag(event)?);
         raw.flags |= Raw::OPEN;
         let node = self.push(event, raw, 1)?;
         self.open.push(OpenCollection {
@@ -265,7 +252,7 @@ impl<'a> Composer<'a> {
             let why = format!("alias *{name} without its anchor before it");
             return Err(YamlFault::new(event.start, why));
         };
-        let mut raw = self.raw(event, NodeKind::Alias)?;
+        let mut raw = Raw::of(event, NodeKind::Alias, self.tag(event)?);
         raw.at = target;
         // the target is still open, so the alias stands within it: to follow it would never end
         let around =
@@ -309,6 +296,21 @@ impl<'a> Composer<'a> {
         parent.leading |= open.leading;
         // 1 less, because its own node was counted when it was pushed
         parent.grow(open.weight.saturating_sub(1), event)
+    }
+}
+
+impl Raw {
+    /// A node for an event; the caller fills in what depends on the kind.
+    fn of(event: &Event<'_>, kind: NodeKind, tag: u16) -> Self {
+        Self {
+            start: offset(event.start),
+            end: offset(event.end),
+            at: 0,
+            len: 0,
+            tag,
+            kind,
+            flags: 0,
+        }
     }
 }
 

@@ -200,4 +200,17 @@ proptest! {
         }
         is_read(&text);
     }
+
+    #[test]
+    fn an_odd_character_is_found_at_any_place(
+        len in 0_usize..3 * AT_ONCE,
+        place: prop::sample::Index,
+        odd in prop::sample::select(&['\0', '\t', '\r', '\u{7f}', '\u{85}', '\u{2028}', '\u{feff}'][..]),
+    ) {
+        let mut text = "k: é\n".repeat(len / 5 + 1);
+        prop_assert!(is_ordinary(&text));
+        let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+        text.insert(*place.get(&places), odd);
+        prop_assert!(!is_ordinary(&text));
+    }
 }
