@@ -62,7 +62,7 @@
 //! | `Saves::stored` | read: stored bytes are read where a state says they are; write: a save changes some in place. Not reentrant |
 //! | `DataHandle::source` | the source that a handle reads |
 //! | `Made::source` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it. An encoded block has one, too, which is taken as those of a [`Snapshot`] are |
-//! | `Blocks::by_block` | the files that have blocks open for writing, and how many descriptors each; lookups of blocks and arrays take it, and reads after a change. Its condition variable waits 100 ms at most for the release of a file that is closed already |
+//! | `Blocks::by_block` | the files that have blocks open for writing, and how many descriptors each; lookups of blocks and arrays take it, and reads after a change. Its condition variable waits 500 ms at most for the release of a file that is closed already |
 //! | `Views::fits` and `Views::previews`, then `State::catalogue` | the files of a view, and the names under `arrays/`; made from the tree |
 //! | `TreeFile::inner` | which file is `tree.yaml`, FILE's text, and the text that was refused last |
 //! | `State::numbers` | the names under `arrays/` and their numbers |

@@ -232,6 +232,20 @@ mod tests {
     }
 
     #[test]
+    fn each_known_standard_has_one_tag_of_arrays() {
+        // Verdicts of asdf.open of asdf 6.0.0.
+        let known =
+            |lines: &str| known_arrays(format!("#ASDF 1.0.0\n{lines}%YAML 1.1\n").as_bytes());
+        assert_eq!(known(""), Some("core/ndarray-1.0.0"));
+        for version in ["1.0.0", "1.3.0", "1.5.0"] {
+            let line = format!("#ASDF_STANDARD {version}\n");
+            assert_eq!(known(&line), Some("core/ndarray-1.0.0"), "{version}");
+        }
+        assert_eq!(known("#ASDF_STANDARD 1.6.0\n"), Some("core/ndarray-1.1.0"));
+        assert_eq!(known("#ASDF_STANDARD 1.7.0\n"), None);
+    }
+
+    #[test]
     fn a_text_without_a_tree_needs_no_directive() {
         assert!(oddities(b"#ASDF 1.0.0\n# no tree\n", false).is_empty());
     }
