@@ -157,13 +157,16 @@ impl Walk {
                 self.disguise(name)?;
             }
             13 => self.rest(),
-            _ => {
-                self.mount = None;
-                self.notes.clear();
-                self.log.push("remount".to_owned());
-            }
+            _ => self.unmount(),
         }
         Some(())
+    }
+
+    /// The next step mounts again. What was in the mount only is gone.
+    fn unmount(&mut self) {
+        self.mount = None;
+        self.notes.clear();
+        self.log.push("remount".to_owned());
     }
 
     /// Writes another content in place, of the same length, and puts the time of the last change back.
@@ -278,7 +281,7 @@ fn walk(seed: u64) {
         }
     }
     walk.settle_all();
-    walk.mount = None;
+    walk.unmount();
     walk.settle_all();
 }
 
