@@ -13,7 +13,7 @@
 //! - `Blocks`: the blocks that are open for writing, and what was written into them that FILE does not have;
 //! - `Saves`: FILE, what writes it, whether it can be written, and which state follows from a save or another program's change;
 //!
-//! A part uses only those above it. What is written goes through the types of open files: `ScratchFile` and `TreeFile` (in `tree_save`) for
+//! A part uses only those above it, but for what `version` adds to `State`. What is written goes through the types of open files: `ScratchFile` and `TreeFile` (in `tree_save`) for
 //! texts, `DataHandle` and `WrittenFile` (in `block_write` and `import`) for blocks and arrays. They are given the `Saves` that they save
 //! through.
 //!
@@ -28,11 +28,11 @@
 //!
 //! | Question | Asked by |
 //! |---|---|
-//! | Is FILE what is shown? | `Saves::compare`, by FILE's attributes; by its text and headers, too, where these do not tell: a state without times, other attributes than those of the bytes, a clock so coarse that it may hide a change until [`Look::settles`](crate::source::Look::settles) has passed. `Saves::look` calls it for lookups, opens, reads and changes, once a second, on a server every 10 s at most; `Saves::catch_up` for each save, and when FILE has been opened for writing |
+//! | Is FILE what is shown? | `Saves::compare`, by FILE's attributes; by its text and headers, too, where these do not tell: a state without times, other attributes than those of the bytes, a clock so coarse that it may hide a change until [`Look::settles`](crate::source::Look::settles) has passed. `Saves::look` calls it for lookups, at each one of a mount that can be written, and for reads and changes, once a second; on a server every 10 s at most; `Saves::catch_up` for each save, and when FILE has been opened for writing |
 //! | The same, where a save is under way? | `Saves::look_beside_a_save`, while another thread saves; `save`'s `OwnWrites` around each write of a save, of which `Saves::show_saved` hears; `Writer::patch` before each write into a raw block |
 //! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saves::check_up_to_date`; of a state from before: `State::is_sealed` |
-//! | Is a file what it was when it was looked up or opened? | the kernel's number has the [`Attr::version`]: `Shown::with` finds the state of it, `State::check_version` the directory. A handle has the form: `DataHandle::state_of` compares it for reads, `WrittenFile::check_current` for writes. A save of what was written before asks whether the block is still the one: `WrittenFile::begin` |
+//! | Is a file what it was when it was looked up or opened? | the kernel's number has the [`Attr::version`]: `Shown::with` finds the state of it, `State::check_version` the directory. A handle has the form: `DataHandle::state_of` compares it for reads, `DataHandle::check_known` for writes, and `WrittenFile::check_current` that of the written file. A save of what was written before asks whether the block is still the one: `WrittenFile::begin` |
 //! | Is a text made of the text that FILE has? | the save of it: `TreeFile::to_replace` |
 //! | Is the source that a handle reads from the right one? | each read: `DataHandle::current_source`, by `Blocks::generation` |
 //!
@@ -69,7 +69,7 @@
 //! | `Lasting` and `OnceLock` in a [`Snapshot`] | the tree, its arrays, and the blocks that have been opened; to make them, FILE is read |
 //! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
 //! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
-//! | `WrittenFile::inner`, `Shown`, `State::left`, `State::info_lens`, `State::json`, `Views::unreadable`, `Overlay`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `WrittenFile::inner`, `Shown`, `State::left`, `State::info_lens`, `State::json`, `Views::unreadable`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //!
 //! A state is made of the one that is shown: so who shows one has `Saves::writer`, if there is one, else `Saves::compared`.
 //!

@@ -13,7 +13,7 @@ pub(crate) fn cores() -> usize {
 
 /// The results of `work` for each item, in order. The calling thread works on the first item, and a new thread on each other one; if no
 /// thread can be started, the calling thread does it. If the work on an item panics, `panicked` gives its result.
-pub(crate) fn on_all_cores<T: Sync, R: Send>(
+pub(super) fn on_all_cores<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
     panicked: impl Fn(&T) -> R + Sync,
@@ -48,7 +48,7 @@ pub(super) fn caught<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// The result of an item whose thread has panicked, for work that ends in this library's errors.
-pub(crate) fn codec_panicked<T, R>(_: &T) -> Result<R> {
+pub(super) fn codec_panicked<T, R>(_: &T) -> Result<R> {
     Err(corrupt("a codec panicked"))
 }
 

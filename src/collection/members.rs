@@ -82,11 +82,11 @@ impl Past {
         }
     }
 
-    /// Takes in that FILE has been changed since, and is shown by this look now.
-    fn change(&mut self, look: Look, vfs: &Vfs) {
-        let text = self.closed.take().map(|closed| closed.text_hash);
+    /// Takes in that FILE has been changed since, has a text with this hash, and is shown by this look now.
+    fn change(&mut self, look: Look, text_hash: Option<u64>) {
+        let before = self.closed.take().map(|closed| closed.text_hash);
         // with the same text, the kernel's pages of tree.yaml are still right
-        if text.is_none() || text != vfs.text_hash() {
+        if before.is_none() || before != text_hash {
             self.tree = self.tree.changed();
         }
         self.look = look;
@@ -430,6 +430,11 @@ impl Members {
     /// Begins the `Vfs` of a member that has just been opened: it goes on from what is remembered of the member, and takes up what that
     /// has left.
     pub(super) fn begin(&self, item: Item, vfs: &mut Vfs) {
+        let is_changed = |past: &Past| !past.look.holds(&vfs.stat());
+        let has_text = |past: &Past| past.closed.is_some() && is_changed(past);
+        let hashes = self.lock().past.get(&item).is_some_and(has_text);
+        // a text may be long, and others wait for the table
+        let text_hash = hashes.then(|| vfs.text_hash()).flatten();
         let mut table = self.lock();
         let table = &mut *table;
         let look = || {
@@ -440,10 +445,10 @@ impl Members {
             Entry::Vacant(entry) => entry.insert(Past::of(look())),
             Entry::Occupied(entry) => {
                 let past = entry.into_mut();
-                if !past.look.holds(&vfs.stat()) {
+                if is_changed(past) {
                     let weight = weight(past.closed.as_deref());
                     table.names_weight = table.names_weight.saturating_sub(weight);
-                    past.change(look(), vfs);
+                    past.change(look(), text_hash);
                 }
                 past
             }

@@ -22,8 +22,8 @@ use crate::asdf::Snapshot;
 use crate::asdf::checksum::ChecksumState;
 use crate::source::{Made, Memory, Overlay, ScratchBytes, ScratchRoom, Source};
 
-/// How long a writer of a block waits for the release of the handle of another file that has been closed. The kernel has sent the release
-/// before close(2) returns, but the thread that has it may get no processor for some hundred milliseconds on a busy machine.
+/// How long a writer of a block waits for the release of the handle of another file that has been closed. The kernel sends the release
+/// before close(2) returns, but the thread that answers it may get no processor for some hundred milliseconds on a busy machine.
 const RELEASING: Duration = Duration::from_millis(500);
 /// More blocks than this are looked up when something asks for them, and no earlier.
 const MANY_BLOCKS: usize = 1 << 16;

@@ -194,7 +194,7 @@ fn add_writer(saves: &Saves, state: &State, block: usize, node: Node) -> Result<
         return Err(gone());
     }
     let added = saves.blocks.add_writer(&now, block, node, false);
-    let written = added.map_err(|other| state.in_use(other))?;
+    let written = added.map_err(|other| now.in_use(other))?;
     // the writer before may have made it another file meanwhile
     if !is_shown(&saves.shown.now()) {
         saves.blocks.remove_writer(&written);

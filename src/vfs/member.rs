@@ -92,14 +92,17 @@ impl Vfs {
         anything.then_some(remains)
     }
 
-    /// Takes up what an earlier [`Vfs`] of FILE has left. Call it before anything else.
+    /// Takes up what an earlier [`Vfs`] of FILE has left. Call it before this is used.
     pub fn take_up(&mut self, remains: Remains) {
-        *locked(&self.saves.news) = remains.news;
+        let mut news = locked(&self.saves.news);
+        // if FILE was opened for writing to repair it, the texts beside it have been looked for already
+        let found = std::mem::replace(&mut *news, remains.news).older_texts;
+        news.note_older_texts(found);
     }
 
     /// Makes this the `Vfs` of a member of the mount, and goes on from the last one of FILE: with its `tree`, with the versions of its
-    /// files, and with the names under `arrays/`, if it knew them when it was `closed` and FILE still has them. Call it before anything
-    /// else.
+    /// files, and with the names under `arrays/`, if it knew them when it was `closed` and FILE still has them. Call it before this is
+    /// used.
     pub fn begin_as(
         &mut self,
         member: u32,

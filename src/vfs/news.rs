@@ -74,6 +74,13 @@ fn add(lines: &mut VecDeque<Line>, line: Line) {
 }
 
 impl News {
+    /// Notes the texts of before that were found beside FILE, unless some are noted already.
+    pub(super) fn note_older_texts(&mut self, found: Vec<PathBuf>) {
+        if self.older_texts.is_empty() {
+            self.older_texts = found;
+        }
+    }
+
     /// Why what was written into blocks was given up.
     pub(super) fn given_up(&self) -> impl Iterator<Item = &String> {
         self.given_up.iter().map(|said| &said.text)

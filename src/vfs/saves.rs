@@ -1,7 +1,7 @@
 //! FILE: what writes it, why it can't be written, whether its bytes are where the state says, and what is shown after a save.
 //!
-//! One save at a time. A save [begins](Saves::begin) with the writer's lock and a look at FILE, checks what is to be written, commits it
-//! through [`Writer`], shows the state that follows, and only then returns.
+//! One save at a time. A save begins with the writer's lock and a look at FILE ([`Saves::begin`] for blocks and arrays), checks what is to
+//! be written, commits it through [`Writer`], shows the state that follows, and only then returns.
 
 mod encode;
 mod look;
@@ -113,12 +113,10 @@ impl Saves {
 
     /// Takes FILE as it has been opened for writing.
     pub(super) fn opened(&self, writer: Writer) {
-        let mut news = locked(&self.news);
-        if news.older_texts.is_empty() {
-            let older = writer.older_rejected().into_iter();
-            news.older_texts = older.map(|name| self.path.with_file_name(name)).collect();
-        }
-        drop(news);
+        // looked for without the lock: FILE's directory may be on a disk that does not answer
+        let older = writer.older_rejected().into_iter();
+        let older = older.map(|name| self.path.with_file_name(name)).collect();
+        locked(&self.news).note_older_texts(older);
         let progress = Arc::clone(writer.progress());
         // there is no other: the thread that opens FILE later holds `compared`
         let _ = self.writer.set((Mutex::new(writer), progress));
@@ -253,8 +251,8 @@ impl Saves {
         self.writer.get().and_then(|writer| writer.1.now())
     }
 
-    /// The writer of FILE, once no other thread saves, and the state of FILE then. A save takes the state only here: it may change while
-    /// the save waits for the writer.
+    /// The writer of FILE, once no other thread saves, and the state of FILE then. A save of a block takes the state only here: it may
+    /// change while the save waits for the writer.
     pub(super) fn begin(&self) -> Result<Saving<'_>> {
         let mut writer = self.writer()?;
         self.catch_up(Some(&mut writer));
@@ -425,7 +423,8 @@ impl Saves {
         if let Err(error) = &done {
             let state = self.shown.now();
             let why = format!("{}: {error}", state.path(node));
-            locked(&self.news).refuse(state.block_of(node), why);
+            let block = state.block_of(node);
+            locked(&self.news).refuse(block, why);
         }
         done
     }

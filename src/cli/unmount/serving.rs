@@ -5,7 +5,6 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::find::is_url;
 use super::was_killed;
 use crate::save::lock_holder;
 use crate::source::Mounted;
@@ -29,15 +28,13 @@ pub(in crate::cli) fn daemon_of(mounted: &Mounted) -> Option<u32> {
 /// process that is ending may be another mount's by now.
 #[cfg(feature = "fuse")]
 pub(in crate::cli) fn serves(process: u32, mounted: &Mounted, path: &Path) -> bool {
-    let (source, connected) = (mounted.source(), connected(mounted));
-    let is_inside = || fs::canonicalize(path).is_ok_and(|real| real.starts_with(source));
-    if mounted.is_of(path) || is_inside() {
-        return connected.contains(&process)
-            || connected.is_empty() && lock_holder_of(mounted) == Some(process);
+    let is_inside = || fs::canonicalize(path).is_ok_and(|real| real.starts_with(mounted.source()));
+    match connected(mounted)[..] {
+        [] => lock_holder_of(mounted) == Some(process),
+        // unless the mount has ended meanwhile, and its daemon before this look at all processes
+        [only] => only == process && mounted.again().is_some(),
+        ref several => several.contains(&process) && (mounted.is_of(path) || is_inside()),
     }
-    // a list of files and `fsname=` have a name that says nothing; any other source is another file
-    let is_another = is_url(source) || source.is_absolute() && source.exists();
-    !is_another && connected == [process]
 }
 
 /// The processes of this program's name that have a connection of the mount's number.
