@@ -113,7 +113,7 @@ use crate::source::Source;
 #[cfg(feature = "remote")]
 pub(crate) use ahead::{Reader, Readers};
 pub use cache::{Cache, CountedBuf, SEGMENT};
-pub(crate) use cores::{codec_panicked, cores, on_all_cores};
+pub(crate) use cores::cores;
 pub use decoded::Decoded;
 #[cfg(feature = "cli")]
 pub(crate) use deflate::crc32;

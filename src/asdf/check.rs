@@ -15,7 +15,7 @@ use super::find::ArrayTable;
 use super::heal::WrittenText;
 use super::rules::{self, Fault, Faults};
 use super::text::read_text;
-use super::text_frame::{known_arrays, oddities};
+use super::text_frame::{known_arrays, oddities, place_of_standard};
 use super::tree::{Children, Node, NodeKind, Tree};
 use crate::error::{Error, Place, Result};
 use crate::source::{Memory, len_u64};
@@ -413,9 +413,9 @@ fn check_standard(old: &[u8], text: &[u8], found: &ArrayTable) -> Result<()> {
     arrays.find(lost).map_or(Ok(()), |array| {
         let path = array.brief_path();
         refuse(
-            Place::Line { line: 2, column: 1 },
+            place_of_standard(text),
             format!("with this version of the standard, Python does not read array {path} with its tag {before}"),
-            "put back the #ASDF_STANDARD line, or change the tags, too",
+            "undo the change of the #ASDF_STANDARD line, or change the tags, too",
         )
     })
 }

@@ -66,7 +66,7 @@ pub(crate) struct ArrayTable {
 
 impl ArrayTable {
     /// Records which directories hold something. The target directory of a link stands in front of the link, so it is known by then
-    /// whether it holds something.
+    /// whether it holds something; but a link inside of its own target is shown only if something stands in front of it there.
     fn fill_all(&mut self, paths: &Paths) {
         self.filled = vec![false; paths.outline().places().len()];
         for (id, _) in paths.outline().ids() {

@@ -29,12 +29,13 @@ pub fn standard(text: &[u8]) -> Option<String> {
 }
 
 /// How the tags of arrays end that asdf-python knows under the version of the standard in a text; nothing for a version that is not known.
-/// It reads an array with another of the two tags as a mapping, with no more than a warning.
+/// It reads an array with another of the two tags as a mapping, with no more than a warning. A version later than all known ones counts as
+/// the last of them. (The draft of 1.7.0 has a third tag, which no version here takes for another.)
 #[must_use]
 pub fn known_arrays(text: &[u8]) -> Option<&'static str> {
     // a text without a version counts as 1.0.0
     let version = standard(text).unwrap_or_else(|| "1.0.0".to_owned());
-    match version.as_str() {
+    match last_before(&version).unwrap_or(&version) {
         "1.6.0" => Some("core/ndarray-1.1.0"),
         known if KNOWN_STANDARDS.contains(&known) => Some("core/ndarray-1.0.0"),
         _ => None,
@@ -47,6 +48,12 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 fn is_comment(line: &[u8]) -> bool {
     line.starts_with(b"#")
+}
+
+/// Where a text names the version of the standard: its beginning, if it names none.
+pub(super) fn place_of_standard(text: &[u8]) -> Place {
+    let first = Place::Line { line: 1, column: 1 };
+    named_standard(text).map_or(first, |(place, _)| place)
 }
 
 /// Place and version of the standard that a text names.
@@ -242,7 +249,8 @@ mod tests {
             assert_eq!(known(&line), Some("core/ndarray-1.0.0"), "{version}");
         }
         assert_eq!(known("#ASDF_STANDARD 1.6.0\n"), Some("core/ndarray-1.1.0"));
-        assert_eq!(known("#ASDF_STANDARD 1.7.0\n"), None);
+        assert_eq!(known("#ASDF_STANDARD 1.7.0\n"), Some("core/ndarray-1.1.0"));
+        assert_eq!(known("#ASDF_STANDARD 2.0.0\n"), None);
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl Snapshot {
     fn name_of(&self, array: &Array) -> Option<String> {
         let paths = self.paths()?;
         let around = paths.node(paths.parent(array.home()));
-        let around = around.filter(|around| around.len() <= MAX_BESIDE)?;
+        let around = around.filter(|around| around.is_within(MAX_BESIDE))?;
         let key = |place| paths.steps(place).pop().map(String::from);
         match key(array.home())? {
             // the data of a table's column
@@ -237,7 +237,7 @@ impl Snapshot {
     fn places_beside(&self, array: &Array, count: u64) -> Option<(Numbers, String)> {
         let paths = self.paths()?;
         let around = paths.node(paths.parent(shown_as(paths, array)));
-        let around = around.filter(|it| it.len() <= MAX_BESIDE)?;
+        let around = around.filter(|it| it.is_within(MAX_BESIDE))?;
         PLACES.iter().find_map(|name| {
             let node = around.get(name)?.follow();
             let found = |node: Node<'_>| {

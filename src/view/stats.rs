@@ -3,6 +3,9 @@
 //! Elements are read once and in order. NaN counts for itself alone; infinities are numbers here, as in numpy.
 
 use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 pub use super::sample::Histogram;
 use super::sample::Sample;
@@ -13,7 +16,7 @@ use crate::asdf::numbers::{
     MOST_READ, each_chunk, each_integer, each_number, nearest, single, unsigned,
 };
 use crate::codec::caller::{self, while_wanted};
-use crate::codec::{Cache, codec_panicked, cores, on_all_cores};
+use crate::codec::{Cache, cores};
 use crate::error::Result;
 use crate::source::Source;
 
@@ -106,13 +109,28 @@ impl Snapshot {
 /// The statistics of an array, and how its numbers are spread, if they are not all one.
 pub type Spread = (Stats, Option<Histogram>);
 
-/// What each of these arrays comes to, in their order: so many at a time as there are cores.
-fn for_each<T: Send>(arrays: &[usize], of: impl Fn(usize) -> Result<T> + Sync) -> Vec<Result<T>> {
-    let wanted = caller::current();
-    let work = |i: &usize| while_wanted(wanted.clone(), || of(*i));
-    let batches = arrays.chunks(cores());
-    let found = batches.flat_map(|some| on_all_cores(some, work, codec_panicked));
-    found.collect()
+/// What each of these arrays comes to, in their order. A thread for each core takes the next array until none is left, so that a large
+/// one keeps no other core waiting.
+fn for_each<T: Send + Sync>(arrays: &[usize], of: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let found: Vec<_> = arrays.iter().map(|_| OnceLock::new()).collect();
+    let (next, wanted) = (AtomicUsize::new(0), caller::current());
+    let work = || {
+        while_wanted(wanted.clone(), || {
+            while let n = next.fetch_add(1, Ordering::Relaxed)
+                && let Some((to, i)) = found.get(n).zip(arrays.get(n))
+            {
+                to.get_or_init(|| of(*i));
+            }
+        });
+    };
+    thread::scope(|scope| {
+        for _ in 1..cores().min(found.len()) {
+            // without a thread, this one does its work
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    found.into_iter().filter_map(OnceLock::into_inner).collect()
 }
 
 /// Reads all elements, of this type and byte order, in chunks, and calls `each` with each of them.

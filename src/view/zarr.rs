@@ -311,7 +311,7 @@ fn lay_out(datatype: &Datatype, at: u64, out: &mut Vec<RowField>) -> u64 {
 /// The names of the axes of an array: as the mapping around it has them under any of [`AXES`], or else `dN_LEN`, where N counts from the
 /// last axis.
 fn axes(around: Option<Node<'_>>, name: &str, shape: &[u64]) -> Vec<String> {
-    let around = around.filter(|around| around.len() <= MAX_BESIDE);
+    let around = around.filter(|around| around.is_within(MAX_BESIDE));
     let names = |names: Node<'_>| {
         let names = names.items().take(MAX_NDIM);
         let names: Option<Vec<_>> = names.map(|name| name.text().map(str::to_owned)).collect();

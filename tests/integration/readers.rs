@@ -127,9 +127,14 @@ fn an_edit_of_the_standard_alone_loses_no_array() {
     let mount = Mount::new(&place.file, &[]);
     let old = mount.text("tree.yaml");
     let new = old.replace("STANDARD 1.5.0", "STANDARD 1.6.0");
-    let words = "line 2, column 1: with this version of the standard, Python does not read array x with its tag core/ndarray-1.0.0; \
-                 put back the #ASDF_STANDARD line, or change the tags, too";
+    let words = "line 2, column 16: with this version of the standard, Python does not read array x with its tag core/ndarray-1.0.0; \
+                 undo the change of the #ASDF_STANDARD line, or change the tags, too";
     assert_save_refused(&mount, &new, words);
+    assert_save_refused(
+        &mount,
+        &old.replace("1.5.0", "1.7.0"),
+        "array x with its tag core/ndarray-1.0.0",
+    );
     let new = new.replace("ndarray-1.0.0", "ndarray-1.1.0");
     save(&mount, &new).unwrap();
     let without = new.replace("#ASDF_STANDARD 1.6.0\n", "");

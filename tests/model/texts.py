@@ -194,7 +194,7 @@ def known_arrays(text):
     """How the tag of arrays ends that Python knows under the standard in a text; None for a version that is not known."""
     standard = re.match(rb"(?:#.*\n)*?#ASDF_STANDARD +(\S+)", text)
     version = standard[1] if standard else b"1.0.0"
-    if version == b"1.6.0":
+    if version == b"1.6.0" or re.fullmatch(rb"1\.([7-9]|[1-9]\d+)\.\d+", version):
         return b"core/ndarray-1.1.0"
     return b"core/ndarray-1.0.0" if re.fullmatch(rb"1\.[0-5]\.0", version) else None
 

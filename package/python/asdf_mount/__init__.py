@@ -67,7 +67,7 @@ class SaveError(Error):
 
 
 class File(Mapping[str, Any]):
-    """A mounted file. As a mapping it has the arrays, by their paths in the tree, such as ``"meta/flux"``."""
+    """A mounted file. As a mapping it has the arrays, by the paths of their files, which are those of the tree, such as ``"meta/flux"``."""
 
     def __init__(self, path: Path, writable: bool) -> None:
         self.path = path
@@ -106,7 +106,7 @@ class File(Mapping[str, Any]):
         with open(self.path / "info" / "arrays.tsv", encoding="utf-8", newline="") as table:
             files = [line["file"] for line in csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE)]
         # a name of a file that is too long is cut; a hyphen stands for an array without a file
-        return (file[len("arrays/") : -len(".npy")] for file in files if (self.path / file).is_file())
+        return (file[len("arrays/") : -len(".npy")] for file in files if file.startswith("arrays/") and (self.path / file).is_file())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

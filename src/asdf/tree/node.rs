@@ -203,6 +203,16 @@ impl<'t> Node<'t> {
         })
     }
 
+    /// Whether a mapping has at most so many entries, with those that `<<` merges into it.
+    #[must_use]
+    pub fn is_within(self, most: usize) -> bool {
+        let left = self.merged().try_fold(most, |left, mapping| {
+            // an empty mapping counts, too: aliases can make them endlessly many
+            left.checked_sub(mapping.len().max(1))
+        });
+        left.is_some()
+    }
+
     /// Whether it is the string `key`.
     #[must_use]
     pub fn is_key(self, key: &str) -> bool {

@@ -298,7 +298,13 @@ fn round(tones: &Tones, most: usize) -> Vec<f64> {
     let is_inside = |value: &f64| (low..=high).contains(value);
     let axis = Axis::of(tones.limits, 0.0);
     if tones.bend.is_none() {
-        return axis.ticks(most).into_iter().filter(is_inside).collect();
+        let ticks: Vec<f64> = axis.ticks(most).into_iter().filter(is_inside).collect();
+        // no round number may lie within limits that are close together
+        return if ticks.is_empty() {
+            vec![low, high]
+        } else {
+            ticks
+        };
     }
     let common = common(tones.limits);
     let near = |mark: &f64| {
