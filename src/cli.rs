@@ -114,7 +114,7 @@ struct Args {
     /// Undo a refused (invalid) edit: show the saved tree again
     #[arg(long, group = "action")]
     revert: bool,
-    /// With -u or --revert: go on even if this loses a refused text that could not be kept on disk
+    /// With -u or --revert: go on even if a refused text is only in memory; the text is then lost
     #[arg(long)]
     discard: bool,
     /// Find corrupt data: verify the structure, block index, checksums and tree of each FILE or DIR
@@ -144,7 +144,7 @@ struct Args {
     /// With --preview: the longest side of the picture, in pixels (16 to 2048)
     #[arg(long, value_name = "N", value_parser = options::picture_size)]
     size: Option<u16>,
-    /// Print kerchunk references to the arrays of FILE or DIR: xarray reads them without this program
+    /// Print a kerchunk index of FILE or DIR: with it, xarray reads the arrays without this program
     #[arg(long, group = "action")]
     references: bool,
     /// Write FILE to DIR in exploded form: a file for the tree, and a file for each block

@@ -100,7 +100,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "scratch",
         "SIZE",
         "1G",
-        "most space for temporary and unsaved data [disk]",
+        "most space for scratch and unsaved data [the disk]",
     ),
     option(
         Scope::Mounting,
@@ -161,7 +161,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "allow_external",
         "DIR",
         "/data",
-        "directory of external files [FILE's directory]",
+        "directory of other files with data [that of FILE]",
     ),
     option(
         Scope::Far,
@@ -246,7 +246,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "curve",
         "linear|asinh",
         "asinh",
-        "shades between them [asinh for auto, else linear]",
+        "brightness of other values [asinh if stretch=auto]",
     ),
     option(
         Scope::Pictures,
