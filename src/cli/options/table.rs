@@ -100,7 +100,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "scratch",
         "SIZE",
         "1G",
-        "most space for scratch and unsaved data [the disk]",
+        "most space for temporary and unsaved data [the disk]",
     ),
     option(
         Scope::Mounting,
@@ -161,7 +161,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "allow_external",
         "DIR",
         "/data",
-        "directory of other files with data [that of FILE]",
+        "where data in other files may lie [FILE's directory]",
     ),
     option(
         Scope::Far,
@@ -232,7 +232,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "previews",
         "[N]",
         "512",
-        "also show pictures of at most N pixels [1164]",
+        "also show pictures; longest side N pixels [1164]",
     ),
     option(
         Scope::Pictures,
