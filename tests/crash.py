@@ -279,7 +279,8 @@ def logged_saves(args, kind, folder, base, saves):
     disk, log, served = copied(base, folder / "disk.img"), folder / "log", folder / "served"
     log.write_bytes(b"")
     served.mkdir()
-    server = subprocess.Popen([sys.executable, str(HERE / "blocklog.py"), str(disk), str(served), str(log)], stderr=subprocess.DEVNULL)
+    server = subprocess.Popen([sys.executable, str(HERE / "blocklog.py"), str(disk), str(served), str(log)],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     marks = []
     try:
         if not mounting.wait_until(lambda: mounting.mounted(served)):
@@ -291,7 +292,8 @@ def logged_saves(args, kind, folder, base, saves):
                     kind.save(mount.dir, n)
                     marks.append(log.stat().st_size)
     finally:
-        subprocess.run(["umount", str(served)], capture_output=True)
+        # another mount namespace may have the filesystem, and with it the loop device, a moment longer
+        mounting.wait_until(lambda: subprocess.run(["umount", str(served)], capture_output=True).returncode == 0 or not mounting.mounted(served))
         server.wait(mounting.PATIENCE)
         served.rmdir()
     return list(blocklog.records(log)), marks
