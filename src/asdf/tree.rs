@@ -341,6 +341,8 @@ mod tests {
         assert_eq!(text("own", "k"), Some("2"));
         assert_eq!(text("B", "a"), Some("1"));
         assert_eq!(text("own", "none"), None);
+        // its own three entries, one of which is the merge, and the two of A
+        assert!(get(&tree, "B").is_within(5) && !get(&tree, "B").is_within(4));
     }
 
     #[test]
@@ -354,6 +356,7 @@ mod tests {
         );
         let tree = tree(&body[..body.find("m20").unwrap()]);
         assert!(get(&tree, "m19").get("none").is_none());
+        assert!(!get(&tree, "m19").is_within(1000));
     }
 
     #[test]

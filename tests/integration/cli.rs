@@ -637,6 +637,23 @@ fn said_while_stopped(place: &Place, daemon: Pid) -> String {
     said
 }
 
+/// The lock is of the file, not of the name. The daemon was said to have no mount, and waited for, because its mount has another name.
+#[test]
+fn a_second_name_of_a_mounted_file_is_refused_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let second = place.dir.path().join("second.asdf");
+    fs::hard_link(&place.file, &second).unwrap();
+    let said = asdf_mount(&[&second, &place.dir.path().join("other")]);
+    assert_eq!(said.code, 13, "{}", said.stderr);
+    assert!(said.stderr.contains("has it locked"), "{}", said.stderr);
+    assert!(!said.stderr.contains("waiting"), "{}", said.stderr);
+    place.unmount();
+}
+
 /// The kernel gives the number of a connection to the next mount, and the daemon that has ended its own mount still shows that number.
 /// The daemon of the other mount was taken for it, so that nobody waited.
 #[test]
