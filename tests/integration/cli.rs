@@ -647,7 +647,7 @@ fn a_second_name_of_a_mounted_file_is_refused_at_once() {
     assert_eq!(place.mount(&[]).code, 0);
     let second = place.dir.path().join("second.asdf");
     fs::hard_link(&place.file, &second).unwrap();
-    let said = asdf_mount(&[&second, &place.dir.path().join("other")]);
+    let said = asdf_mount([&second, &place.dir.path().join("other")]);
     assert_eq!(said.code, 13, "{}", said.stderr);
     assert!(said.stderr.contains("has it locked"), "{}", said.stderr);
     assert!(!said.stderr.contains("waiting"), "{}", said.stderr);
