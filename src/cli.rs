@@ -51,7 +51,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::error::ContextKind;
-use clap::{CommandFactory, Parser, ValueHint};
+use clap::{ArgAction, CommandFactory, Parser, ValueHint};
 
 use completions::Shell;
 use exit::{Exit, Failure};
@@ -74,6 +74,7 @@ const COOKBOOK: &[u8] = include_bytes!("../man/asdf-mount-cookbook.7");
 #[command(
     name = "asdf-mount",
     version,
+    disable_help_flag = true,
     override_usage = usage::usage(),
     after_help = usage::AFTER_HELP,
     after_long_help = format!("{}\n\n{}", options::table::help(), usage::AFTER_HELP),
@@ -99,7 +100,7 @@ struct Args {
     /// Print errors only; with --check or --list, problems only
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Log also each mount, unmount and save
+    /// Besides errors, log each mount, unmount and save
     #[arg(short, long)]
     verbose: bool,
     /// Edit the tree of FILE in $VISUAL or $EDITOR: mount FILE, run the editor, unmount
@@ -120,7 +121,7 @@ struct Args {
     /// Find corrupt data: verify the structure, block index, checksums and tree of each FILE or DIR
     #[arg(long, group = "action")]
     check: bool,
-    /// With --check: first finish an interrupted save, and rewrite a wrong block index
+    /// With --check: before the check, finish an interrupted save and rewrite a wrong block index
     #[arg(long)]
     repair: bool,
     /// Print what a mount of each FILE or DIR would show, with sizes
@@ -144,13 +145,13 @@ struct Args {
     /// With --preview: the longest side of the picture, in pixels (16 to 2048)
     #[arg(long, value_name = "N", value_parser = options::picture_size)]
     size: Option<u16>,
-    /// Print a kerchunk index of FILE or DIR: with it, xarray reads the arrays without this program
+    /// Print where the arrays of FILE or DIR lie (JSON for kerchunk), so that xarray reads them without this program
     #[arg(long, group = "action")]
     references: bool,
     /// Write FILE to DIR in exploded form: a file for the tree, and a file for each block
     #[arg(long, value_name = "DIR", group = "action", value_hint = ValueHint::DirPath)]
     explode: Option<PathBuf>,
-    /// Undo --explode: write FILE to OUT, with the blocks of the files that it names
+    /// Undo --explode: write FILE, and the data that it has in other files, to OUT
     #[arg(long, value_name = "OUT", group = "action")]
     implode: Option<PathBuf>,
     /// Write FILE to OUT without the blocks that no array uses
@@ -180,6 +181,9 @@ struct Args {
     /// Show the manual page with recipes
     #[arg(long, group = "action")]
     cookbook: bool,
+    /// Print this help; -h leaves out the mount options
+    #[arg(short, long, action = ArgAction::Help)]
+    help: (),
     /// FILE is an ASDF file. DIR stands for all *.asdf files below it. A URL begins with https://, http://, s3://, gs://, az:// or
     /// file://. MOUNTPOINT is the directory to mount on; by default, x.asdf is mounted on x in the working directory
     #[arg(value_name = "FILE|DIR|URL]... [MOUNTPOINT")]

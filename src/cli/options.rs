@@ -301,8 +301,7 @@ impl Options {
         match (name, value) {
             ("timeout", Some("hard")) => self.timeout = Duration::MAX,
             ("timeout", Some(text)) => {
-                let seconds = text.parse().map(Duration::from_secs);
-                self.timeout = seconds.or_else(|_| time(text))?;
+                self.timeout = time(text)?;
                 if self.timeout.is_zero() {
                     return Err("a server needs some time; 30s is usual".to_owned());
                 }
@@ -407,9 +406,10 @@ fn split(list: &str) -> Vec<String> {
     out
 }
 
-/// A time such as 10m.
+/// A time such as 10m, or seconds.
 fn time(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text);
+    let seconds = text.parse().map(Duration::from_secs);
+    let time = seconds.or_else(|_| humantime::parse_duration(text));
     time.map_err(|_| "a time such as 10m or 2h is needed".to_owned())
 }
 

@@ -133,7 +133,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "max-copy",
         "SIZE",
         "4G",
-        "largest FILE a save may copy to make room [any]",
+        "most bytes a save may copy to make room [no limit]",
     ),
     option(
         Scope::Writing,
@@ -147,7 +147,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "max-check",
         "SIZE",
         "10G",
-        "with --check: largest block to decode [any]",
+        "with --check: largest block to decode [no limit]",
     ),
     option(
         Scope::Rules,
@@ -161,7 +161,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "allow_external",
         "DIR",
         "/data",
-        "where data in other files may lie [FILE's directory]",
+        "directory of external data files [FILE's directory]",
     ),
     option(
         Scope::Far,
@@ -220,7 +220,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "open",
         "N",
         "64",
-        "files kept open at once in a mount of many [64]",
+        "files to keep open in a mount of many files [64]",
     ),
     flag(
         Scope::Directory,
@@ -246,7 +246,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "curve",
         "linear|asinh",
         "asinh",
-        "brightness of other values [asinh if stretch=auto]",
+        "curve of brightness [linear; asinh if stretch=auto]",
     ),
     option(
         Scope::Pictures,
@@ -373,7 +373,7 @@ pub(crate) fn help() -> String {
     }
     out.push_str(
         "Defaults stand in brackets. SIZE is in bytes, or ends in K, M, G or T.\n\
-         TIME is as in 30s, 10m or 2h. Options of mount(8) are accepted, too.",
+         TIME is in seconds, or as in 30s, 10m or 2h. mount(8) options are accepted, too.",
     );
     out
 }
