@@ -240,6 +240,28 @@ def without_numpy_an_array_is_a_map(place):
     assert bytes([0, 7, 255, 254, 0, 3, 255, 252]) in path.read_bytes()
 
 
+@case
+def a_refusal_has_its_reason_where_os_reads_no_attributes(place):
+    # as in Python 3.11.2 with musl: the refusal was an AttributeError
+    script = """
+        import os, sys
+        del os.getxattr, os.setxattr
+        import asdf_mount
+        with asdf_mount.mount(sys.argv[1], writable=True) as m:
+            saved = m.text
+            try:
+                m.save(saved.replace("F184", "[F184"))
+            except asdf_mount.SaveError as error:
+                assert error.line == 5 and "rejected" not in error.reason, error.reason
+            else:
+                raise AssertionError("not refused")
+            assert m.text == saved
+    """
+    path = sample(place)
+    run_python(script, path)
+    assert [entry.name for entry in path.parent.iterdir()] == ["galaxy.asdf"]
+
+
 def python(script, *arguments, **more):
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
     command = [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]

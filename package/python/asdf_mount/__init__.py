@@ -168,7 +168,7 @@ class File(Mapping[str, Any]):
         reason = _attribute(tree, "error")
         kept = _attribute(tree, "rejected")
         if reason is not None:
-            os.setxattr(self.path, "user.asdf.revert", b"discard")
+            _setxattr(self.path, "user.asdf.revert", b"discard")
             if kept is not None:
                 os.unlink(kept)
             reason = reason.partition(_KEPT)[0]
@@ -299,9 +299,37 @@ def _unmount(program: str, path: Path, lifeline: int, owner: int) -> Optional[st
 
 def _attribute(path: Path, name: str) -> Optional[str]:
     try:
-        return os.fsdecode(os.getxattr(path, f"user.asdf.{name}"))
+        return os.fsdecode(_getxattr(path, f"user.asdf.{name}"))
     except OSError:
         return None
+
+
+def _getxattr(path: Path, name: str) -> bytes:
+    if hasattr(os, "getxattr"):
+        return os.getxattr(path, name)
+    import ctypes
+
+    value = ctypes.create_string_buffer(1 << 16)
+    size = _xattr("getxattr", path, name, value, len(value))
+    return value.raw[:size]
+
+
+def _setxattr(path: Path, name: str, value: bytes) -> None:
+    if hasattr(os, "setxattr"):
+        os.setxattr(path, name, value)
+    else:
+        _xattr("setxattr", path, name, value, len(value), 0)
+
+
+def _xattr(function: str, path: Path, name: str, value: Any, size: int, *flags: int) -> int:
+    """Calls the C library. Older versions of Python lack these functions where that is musl, as in Alpine (their issue 101857)."""
+    import ctypes
+
+    call = ctypes.CDLL(None, use_errno=True)[function]
+    result: int = call(os.fsencode(path), name.encode(), value, ctypes.c_size_t(size), *flags)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
 
 
 def _array(path: Path, writable: bool) -> Any:
