@@ -92,7 +92,8 @@ struct Args {
     #[arg(short, long, alias = "ro", short_alias = 'R')]
     read_only: bool,
     /// Stay in the foreground
-    #[arg(short, long)]
+    // a program that mounts for its container may add another -f
+    #[arg(short, long, overrides_with = "foreground")]
     foreground: bool,
     /// Stay in the foreground and log each request
     #[arg(short, long)]
