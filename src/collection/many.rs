@@ -159,7 +159,7 @@ impl Many {
                 });
             }
         };
-        self.members.begin(item, &mut vfs);
+        let trees = self.members.begin(item, &mut vfs);
         // weak: the file is one of the members, which would else never be dropped
         let members = Arc::downgrade(&self.members);
         vfs.unlock_with(move |stat| {
@@ -168,7 +168,7 @@ impl Many {
             }
         });
         let vfs = Arc::new(vfs);
-        for tree in self.members.take_trees(item) {
+        for tree in trees {
             tree.open_in(&vfs);
         }
         Ok(Resolved::Member(vfs))
