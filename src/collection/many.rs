@@ -450,13 +450,11 @@ impl Many {
 
     /// The members that are open and can be read.
     pub(super) fn open_by_path(&self) -> Vec<(PathBuf, Arc<Vfs>)> {
-        let all = self.members.all();
+        let known = self.members.known();
         let items = self.items();
-        let open = all.into_iter().filter_map(|(item, opened)| match opened {
-            Resolved::Member(vfs) => Some((items.path(item)?, vfs)),
-            _ => None,
-        });
-        open.collect()
+        let open = known.into_iter();
+        open.filter_map(|(item, known)| Some((items.path(item)?, known.ok()?)))
+            .collect()
     }
 
     /// Ends all members. Whether everything that was written is saved.

@@ -113,7 +113,7 @@ pub(super) type Problem = (Look, Arc<str>);
 /// The open members.
 pub(super) struct Members {
     /// So many are open at once, unless more are in use.
-    limit: usize,
+    pub(super) limit: usize,
     table: Mutex<MemberTable>,
 }
 
@@ -247,11 +247,6 @@ impl Members {
         }
     }
 
-    /// How many may be open.
-    pub(super) fn limit(&self) -> usize {
-        self.limit
-    }
-
     fn lock(&self) -> MutexGuard<'_, MemberTable> {
         locked(&self.table)
     }
@@ -364,14 +359,11 @@ impl Members {
         }
     }
 
-    /// All members that are open, or whose files can't be read.
-    pub(super) fn all(&self) -> Vec<(Item, Resolved)> {
+    /// How many are open, those whose files can't be read among them.
+    pub(super) fn count(&self) -> usize {
         let table = self.lock();
-        let opened = table.open.iter().filter_map(|(item, entry)| {
-            let opened = entry.slot.get()?.as_ref().ok()?;
-            Some((*item, opened.clone()))
-        });
-        opened.collect()
+        let slots = table.open.values().map(|entry| entry.slot.get());
+        slots.filter(|opened| matches!(opened, Some(Ok(_)))).count()
     }
 
     /// Those that are open, are being opened, or have left something.
@@ -491,9 +483,11 @@ impl Members {
         self.lock().problems.get(&item).cloned()
     }
 
-    /// The members with which something was wrong.
-    pub(super) fn with_problems(&self) -> Vec<Item> {
-        self.lock().problems.keys().copied().collect()
+    /// The members that may have a problem: those that are open, and those with which something was wrong.
+    pub(super) fn with_problems(&self) -> HashSet<Item> {
+        let table = self.lock();
+        let open = table.open.keys();
+        open.chain(table.problems.keys()).copied().collect()
     }
 
     /// What a member that is closed has written and not saved.
