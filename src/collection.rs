@@ -93,7 +93,7 @@ use crate::vfs::{self, Access, Attr, Bytes, Error, FileKind, Losses, Node, Opene
 pub use contents::{Contents, Match};
 pub use handle::Handle;
 pub use item::{Inode, Item};
-pub use listing::{Listable, Listed, ListedKind, ListedSource, Listing};
+pub use listing::{Listable, Listed, ListedSource, Listing};
 pub use report::NAME as REPORT;
 
 use handle::NOT_OURS;
