@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::handle::Handle;
 use super::item::{Inode, Item};
-use super::many::{Many, behind, unknown};
+use super::many::{Many, behind};
 use super::members::Resolved;
 use crate::error::Error as Library;
 use crate::source::{PooledBuf, Source, Stat};
@@ -166,7 +166,7 @@ impl Many {
                     Resolved::Member(vfs) => vfs.lookup_in(node, version, name).ok(),
                     part => match self.attr(&part, *inside) {
                         Err(Error::NotFound) => None,
-                        attr => Some(attr.unwrap_or_else(|_| unknown(*inside))),
+                        attr => Some(attr.unwrap_or_else(|_| self.unknown(*inside))),
                     },
                 },
             };

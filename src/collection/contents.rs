@@ -308,7 +308,7 @@ impl Contents {
 }
 
 /// The attributes of a file whose server does not tell them. They are those of no other file.
-fn unanswered() -> Stat {
+pub(super) fn unanswered() -> Stat {
     far_stat(u64::MAX, 0, (0, 0), ItemKind::Member)
 }
 
