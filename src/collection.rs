@@ -93,7 +93,7 @@ use crate::vfs::{self, Access, Attr, Bytes, Error, FileKind, Losses, Node, Opene
 pub use contents::{Contents, Match};
 pub use handle::Handle;
 pub use item::{Inode, Item};
-pub use listing::{Listable, Listed, ListedKind, ListedSource, Listing};
+pub use listing::{Listable, Listed, ListedSource, Listing};
 pub use report::NAME as REPORT;
 
 use handle::NOT_OURS;
@@ -213,15 +213,6 @@ impl Collection {
         }
     }
 
-    /// The member of an item, if it is open.
-    #[must_use]
-    pub fn open_member(&self, item: Item) -> Option<Arc<Vfs>> {
-        match self {
-            Self::One(vfs) => (item == Item::ROOT).then(|| Arc::clone(vfs)),
-            Self::Many(many) => many.open_member(item),
-        }
-    }
-
     /// What an item is, opened if it is a member.
     fn part(&self, item: Item) -> Result<Resolved> {
         match self {
@@ -300,11 +291,7 @@ impl Collection {
             part => {
                 let many = many.ok_or(Error::NotFound)?;
                 let text = many.text(&part, inode.node)?;
-                Ok(Opened {
-                    handle: Handle::Text(text.into_bytes()),
-                    keep_cache: false,
-                    direct: true,
-                })
+                Ok(Opened::unkept(Handle::Text(text.into_bytes())))
             }
         }
     }
@@ -374,12 +361,10 @@ impl Collection {
             }
             Handle::Items(_) | Handle::Names { .. } => Err(Error::IsDirectory),
             Handle::Text(text) => {
-                let start = usize::try_from(offset)
-                    .unwrap_or(usize::MAX)
-                    .min(text.len());
+                let start = usize::try_from(offset).unwrap_or(usize::MAX);
+                let rest = text.get(start..).unwrap_or_default();
                 let len = usize::try_from(len).unwrap_or(usize::MAX);
-                let end = start.saturating_add(len).min(text.len());
-                let found = text.get(start..end).unwrap_or_default();
+                let found = rest.get(..len).unwrap_or(rest);
                 let mut bytes = PooledBuf::of(found.len());
                 bytes.copy_from_slice(found);
                 Ok(Bytes::Owned(bytes))
@@ -493,7 +478,9 @@ impl Collection {
     /// # Errors
     /// [`Error::NotFound`].
     pub fn listxattr(&self, inode: Inode) -> Result<Vec<u8>> {
-        if self.many_at_root(inode).is_some() && self.open_member(inode.item).is_none() {
+        if let Some(many) = self.many_at_root(inode)
+            && many.open_member(inode.item).is_none()
+        {
             return Ok(Vec::new());
         }
         match self.part(inode.item)? {

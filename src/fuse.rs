@@ -30,12 +30,9 @@ pub use mounting::{Mount, MountOptions};
 
 use crate::collection::{Collection, Handle, Inode};
 use crate::vfs::{self, Attributes, Bytes, Call, Error, Opened, Rename, Vfs, check_name};
-use convert::{
-    access, appends, beside, facts, file_attr, file_type, generation, inode, open_flags,
-    opendir_flags,
-};
+use convert::{access, appends, beside, facts, file_type, inode, open_flags, opendir_flags};
 use handles::Handles;
-use reply::{attr, data, empty, entry, link, statfs, xattr};
+use reply::{attr, data, empty, entry, link, named, statfs, xattr};
 use waiters::Waiters;
 
 /// The largest request that is asked for, in bytes, for reads (read-ahead) as for writes.
@@ -76,6 +73,14 @@ impl Shim {
             Ok((vfs, handle)) => run(vfs, handle),
             Err(error) => nothing.ok_or(error),
         }
+    }
+
+    /// Closes a file or directory.
+    fn released(&self, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
+        let asked = self.asked(Call::Release, ino);
+        let done = self.handles.remove(fh);
+        let done = done.map(|handle| self.files.release(&handle));
+        empty(reply, asked.done(done));
     }
 }
 
@@ -367,10 +372,7 @@ impl Filesystem for Shim {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let asked = self.asked(Call::Release, ino);
-        let done = self.handles.remove(fh);
-        let done = done.map(|handle| self.files.release(&handle));
-        empty(reply, asked.done(done));
+        self.released(ino, fh, reply);
     }
 
     fn fsync(
@@ -439,11 +441,9 @@ impl Filesystem for Shim {
                 let listed = shim.listed(ino, fh, offset).and_then(|handle| {
                     shim.files
                         .readdir(&handle, offset, &mut |next, name, item, attr| {
-                            let attributes = file_attr(item, attr);
-                            let (ino, valid) = (attributes.ino, reply::kept(attr));
-                            let generation = generation(attr);
+                            let (attr, valid, generation) = named(item, attr);
                             let is_full = reply.add(|reply| {
-                                reply.add(ino, next, name, &valid, &attributes, generation)
+                                reply.add(attr.ino, next, name, &valid, &attr, generation)
                             });
                             is_full.unwrap_or(true)
                         })
@@ -465,10 +465,7 @@ impl Filesystem for Shim {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        let asked = self.asked(Call::Release, ino);
-        let done = self.handles.remove(fh);
-        let done = done.map(|handle| self.files.release(&handle));
-        empty(reply, asked.done(done));
+        self.released(ino, fh, reply);
     }
 
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
@@ -538,14 +535,8 @@ impl Filesystem for Shim {
             Ok((item, attr, opened)) => {
                 let flags = open_flags(&opened, false);
                 let fh = self.handles.insert(opened.handle);
-                let attributes = file_attr(item, &attr);
-                reply.created(
-                    &reply::kept(&attr),
-                    &attributes,
-                    generation(&attr),
-                    fh,
-                    flags,
-                );
+                let (attr, valid, generation) = named(item, &attr);
+                reply.created(&valid, &attr, generation, fh, flags);
             }
             Err(errno) => reply.error(errno),
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::handle::Handle;
 use super::item::{Inode, Item};
-use super::many::{Many, behind, unknown};
+use super::many::{Many, behind};
 use super::members::Resolved;
 use crate::error::Error as Library;
 use crate::source::{PooledBuf, Source, Stat};
@@ -23,12 +23,8 @@ use crate::vfs::{self, Access, Attr, ClosedFile, Error, Node, Opened, Result, VE
 pub struct ClosedTree {
     /// The member.
     pub(super) item: Item,
-    /// FILE's attributes when it was opened.
-    pub(super) stat: Stat,
-    /// What the kernel knows it by.
-    node: Node,
-    /// The hash of the text that it had then, see [`ClosedFile::text_hash`].
-    text_hash: u64,
+    /// What the member shows until it is opened next.
+    pub(super) closed: Arc<ClosedFile>,
     /// The member and its handle, once the member is open. `None` in it if there can't be a handle: this was closed, or FILE has another
     /// text.
     opened: OnceLock<Option<(Arc<Vfs>, vfs::Handle)>>,
@@ -44,8 +40,8 @@ impl ClosedTree {
     /// Opens it in its member, which has just been opened; but not if FILE has another text, as the kernel may have pages of the old one.
     pub(super) fn open_in(&self, vfs: &Arc<Vfs>) {
         // the program has a file open with a certain text: under another text it must not read on
-        let is_same = vfs.text_hash() == Some(self.text_hash);
-        let open = || vfs.open_tree(self.node).ok();
+        let is_same = vfs.text_hash() == Some(self.closed.text_hash);
+        let open = || vfs.open_tree(self.closed.tree.node).ok();
         let opened = is_same.then(open).flatten();
         let opened = opened.map(|opened| (Arc::clone(vfs), opened.handle));
         if let Err(Some((vfs, handle))) = self.opened.set(opened) {
@@ -92,15 +88,13 @@ impl Many {
             return None;
         }
         let item = inode.item;
-        let (closed, stat) = self.closed(item)?;
+        let (closed, _) = self.closed(item)?;
         if inode.node != closed.tree.node {
             return None;
         }
         let tree = Arc::new(ClosedTree {
             item,
-            node: inode.node,
-            stat,
-            text_hash: closed.text_hash,
+            closed,
             opened: OnceLock::new(),
         });
         let opened = self.members.open_closed(&tree);
@@ -172,7 +166,7 @@ impl Many {
                     Resolved::Member(vfs) => vfs.lookup_in(node, version, name).ok(),
                     part => match self.attr(&part, *inside) {
                         Err(Error::NotFound) => None,
-                        attr => Some(attr.unwrap_or_else(|_| unknown(*inside))),
+                        attr => Some(attr.unwrap_or_else(|_| self.unknown(*inside))),
                     },
                 },
             };
@@ -191,7 +185,8 @@ impl Many {
         len: u32,
     ) -> Option<PooledBuf<u8>> {
         let (closed, then) = self.members.closed(tree.item)?;
-        if tree.opened.get().is_some() || !then.is_untouched_since(&tree.stat) {
+        // the member was opened since, and this with it: its handle there is read
+        if !Arc::ptr_eq(&closed, &tree.closed) {
             return None;
         }
         let there = closed.first_bytes()?.saturating_sub(offset);
@@ -203,7 +198,7 @@ impl Many {
         file.read_exact_at(&mut bytes, offset).ok()?;
         // if the file is changed while it is read, the bytes may be of both states
         let now = Stat::from(&file.file().metadata().ok()?);
-        now.is_untouched_since(&tree.stat).then_some(bytes)
+        now.is_untouched_since(&then).then_some(bytes)
     }
 
     /// The member of that `tree.yaml`, opened, and its handle there.

@@ -84,7 +84,6 @@ fn fits(pattern: &Pattern, name: &[u8]) -> bool {
 }
 
 /// What a collection is of.
-#[derive(Debug)]
 pub enum Contents {
     /// The files below a directory whose names match, in directories like those there.
     Mirror(Arc<Beneath>, Match),
@@ -309,16 +308,26 @@ impl Contents {
 }
 
 /// The attributes of a file whose server does not tell them. They are those of no other file.
-fn unanswered() -> Stat {
+pub(super) fn unanswered() -> Stat {
+    far_stat(u64::MAX, 0, (0, 0), ItemKind::Member)
+}
+
+/// The attributes of a file or directory on a server, which has no inode: `id` tells it from others. It is on no device of this machine,
+/// belongs to the user who mounts it, and can be read by every user who may use the mount.
+pub(super) fn far_stat(id: u64, size: u64, mtime: (i64, i64), kind: ItemKind) -> Stat {
+    let mode = match kind {
+        ItemKind::Directory => 0o040_555,
+        ItemKind::Member => 0o100_444,
+    };
     Stat {
-        id: (u64::MAX, u64::MAX),
-        size: 0,
-        mtime: (0, 0),
-        ctime: (0, 0),
+        id: (u64::MAX, id),
+        size,
+        mtime,
+        ctime: mtime,
         links: 1,
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
-        mode: 0o100_444,
+        mode,
         left: Stat::ALL,
     }
 }

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use log::warn;
 
-use super::listing::{Listable, Listed, ListedKind, ListedSource};
-use super::renewed::{Answer, Renewed};
+use super::contents::far_stat;
+use super::item::ItemKind;
+use super::listing::{Listable, Listed, ListedSource};
+use super::renewed::Renewed;
 use crate::error::{Error, Result};
 use crate::remote::{Identity, Location, Object, Remote, Traffic};
 use crate::save::{FarFile, FilePath, OpenFile};
@@ -20,23 +22,20 @@ use crate::vfs::locked;
 
 /// A server is asked again after so many times the time that its last answer took.
 const PAUSE: u32 = 2;
-/// The device number of files on servers, which are on no device of this machine.
-const DEVICE: u64 = u64::MAX;
-/// The mode of a file: every user may read it who may use the mount.
-const FILE: u32 = 0o100_444;
 
 /// The file at a URL, which messages call `name`.
 #[must_use]
-pub fn file(remote: &Remote, at: Location, name: &Path) -> FilePath {
-    FilePath::far(name.to_owned(), Arc::new(RemoteFile::new(remote, at)))
+pub fn file(remote: &Remote, at: &Location, name: &Path) -> FilePath {
+    let file = RemoteFile::new(remote, at.clone());
+    FilePath::far(name.to_owned(), Arc::new(file))
 }
 
 /// What lies below a URL that ends in a slash.
 #[must_use]
-pub fn bucket(remote: &Remote, prefix: Location) -> Box<dyn Listable> {
+pub fn bucket(remote: &Remote, prefix: &Location) -> Box<dyn Listable> {
     Box::new(Prefix {
         remote: remote.clone(),
-        at: prefix,
+        at: prefix.clone(),
     })
 }
 
@@ -71,12 +70,6 @@ struct Said {
     failure: Option<Error>,
 }
 
-impl Answer for Said {
-    fn is_said(&self) -> bool {
-        self.failure.is_none() && self.stat.is_ok()
-    }
-}
-
 impl fmt::Debug for RemoteFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.at, f)
@@ -88,7 +81,8 @@ impl RemoteFile {
         Self {
             remote: remote.clone(),
             at,
-            known: Renewed::new(remote.ttl(), PAUSE),
+            // without an attribute there is a failure, too
+            known: Renewed::new(remote.ttl(), PAUSE, |said| said.failure.is_none()),
             opened: Mutex::default(),
             traffic: Arc::default(),
         }
@@ -119,27 +113,30 @@ impl FarFile for RemoteFile {
                 .and_then(|said| said.stat.as_ref().ok().copied());
             let known = last.and_then(|said| said.identity);
             let found = self.remote.probe(&self.at, known, &self.traffic);
-            let found = found.map_err(Error::from);
-            let failure = found.as_ref().err().cloned();
-            let failure = failure.inspect(|error| warn!("{error}"));
-            let stat = found.as_ref().map(|(identity, _)| Stat {
-                // it was counted when the file was opened
-                size: before
-                    .filter(|_| !identity.says_size())
-                    .map_or(identity.size(), |before| before.size),
-                ..stat_of(identity, lost)
-            });
-            let is_gone = |error: &Error| error.to_system().kind() == io::ErrorKind::NotFound;
-            Said {
-                stat: match (stat, before) {
+            match found.map_err(Error::from) {
+                Ok((identity, in_parts)) => {
+                    let mut stat = stat_of(&identity, lost);
+                    // it was counted when the file was opened
+                    if let Some(before) = before.filter(|_| !identity.says_size()) {
+                        stat.size = before.size;
+                    }
+                    Said {
+                        stat: Ok(stat),
+                        identity: in_parts.then_some(identity),
+                        failure: None,
+                    }
+                }
+                Err(error) => {
+                    warn!("{error}");
+                    let is_gone = error.to_system().kind() == io::ErrorKind::NotFound;
                     // any other error says nothing of the file
-                    (Err(error), Some(before)) if !is_gone(error) => Ok(before),
-                    (stat, _) => stat.map_err(Clone::clone),
-                },
-                identity: found
-                    .ok()
-                    .and_then(|(identity, in_parts)| in_parts.then_some(identity)),
-                failure,
+                    let stat = before.filter(|_| !is_gone);
+                    Said {
+                        stat: stat.ok_or_else(|| error.clone()),
+                        identity: None,
+                        failure: Some(error),
+                    }
+                }
             }
         });
         found.stat.map_err(|error| error.to_system())
@@ -197,12 +194,6 @@ struct Prefix {
     at: Location,
 }
 
-impl fmt::Debug for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.at, f)
-    }
-}
-
 impl Listable for Prefix {
     fn name(&self) -> PathBuf {
         self.at.to_string().into()
@@ -212,27 +203,20 @@ impl Listable for Prefix {
         self.remote.ttl()
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+    fn list(&self, folder: &str) -> Result<Vec<(String, Listed)>> {
         let at = match folder {
             "" => self.at.clone(),
             folder => self.at.join(&format!("{folder}/"))?,
         };
         let found = self.remote.list(&at)?;
-        let files = found.entries.into_iter().map(|entry| Listed {
-            what: ListedKind::File(stat_of(&entry.identity, 0)),
-            name: entry.name,
-            source: Some(Arc::new(entry.identity)),
+        let files = found.entries.into_iter().map(|entry| {
+            let stat = stat_of(&entry.identity, 0);
+            (entry.name, Listed::File(stat, Arc::new(entry.identity)))
         });
-        let no_file = |what| {
-            move |name| Listed {
-                name,
-                what,
-                source: None,
-            }
-        };
-        let folders = found.folders.into_iter().map(no_file(ListedKind::Folder));
+        let folders = found.folders.into_iter();
+        let folders = folders.map(|name| (name, Listed::Folder));
         let unreadable = found.unreadable.into_iter();
-        let unreadable = unreadable.map(no_file(ListedKind::Unreadable));
+        let unreadable = unreadable.map(|name| (name, Listed::Unreadable));
         Ok(files.chain(folders).chain(unreadable).collect())
     }
 
@@ -260,7 +244,7 @@ fn stat_of(identity: &Identity, lost: u64) -> Stat {
     )
 }
 
-/// The attributes of a file that is known by `id` and these, and owned by the user who mounts it.
+/// The attributes of a file that is known by `id` and these.
 fn stat(id: impl Hash, size: u64, modified: Option<SystemTime>) -> Stat {
     let mut hasher = DefaultHasher::new();
     // there is no inode: what identifies a state of the object stands for it
@@ -271,17 +255,7 @@ fn stat(id: impl Hash, size: u64, modified: Option<SystemTime>) -> Stat {
         i64::try_from(since.as_secs()).unwrap_or(0),
         since.subsec_nanos().into(),
     );
-    Stat {
-        id: (DEVICE, hasher.finish()),
-        size,
-        mtime,
-        ctime: mtime,
-        links: 1,
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        mode: FILE,
-        left: Stat::ALL,
-    }
+    far_stat(hasher.finish(), size, mtime, ItemKind::Member)
 }
 
 #[cfg(test)]

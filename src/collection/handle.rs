@@ -45,9 +45,7 @@ impl Handle {
             Self::Items(_) | Self::Names { .. } | Self::Text(_) => Err(NOT_OURS),
         }
     }
-}
 
-impl Handle {
     /// Whether to read it may take long.
     #[must_use]
     pub fn takes_long(&self) -> bool {
@@ -56,7 +54,7 @@ impl Handle {
 }
 
 impl Opened<Handle> {
-    /// An opened directory of which the kernel keeps no listing.
+    /// An opened text of which the kernel keeps no pages, or an opened directory of which it keeps no listing.
     pub(super) fn unkept(handle: Handle) -> Self {
         Self {
             handle,

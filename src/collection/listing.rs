@@ -4,7 +4,6 @@
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -12,9 +11,9 @@ use std::time::Duration;
 
 use log::warn;
 
-use super::contents::{DirEntries, Match};
+use super::contents::{DirEntries, Match, far_stat};
 use super::item::ItemKind;
-use super::renewed::{Answer, Renewed};
+use super::renewed::Renewed;
 use crate::error::{Result, printable};
 use crate::save::FilePath;
 use crate::source::Stat;
@@ -22,10 +21,6 @@ use crate::vfs::{check_name, locked};
 
 /// A directory is listed anew after so many times the time that it took.
 const PAUSE: u32 = 20;
-/// The device number of the directories, which are on no device of this machine.
-const DEVICE: u64 = u64::MAX;
-/// The mode of a directory: every user may look into it who may use the mount.
-const DIRECTORY: u32 = 0o040_555;
 /// So many directories are listed at once where all of them are.
 const AT_ONCE: usize = 4;
 /// The most directories whose names are remembered.
@@ -34,22 +29,11 @@ const MAX_KNOWN: usize = 1 << 16;
 /// What a listing tells those who open a file of it.
 pub type ListedSource = dyn Any + Send + Sync;
 
-/// A name in a listing.
-#[derive(Debug, Clone)]
-pub struct Listed {
-    /// Its name in the directory that is listed.
-    pub name: String,
-    /// What has that name.
-    pub what: ListedKind,
-    /// What is handed to [`Listable::file`].
-    pub source: Option<Arc<ListedSource>>,
-}
-
 /// What a name in a listing stands for.
-#[derive(Debug, Clone, Copy)]
-pub enum ListedKind {
-    /// A file with these attributes.
-    File(Stat),
+#[derive(Debug, Clone)]
+pub enum Listed {
+    /// A file with these attributes, and what is handed to [`Listable::file`].
+    File(Stat, Arc<ListedSource>),
     /// A directory.
     Folder,
     /// Something that can't be read by its name.
@@ -57,18 +41,18 @@ pub enum ListedKind {
 }
 
 /// Something whose files can be listed.
-pub trait Listable: fmt::Debug + Send + Sync {
+pub trait Listable: Send + Sync {
     /// What it is called in messages.
     fn name(&self) -> PathBuf;
 
     /// How long a listing counts as new.
     fn ttl(&self) -> Duration;
 
-    /// The files and directories in a directory, whose name is empty if it is the root.
+    /// The files and directories in a directory, whose name is empty if it is the root, each with its name there.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).
-    fn list(&self, directory: &str) -> Result<Vec<Listed>>;
+    fn list(&self, directory: &str) -> Result<Vec<(String, Listed)>>;
 
     /// The file of a name below the root, and what its listing has told of it.
     ///
@@ -78,7 +62,6 @@ pub trait Listable: fmt::Debug + Send + Sync {
 }
 
 /// The files of a bucket, each directory as it was when it was listed last.
-#[derive(Debug)]
 pub struct Listing {
     bucket: Box<dyn Listable>,
     names: Match,
@@ -91,16 +74,11 @@ pub struct Listing {
 /// What is in a directory, or why it was never listed.
 type Level = Result<Arc<ListedNames>>;
 
-impl Answer for Level {
-    fn is_said(&self) -> bool {
-        self.is_ok()
-    }
-}
-
 /// The names in a directory.
 #[derive(Debug, Default)]
 struct ListedNames {
-    shown: BTreeMap<String, (Stat, Option<Arc<ListedSource>>)>,
+    /// Each file by its attributes and what its listing has told of it; `None` for a directory.
+    shown: BTreeMap<String, Option<(Stat, Arc<ListedSource>)>>,
     /// Names of files that can't be shown.
     left_out: Vec<String>,
 }
@@ -116,17 +94,7 @@ impl Listing {
         let listing = Self {
             bucket,
             names,
-            directory: Stat {
-                id: (DEVICE, 0),
-                size: 0,
-                mtime: (now, 0),
-                ctime: (now, 0),
-                links: 1,
-                uid: rustix::process::geteuid().as_raw(),
-                gid: rustix::process::getegid().as_raw(),
-                mode: DIRECTORY,
-                left: Stat::ALL,
-            },
+            directory: far_stat(0, 0, (now, 0), ItemKind::Directory),
             known: Mutex::default(),
         };
         listing.names(Path::new(""))?;
@@ -146,7 +114,7 @@ impl Listing {
             known.clear();
         }
         let level = known.entry(directory.to_owned());
-        let new = || Arc::new(Renewed::new(self.bucket.ttl(), PAUSE));
+        let new = || Arc::new(Renewed::new(self.bucket.ttl(), PAUSE, Level::is_ok));
         // the map is unlocked before the server is asked, so that other directories are answered meanwhile
         let level = Arc::clone(level.or_insert_with(new));
         drop(known);
@@ -173,10 +141,10 @@ impl Listing {
     fn told(
         &self,
         directory: &Path,
-        listed: Vec<Listed>,
+        listed: Vec<(String, Listed)>,
         before: Option<&ListedNames>,
     ) -> Arc<ListedNames> {
-        let names = ListedNames::of(listed, &self.names, self.directory);
+        let names = ListedNames::of(listed, &self.names);
         let known = before.map_or(&[][..], |before| &before.left_out);
         if let Some(first) = names.left_out.first()
             && names.left_out != known
@@ -214,13 +182,13 @@ impl Listing {
         out
     }
 
-    /// The attributes of a directory or a file, and what its listing has told of it. The root is there without being listed.
+    /// What is at a path, as [`ListedNames::shown`] has it. The root is there without being listed.
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`]; of listing the directory that it is in.
-    fn find(&self, relative: &Path) -> io::Result<(Stat, Option<Arc<ListedSource>>)> {
+    fn find(&self, relative: &Path) -> io::Result<Option<(Stat, Arc<ListedSource>)>> {
         let (Some(directory), Some(name)) = (relative.parent(), relative.file_name()) else {
-            return Ok((self.directory, None));
+            return Ok(None);
         };
         let names = self.names(directory).map_err(|error| error.to_system())?;
         let found = name.to_str().and_then(|name| names.shown.get(name));
@@ -232,15 +200,20 @@ impl Listing {
     /// # Errors
     /// [`io::ErrorKind::NotFound`]; of listing the directory that it is in.
     pub(super) fn look_at(&self, relative: &Path) -> io::Result<Stat> {
-        self.find(relative).map(|(stat, _)| stat)
+        let found = self.find(relative)?;
+        Ok(found.map_or(self.directory, |(stat, _)| stat))
     }
 
     /// What is in a directory.
     pub(super) fn entries(&self, relative: &Path) -> io::Result<DirEntries> {
         let names = self.names(relative).map_err(|error| error.to_system())?;
         let mut out = DirEntries::default();
-        for (name, (stat, _)) in &names.shown {
-            out.push(OsStr::new(name), ItemKind::of(stat));
+        for (name, file) in &names.shown {
+            let kind = match file {
+                Some(_) => ItemKind::Member,
+                None => ItemKind::Directory,
+            };
+            out.push(OsStr::new(name), kind);
         }
         Ok(out)
     }
@@ -248,8 +221,9 @@ impl Listing {
     /// The file at a path, whether it is there or not.
     pub(super) fn file(&self, relative: &Path) -> io::Result<FilePath> {
         let name = relative.to_str().ok_or(io::ErrorKind::NotFound)?;
-        let source = self.find(relative).ok().and_then(|(_, source)| source);
-        let file = self.bucket.file(name, source.as_deref());
+        let source = self.find(relative).ok().flatten();
+        let source = source.as_ref().map(|(_, source)| &**source);
+        let file = self.bucket.file(name, source);
         file.map_err(|error| error.to_system())
     }
 
@@ -273,14 +247,14 @@ impl Listing {
                         continue;
                     }
                 };
-                for (name, (stat, source)) in &names.shown {
+                for (name, file) in &names.shown {
                     let path = directory.join(name);
-                    if stat.is_directory() {
+                    let Some((_, source)) = file else {
                         directories.push(path);
                         continue;
-                    }
+                    };
                     let way = path.to_string_lossy().into_owned();
-                    let file = self.bucket.file(&way, source.as_deref());
+                    let file = self.bucket.file(&way, Some(&**source));
                     out.push((way, file));
                 }
             }
@@ -306,44 +280,42 @@ impl Listing {
 }
 
 impl ListedNames {
-    /// The files whose names match, and the directories, which have the attributes of `directory`. What can't be the name of a file is left
-    /// out. Of a file and a directory of one name the file is shown, unless it has no bytes: then it marks a folder.
-    fn of(files: Vec<Listed>, matching: &Match, directory: Stat) -> Self {
+    /// The files whose names match, and the directories. What can't be the name of a file is left out. Of a file and a directory of one name
+    /// the file is shown, unless it has no bytes: then it marks a folder.
+    fn of(listed: Vec<(String, Listed)>, matching: &Match) -> Self {
         let mut names = Self::default();
-        for Listed { name, what, source } in files {
+        for (name, what) in listed {
+            let last = name.rsplit('/').next().unwrap_or_default();
+            if !matches!(what, Listed::Folder) && !matching.has(OsStr::new(last)) {
+                continue;
+            }
             // keys of a bucket are any bytes; names of files are not
             let special = matches!(name.as_str(), "" | "." | "..") || name.contains(['\0', '/']);
             let is_sound = !special && check_name(OsStr::new(&name)).is_ok();
-            let stat = match what {
-                ListedKind::File(stat) if is_sound => Some(stat),
-                ListedKind::Folder if is_sound => Some(directory),
-                _ => None,
+            let file = match what {
+                Listed::File(stat, source) if is_sound => Some((stat, source)),
+                Listed::Folder if is_sound => None,
+                _ => {
+                    names.left_out.push(name);
+                    continue;
+                }
             };
-            let last = name.rsplit('/').next().unwrap_or_default();
-            if !matches!(what, ListedKind::Folder) && !matching.has(OsStr::new(last)) {
+            let Some(there) = names.shown.get(&name) else {
+                names.shown.insert(name, file);
+                continue;
+            };
+            let is_file = there.is_some();
+            if is_file == file.is_some() {
                 continue;
             }
-            let Some(stat) = stat else {
-                names.left_out.push(name);
-                continue;
-            };
-            match names.shown.get(&name).map(|(stat, _)| *stat) {
-                Some(other) if other.is_directory() == stat.is_directory() => {}
-                Some(other) => {
-                    let (file, is_file) = if stat.is_directory() {
-                        (other, true)
-                    } else {
-                        (stat, false)
-                    };
-                    // what is there stays, unless the other one goes before it
-                    if (file.size > 0) != is_file {
-                        names.shown.insert(name.clone(), (stat, source));
-                    }
-                    if file.size > 0 {
-                        names.left_out.push(format!("{name}/"));
-                    }
-                }
-                None => drop(names.shown.insert(name, (stat, source))),
+            let of_file = there.as_ref().or(file.as_ref());
+            let has_bytes = of_file.is_some_and(|(stat, _)| stat.size > 0);
+            // what is there stays, unless the other one goes before it
+            if has_bytes != is_file {
+                names.shown.insert(name.clone(), file);
+            }
+            if has_bytes {
+                names.left_out.push(format!("{name}/"));
             }
         }
         names
@@ -373,28 +345,19 @@ mod tests {
         }
     }
 
-    fn listed(name: &str, size: u64) -> Listed {
-        let what = match name.strip_suffix('/') {
-            Some(_) => ListedKind::Folder,
-            None => ListedKind::File(stat(size)),
-        };
-        Listed {
-            name: name.strip_suffix('/').unwrap_or(name).to_owned(),
-            what,
-            source: None,
+    fn listed(name: &str, size: u64) -> (String, Listed) {
+        match name.strip_suffix('/') {
+            Some(name) => (name.to_owned(), Listed::Folder),
+            None => (name.to_owned(), Listed::File(stat(size), Arc::new(()))),
         }
     }
 
     /// The names that are shown of these, a directory with a slash, and those that are left out.
     fn names_of(files: &[(&str, u64)]) -> (Vec<String>, Vec<String>) {
         let files = files.iter().map(|(name, size)| listed(name, *size));
-        let directory = Stat {
-            mode: DIRECTORY,
-            ..stat(0)
-        };
-        let names = ListedNames::of(files.collect(), &Match::default(), directory);
-        let shown = names.shown.iter().map(|(name, (stat, _))| {
-            let end = if stat.is_directory() { "/" } else { "" };
+        let names = ListedNames::of(files.collect(), &Match::default());
+        let shown = names.shown.iter().map(|(name, file)| {
+            let end = if file.is_none() { "/" } else { "" };
             format!("{name}{end}")
         });
         (shown.collect(), names.left_out)
@@ -436,7 +399,6 @@ mod tests {
     }
 
     /// A bucket that can be listed a number of times.
-    #[derive(Debug)]
     struct Failing(Arc<AtomicUsize>);
 
     impl Listable for Failing {
@@ -448,7 +410,7 @@ mod tests {
             Duration::from_secs(10)
         }
 
-        fn list(&self, directory: &str) -> Result<Vec<Listed>> {
+        fn list(&self, directory: &str) -> Result<Vec<(String, Listed)>> {
             let left = self
                 .0
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {

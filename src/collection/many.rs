@@ -1,14 +1,14 @@
 //! Many files: looking names up, and opening members.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use super::contents::Contents;
+use super::contents::{Contents, unanswered};
 use super::item::{Inode, Item, ItemKind, Items};
 use super::members::{MemberSlot, Members, Resolved};
 use super::{Handle, Opener, Unopened, report};
@@ -89,7 +89,7 @@ impl Many {
             }
             // the reason may be gone although the file is the same, such as a lack of descriptors
             Resolved::Unreadable { stat, until, .. }
-                if self.has_changed(item, &stat)? || Instant::now() > until =>
+                if !self.look_at(item)?.is_untouched_since(&stat) || Instant::now() > until =>
             {
                 self.members.forget(item, &slot);
             }
@@ -107,15 +107,6 @@ impl Many {
             self.members.forget(item, &slot);
         }
         (slot, opened)
-    }
-
-    /// Whether the file of a member has changed since it could not be read.
-    fn has_changed(&self, item: Item, then: &Stat) -> Result<bool> {
-        let now = self.look_at(item);
-        if now.is_err() {
-            self.members.close(item);
-        }
-        Ok(!now?.is_untouched_since(then))
     }
 
     /// Opens the file of a member.
@@ -159,7 +150,7 @@ impl Many {
                 });
             }
         };
-        self.members.begin(item, &mut vfs);
+        let trees = self.members.begin(item, &mut vfs);
         // weak: the file is one of the members, which would else never be dropped
         let members = Arc::downgrade(&self.members);
         vfs.unlock_with(move |stat| {
@@ -168,7 +159,7 @@ impl Many {
             }
         });
         let vfs = Arc::new(vfs);
-        for tree in self.members.take_trees(item) {
+        for tree in trees {
             tree.open_in(&vfs);
         }
         Ok(Resolved::Member(vfs))
@@ -206,22 +197,32 @@ impl Many {
         if item == Item::REPORT {
             return self.attr(&Resolved::Report, Node::Root);
         }
-        let kind = self.items().kind(item).ok_or(Error::NotFound)?;
-        Ok(self.item_attr(kind, &self.look_at(item)?))
+        Ok(self.item_attr(&self.look_at(item)?))
     }
 
     /// The attributes of an item with that file or directory.
     ///
     /// Those of a member are the same whether it is open or not. How many directories are in it is not known without opening it:
     /// then a directory has one name.
-    fn item_attr(&self, kind: ItemKind, stat: &Stat) -> Attr {
+    fn item_attr(&self, stat: &Stat) -> Attr {
         let options = &self.options;
         let mut attr = Attr::of_file(Node::Root, 0, stat, true, options);
-        if kind == ItemKind::Directory {
+        if stat.is_directory() {
             let perm = stat.permissions(options.allow_other) & 0o555 & !options.umask;
             attr.perm = u16::try_from(perm).unwrap_or(0);
         }
         attr
+    }
+
+    /// The attributes of a file or directory of an item that can't be looked at. They allow nothing and may not be kept, so that the kernel
+    /// asks again at the next use, and gets the error.
+    pub(super) fn unknown(&self, node: Node) -> Attr {
+        Attr {
+            perm: 0,
+            attr_valid: Duration::ZERO,
+            entry_valid: Duration::ZERO,
+            ..Attr::of_file(node, 0, &unanswered(), true, &self.options)
+        }
     }
 
     /// The item of a name in a directory that is no member, or the file in one that can't be read.
@@ -242,11 +243,10 @@ impl Many {
         let way = self.way(item)?.join(name);
         match self.with_descriptors(|| self.contents.look_at(&way)) {
             Ok(stat) => {
-                let kind = ItemKind::of(&stat);
-                let found = self.items().of(item, kind, name);
+                let found = self.items().of(item, ItemKind::of(&stat), name);
                 let found = found.ok_or(Error::TooBig("2^22 names are known"))?;
                 self.members.note_there(found);
-                Ok((found, self.item_attr(kind, &stat)))
+                Ok((found, self.item_attr(&stat)))
             }
             Err(error) => {
                 let error = failed(&way, error);
@@ -281,31 +281,21 @@ impl Many {
         let shown = entries.iter().filter(|entry| !report::takes(item, entry.0));
         let mut items = self.items();
         let listed = items.of_all(item, shown);
-        let mut missing: HashMap<Item, Vec<Item>> = HashMap::new();
-        for member in open {
-            if let Some(found) = items.within(item, member) {
-                missing.entry(found).or_default().push(member);
-            }
-        }
+        let below = |member| Some((member, items.within(item, member)?));
+        let below: Vec<(Item, Item)> = open.into_iter().filter_map(below).collect();
         drop(items);
-        for found in &listed {
-            if missing.is_empty() {
-                break;
-            }
-            // of what lies deeper, nothing is known
-            if missing.remove(found).is_some_and(|open| open == [*found]) {
-                self.members.note_there(*found);
-            }
-        }
-        // what is open and was not listed: the file is gone, or its directory
-        for (found, open) in missing {
-            for member in open {
-                if member == found {
-                    self.note_gone(member);
-                } else {
-                    // its directory may be hidden only, or be there again soon: what is in the mount only stays
-                    self.members.close(member);
-                }
+        // a small set: a hundred thousand names may be listed
+        let known: HashSet<Item> = below.iter().map(|(_, found)| *found).collect();
+        let there = listed.iter().filter(|item| known.contains(item));
+        let there: HashSet<&Item> = there.collect();
+        for (member, found) in below {
+            match (there.contains(&found), member == found) {
+                (true, true) => self.members.note_there(member),
+                // of what lies deeper, nothing is known
+                (true, false) => {}
+                (false, true) => self.note_gone(member),
+                // its directory may be hidden only, or be there again soon: what is in the mount only stays
+                (false, false) => self.members.close(member),
             }
         }
         Ok(Handle::Items(listed))
@@ -343,9 +333,9 @@ impl Many {
                 continue;
             };
             let attr = match self.look_there(&way, kind) {
-                Ok(stat) => self.item_attr(kind, &stat),
+                Ok(stat) => self.item_attr(&stat),
                 Err(Error::NotFound) => continue,
-                Err(_) => unknown(Node::Root),
+                Err(_) => self.unknown(Node::Root),
             };
             if let Some(name) = way.file_name()
                 && add(at, name, *item, &attr)
@@ -450,13 +440,11 @@ impl Many {
 
     /// The members that are open and can be read.
     pub(super) fn open_by_path(&self) -> Vec<(PathBuf, Arc<Vfs>)> {
-        let all = self.members.all();
+        let known = self.members.known();
         let items = self.items();
-        let open = all.into_iter().filter_map(|(item, opened)| match opened {
-            Resolved::Member(vfs) => Some((items.path(item)?, vfs)),
-            _ => None,
-        });
-        open.collect()
+        let open = known.into_iter();
+        open.filter_map(|(item, known)| Some((items.path(item)?, known.ok()?)))
+            .collect()
     }
 
     /// Ends all members. Whether everything that was written is saved.
@@ -491,25 +479,6 @@ impl Many {
         }
         path.extend(name);
         path.display().to_string()
-    }
-}
-
-/// The attributes of a file or directory of an item that can't be looked at. They allow nothing and may not be kept, so that the kernel asks
-/// again at the next use, and gets the error.
-pub(super) fn unknown(node: Node) -> Attr {
-    Attr {
-        node,
-        kind: vfs::kind(node),
-        size: 0,
-        perm: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        mtime: SystemTime::UNIX_EPOCH,
-        ctime: SystemTime::UNIX_EPOCH,
-        version: 0,
-        attr_valid: Duration::ZERO,
-        entry_valid: Duration::ZERO,
     }
 }
 

@@ -16,7 +16,8 @@ const MAX_TREES: u64 = 48 << 20;
 /// A tree that has been read takes so many times the memory of its text.
 const TREE_PER_TEXT: u64 = 8;
 
-/// The most that names and lengths of closed members may take, in bytes as estimated. Of further members only the root is known.
+/// The most that names and lengths of closed members may take, in bytes as estimated. Of further members only the root is known. A closed member's
+/// names that an open `tree.yaml` or listing still needs are not counted.
 const MAX_NAMES: usize = 24 << 20;
 
 /// The most members of which it is remembered what is wrong with them.
@@ -68,6 +69,10 @@ struct Past {
     closed: Option<Arc<ClosedFile>>,
     /// The directories that the kernel has listed since then, and whose listings it keeps.
     listed: HashSet<Node>,
+    /// Each `tree.yaml` that was opened since then and is open still.
+    trees: Vec<Arc<ClosedTree>>,
+    /// When FILE was first found to be gone, if it has not been found there since, and the member has left files.
+    gone: Option<Instant>,
 }
 
 impl Past {
@@ -79,7 +84,15 @@ impl Past {
             tree: TreeMark::default(),
             closed: None,
             listed: HashSet::new(),
+            trees: Vec::new(),
+            gone: None,
         }
+    }
+
+    /// Whether this is what the member showed when it was closed last.
+    fn has(&self, closed: &Arc<ClosedFile>) -> bool {
+        let last = self.closed.as_ref();
+        last.is_some_and(|last| Arc::ptr_eq(last, closed))
     }
 
     /// Takes in that FILE has been changed since, has a text with this hash, and is shown by this look now.
@@ -101,7 +114,7 @@ pub(super) type Problem = (Look, Arc<str>);
 /// The open members.
 pub(super) struct Members {
     /// So many are open at once, unless more are in use.
-    limit: usize,
+    pub(super) limit: usize,
     table: Mutex<MemberTable>,
 }
 
@@ -111,14 +124,10 @@ struct MemberTable {
     past: HashMap<Item, Past>,
     /// What the names and lengths that closed members show take, in bytes, as estimated: the sum of each `ClosedFile::weight` in `past`.
     names_weight: usize,
-    /// Each open `tree.yaml` of members that are closed.
-    trees: HashMap<Item, Vec<Arc<ClosedTree>>>,
     /// What is wrong with members that are closed, or could not be opened.
     problems: HashMap<Item, Problem>,
     /// What members that are closed have left.
     remains: HashMap<Item, Remains>,
-    /// When the files of members that have left something were first found to be gone, if they have not been found there since.
-    gone: HashMap<Item, Instant>,
     /// Counts the uses.
     clock: u64,
 }
@@ -197,12 +206,8 @@ impl MemberTable {
             let before = past.closed.take();
             past.listed.clear();
             self.names_weight = self.names_weight.saturating_sub(weight(before.as_deref()));
-            let mut closed = None;
-            let look = vfs.timed_look();
-            if let Some(look) = look {
-                closed = vfs.closed();
-                past.look = look;
-            }
+            let (look, mut closed) = (vfs.timed_look(), vfs.closed());
+            past.look = look.unwrap_or(past.look);
             let more = self.names_weight.saturating_add(weight(closed.as_ref()));
             if more > MAX_NAMES {
                 closed = closed.map(ClosedFile::root);
@@ -241,11 +246,6 @@ impl Members {
             limit: limit.max(1),
             table: Mutex::default(),
         }
-    }
-
-    /// How many may be open.
-    pub(super) fn limit(&self) -> usize {
-        self.limit
     }
 
     fn lock(&self) -> MutexGuard<'_, MemberTable> {
@@ -309,18 +309,19 @@ impl Members {
     /// Closes a member whose file is gone, if it is idle. If the file is still gone at a later call, after some seconds, drops the files
     /// that are in the mount only. Gives a line for each of these that a user has made.
     pub(super) fn note_gone(&self, item: Item) -> Vec<String> {
-        let mut table = self.lock();
-        let entry = table.take(item);
+        let mut guard = self.lock();
+        let entry = guard.take(item);
+        let table = &mut *guard;
         let mut lost = Vec::new();
-        if table.remains.get(&item).is_some_and(Remains::has_files) {
-            let since = *table.gone.entry(item).or_insert_with(Instant::now);
-            if since.elapsed() > REPLACED_WITHIN {
-                table.gone.remove(&item);
-                let remains = table.remains.get_mut(&item);
-                lost = remains.map_or_else(Vec::new, Remains::drop_files);
-            }
+        // what has left something was open before
+        if let Some(remains) = table.remains.get_mut(&item).filter(|it| it.has_files())
+            && let Some(past) = table.past.get_mut(&item)
+            && past.gone.get_or_insert_with(Instant::now).elapsed() > REPLACED_WITHIN
+        {
+            past.gone = None;
+            lost = remains.drop_files();
         }
-        drop(table);
+        drop(guard);
         // its file is closed with the lock released
         drop(entry);
         lost
@@ -328,7 +329,9 @@ impl Members {
 
     /// Notes that the file of a member is there.
     pub(super) fn note_there(&self, item: Item) {
-        self.lock().gone.remove(&item);
+        if let Some(past) = self.lock().past.get_mut(&item) {
+            past.gone = None;
+        }
     }
 
     /// Closes idle members that have the same file open by another name: one of them may hold its lock.
@@ -357,14 +360,11 @@ impl Members {
         }
     }
 
-    /// All members that are open, or whose files can't be read.
-    pub(super) fn all(&self) -> Vec<(Item, Resolved)> {
+    /// How many are open, those whose files can't be read among them.
+    pub(super) fn count(&self) -> usize {
         let table = self.lock();
-        let opened = table.open.iter().filter_map(|(item, entry)| {
-            let opened = entry.slot.get()?.as_ref().ok()?;
-            Some((*item, opened.clone()))
-        });
-        opened.collect()
+        let slots = table.open.values().map(|entry| entry.slot.get());
+        slots.filter(|opened| matches!(opened, Some(Ok(_)))).count()
     }
 
     /// Those that are open, are being opened, or have left something.
@@ -391,45 +391,30 @@ impl Members {
     pub(super) fn keep_listing(&self, directory: Inode, closed: &Arc<ClosedFile>) -> bool {
         let mut table = self.lock();
         let past = table.past.get_mut(&directory.item);
-        past.is_some_and(|past| {
-            let is_same = |now| Arc::ptr_eq(now, closed);
-            past.closed.as_ref().is_some_and(is_same) && !past.listed.insert(directory.node)
-        })
+        past.is_some_and(|past| past.has(closed) && !past.listed.insert(directory.node))
     }
 
-    /// Notes that `tree.yaml` of a member is open, if the member is closed and its file has not changed since. Whether it is so.
+    /// Notes that `tree.yaml` of a member is open, if the member is closed still, and has not been opened meanwhile. Whether it is so.
     pub(super) fn open_closed(&self, tree: &Arc<ClosedTree>) -> bool {
         let mut table = self.lock();
-        let Some(past) = table.past.get(&tree.item) else {
-            return false;
-        };
-        let same = tree.stat.is_untouched_since(&past.look.stat);
-        if !same || past.closed.is_none() || table.open.contains_key(&tree.item) {
-            return false;
-        }
-        let trees = table.trees.entry(tree.item).or_default();
-        trees.push(Arc::clone(tree));
-        true
+        let is_open = table.open.contains_key(&tree.item);
+        let past = table.past.get_mut(&tree.item);
+        let past = past.filter(|past| !is_open && past.has(&tree.closed));
+        past.map(|past| past.trees.push(Arc::clone(tree))).is_some()
     }
 
     /// Forgets that it is open.
     pub(super) fn release_closed(&self, tree: &Arc<ClosedTree>) {
-        if let Entry::Occupied(mut trees) = self.lock().trees.entry(tree.item) {
-            trees.get_mut().retain(|other| !Arc::ptr_eq(other, tree));
-            if trees.get().is_empty() {
-                trees.remove();
-            }
+        if let Some(past) = self.lock().past.get_mut(&tree.item) {
+            past.trees.retain(|other| !Arc::ptr_eq(other, tree));
+            // there may be a hundred thousand members
+            past.trees.shrink_to_fit();
         }
     }
 
-    /// Takes out each open `tree.yaml` of a member that is being opened.
-    pub(super) fn take_trees(&self, item: Item) -> Vec<Arc<ClosedTree>> {
-        self.lock().trees.remove(&item).unwrap_or_default()
-    }
-
     /// Begins the `Vfs` of a member that has just been opened: it goes on from what is remembered of the member, and takes up what that
-    /// has left.
-    pub(super) fn begin(&self, item: Item, vfs: &mut Vfs) {
+    /// has left. Gives each `tree.yaml` that was opened while the member was closed.
+    pub(super) fn begin(&self, item: Item, vfs: &mut Vfs) -> Vec<Arc<ClosedTree>> {
         let is_changed = |past: &Past| !past.look.holds(&vfs.stat());
         let has_text = |past: &Past| past.closed.is_some() && is_changed(past);
         let hashes = self.lock().past.get(&item).is_some_and(has_text);
@@ -455,13 +440,15 @@ impl Members {
         };
         let (tree, versions) = (past.tree, past.versions.clone());
         vfs.begin_as(item.number(), tree, versions, past.closed.as_deref());
-        table.gone.remove(&item);
+        past.gone = None;
+        let trees = std::mem::take(&mut past.trees);
         if let Some(remains) = table.remains.remove(&item) {
             if let Some(entry) = table.open.get_mut(&item) {
                 entry.left = Some(remains.losses());
             }
             vfs.take_up(remains);
         }
+        trees
     }
 
     /// What all closed members have left, when the mount has ended.
@@ -497,9 +484,11 @@ impl Members {
         self.lock().problems.get(&item).cloned()
     }
 
-    /// The members with which something was wrong.
-    pub(super) fn with_problems(&self) -> Vec<Item> {
-        self.lock().problems.keys().copied().collect()
+    /// The members that may have a problem: those that are open, and those with which something was wrong.
+    pub(super) fn with_problems(&self) -> HashSet<Item> {
+        let table = self.lock();
+        let open = table.open.keys();
+        open.chain(table.problems.keys()).copied().collect()
     }
 
     /// What a member that is closed has written and not saved.

@@ -11,12 +11,6 @@ const FAILED: Duration = Duration::from_secs(10);
 /// The longest that an answer counts: longer than any mount.
 const LONGEST: Duration = Duration::from_secs(1 << 32);
 
-/// What is asked for again.
-pub(super) trait Answer: Clone {
-    /// Whether the server has said it; else it is what is told without an answer.
-    fn is_said(&self) -> bool;
-}
-
 /// What a server said, which is asked for again when it is old. One thread asks; the others get the last value meanwhile, so that a
 /// server that does not answer keeps only that thread waiting.
 #[derive(Debug)]
@@ -25,6 +19,8 @@ pub(super) struct Renewed<T> {
     ttl: Duration,
     /// and after so many times the time that the answer took.
     pause: u32,
+    /// Whether the server has said a value; else the value is what is told without an answer.
+    is_said: fn(&T) -> bool,
     /// Held for moments.
     state: Mutex<RenewedState<T>>,
     /// Held by the thread that asks. It takes `state` meanwhile, and what asking takes.
@@ -40,9 +36,10 @@ struct RenewedState<T> {
     since: Option<Instant>,
 }
 
-impl<T: Answer> Renewed<T> {
-    /// A value that is not known. An answer counts for `ttl`, and for `pause` times the time that it took.
-    pub(super) fn new(ttl: Duration, pause: u32) -> Self {
+impl<T: Clone> Renewed<T> {
+    /// A value that is not known. An answer counts for `ttl`, or for `pause` times the time that it took if that is longer; a failure, of
+    /// which `is_said` is false, no longer than [`FAILED`] instead of `ttl`.
+    pub(super) fn new(ttl: Duration, pause: u32, is_said: fn(&T) -> bool) -> Self {
         let state = RenewedState {
             last: None,
             until: None,
@@ -51,6 +48,7 @@ impl<T: Answer> Renewed<T> {
         Self {
             ttl,
             pause,
+            is_said,
             state: Mutex::new(state),
             asking: Mutex::default(),
         }
@@ -98,7 +96,7 @@ impl<T: Answer> Renewed<T> {
     /// Takes the answer that a server has just given, and that was asked for at `begun`, unless a newer one is known, or the value was
     /// forgotten since.
     pub(super) fn learn(&self, begun: Instant, value: T) {
-        let least = if value.is_said() {
+        let least = if (self.is_said)(&value) {
             self.ttl
         } else {
             self.ttl.min(FAILED)
@@ -146,10 +144,8 @@ mod tests {
     const TTL: Duration = Duration::from_secs(10);
 
     /// A number that a server has said, unless it is negative.
-    impl Answer for i32 {
-        fn is_said(&self) -> bool {
-            *self >= 0
-        }
+    fn number(ttl: Duration) -> Renewed<i32> {
+        Renewed::new(ttl, 2, |number| *number >= 0)
     }
 
     #[test]
@@ -163,14 +159,14 @@ mod tests {
             (day, TTL..=day, TTL),
             (Duration::ZERO, Duration::ZERO..=TTL, TTL),
         ] {
-            let value = Renewed::new(ttl, 2);
+            let value = number(ttl);
             value.get(|_| 1);
             assert!(of_answer.contains(&left(&value)), "{ttl:?}");
             value.forget();
             value.get(|_| -1);
             assert!(left(&value) <= of_failure, "{ttl:?}");
         }
-        let never = Renewed::new(Duration::MAX, 2);
+        let never = number(Duration::MAX);
         never.get(|_| 1);
         assert_eq!(never.get(|_| 2), 1);
     }
@@ -178,7 +174,7 @@ mod tests {
     /// A server that does not answer kept every thread that wanted to know of a file.
     #[test]
     fn while_one_thread_asks_the_others_have_the_last_value() {
-        let value = Renewed::new(TTL, 2);
+        let value = number(TTL);
         assert_eq!(value.get(|_| 1), 1);
         assert_eq!(value.get(|_| 2), 1, "as good as new");
         value.expire();
@@ -202,7 +198,7 @@ mod tests {
 
     #[test]
     fn what_was_forgotten_meanwhile_is_asked_for_again() {
-        let value = Renewed::new(TTL, 2);
+        let value = number(TTL);
         value.learn(Instant::now(), 1);
         value.expire();
         let asked = value.get(|_| {
@@ -217,7 +213,7 @@ mod tests {
     /// What one thread had found in a file was replaced by what another one had been told before that.
     #[test]
     fn an_older_answer_that_comes_later_is_not_taken() {
-        let value = Renewed::new(TTL, 2);
+        let value = number(TTL);
         let known = value.get(|_| {
             value.learn(Instant::now(), 2);
             1

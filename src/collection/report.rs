@@ -1,5 +1,6 @@
 //! The texts of a collection: how it stands, which files it has, and why a file can't be read.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use super::many::{Many, failed, is_lack, is_owner};
 use super::members::{Problem, Resolved, problem_of};
 use crate::error::printable_bytes;
 use crate::source::{Stat, len_u64};
-use crate::vfs::{self, ClosedFile, Error, Node, Result, Text};
+use crate::vfs::{self, ClosedFile, Error, FileKind, Node, Result, Text};
 
 /// The directory with what there is to say of the collection.
 pub const NAME: &str = ".asdf-mount";
@@ -19,13 +20,23 @@ pub const NAME: &str = ".asdf-mount";
 const STATUS: Node = Node::Tree(0);
 /// The table of its files.
 const FILES: Node = Node::Tree(1);
-/// What is in that directory.
-const REPORT: [(&str, Node); 2] = [("status", STATUS), ("files.tsv", FILES)];
-/// What is in a member that can't be read, and in its `info/`.
-const UNREADABLE: [(&str, Node); 1] = [("info", Node::Info)];
-const INFO: [(&str, Node); 1] = [("status", Node::Status)];
-/// What is in one of which it is not known what is in it.
-const TREE: (&str, Node) = (ClosedFile::TREE_NAME, Node::TREE);
+/// What is in that directory: each with the node of its directory, its name, and its own node.
+const REPORT: [(Node, &str, Node); 2] = [
+    (Node::Root, "status", STATUS),
+    (Node::Root, "files.tsv", FILES),
+];
+/// What is in a member that can't be read.
+const UNREADABLE: [(Node, &str, Node); 2] = [
+    (Node::Root, "info", Node::Info),
+    (Node::Info, "status", Node::Status),
+];
+/// The same if it is not known what is in the member: its tree has a name, so that a shell finds it, and so that what searches for a text
+/// does not take the file for one that has none. To open it is an error.
+const UNKNOWN: [(Node, &str, Node); 3] = [
+    UNREADABLE[0],
+    UNREADABLE[1],
+    (Node::Root, ClosedFile::TREE_NAME, Node::TREE),
+];
 /// What is said of a file of a bucket whose name can't be shown.
 const LEFT_OUT: &str = "left out, because no file can be called so";
 /// The most lines of a kind in the status.
@@ -36,34 +47,32 @@ pub(super) fn takes(directory: Item, name: &OsStr) -> bool {
     directory == Item::ROOT && name == NAME
 }
 
+/// What is below the root of the report, or of a member that can't be read.
+fn below(part: &Resolved) -> &'static [(Node, &'static str, Node)] {
+    match part {
+        Resolved::Report => &REPORT,
+        Resolved::Unreadable { cause: None, .. } => &UNREADABLE,
+        Resolved::Unreadable { cause: Some(_), .. } => &UNKNOWN,
+        Resolved::Member(_) | Resolved::Directory => &[],
+    }
+}
+
 /// Checks that a node is there.
 ///
 /// # Errors
 /// [`Error::NotFound`]; of a member, why it is not known what is there.
 pub(super) fn check(part: &Resolved, node: Node) -> Result<()> {
-    match part {
-        Resolved::Report if matches!(node, Node::Root | STATUS | FILES) => Ok(()),
-        Resolved::Unreadable { .. } if matches!(node, Node::Root | Node::Info | Node::Status) => {
-            Ok(())
-        }
-        // its name is there, so that a shell finds it; to open it is an error
-        Resolved::Unreadable { cause: Some(_), .. } if node == Node::TREE => Ok(()),
-        _ => Err(absent(part)),
-    }
+    let is_there = node == Node::Root || below(part).iter().any(|(_, _, known)| *known == node);
+    is_there.then_some(()).ok_or_else(|| absent(part))
 }
 
 /// What is in a directory of the report, or of a member that can't be read.
 pub(super) fn names(part: &Resolved, node: Node) -> Result<Vec<(&'static str, Node)>> {
-    match (part, node) {
-        (Resolved::Report, Node::Root) => Ok(REPORT.to_vec()),
-        // what searches for a text is not to take the file for one that has none
-        (Resolved::Unreadable { cause: Some(_), .. }, Node::Root) => {
-            Ok([&UNREADABLE[..], &[TREE]].concat())
-        }
-        (Resolved::Unreadable { .. }, Node::Root) => Ok(UNREADABLE.to_vec()),
-        (Resolved::Unreadable { .. }, Node::Info) => Ok(INFO.to_vec()),
-        _ => Err(Error::NotDirectory),
+    if check(part, node).is_err() || vfs::kind(node) != FileKind::Directory {
+        return Err(Error::NotDirectory);
     }
+    let names = below(part).iter().filter(|known| known.0 == node);
+    Ok(names.map(|(_, name, found)| (*name, *found)).collect())
 }
 
 /// The node of a name there.
@@ -71,7 +80,7 @@ pub(super) fn find(part: &Resolved, node: Node, name: &OsStr) -> Result<Node> {
     let mut names = names(part, node)?.into_iter();
     let found = names.find(|(known, _)| name == *known);
     match found {
-        Some((_, found)) => check(part, found).map(|()| found),
+        Some((_, found)) => Ok(found),
         None if node == Node::Root => Err(absent(part)),
         None => Err(Error::NotFound),
     }
@@ -171,11 +180,10 @@ impl Many {
             "writable"
         };
         line("mount", &mount);
-        let all = self.members.all();
-        let limit = self.members.limit();
+        let (open, limit) = (self.members.count(), self.members.limit);
         line(
             "open",
-            &format_args!("{} of at most {limit}, unless more are in use", all.len()),
+            &format_args!("{open} of at most {limit}, unless more are in use"),
         );
         let names = self.items().len().saturating_sub(2);
         line("names", &format_args!("{names} known so far"));
@@ -211,7 +219,7 @@ impl Many {
                 &format_args!("{file} exists only in this mount: copy it out before unmounting"),
             );
         }
-        let told = self.problems(&all);
+        let told = self.problems();
         for (path, why) in told.iter().take(MAX_LINES) {
             line("problem", &format_args!("{}: {why}", path.display()));
         }
@@ -225,12 +233,9 @@ impl Many {
     }
 
     /// What is wrong with members, by their paths: with those that are open now, and with closed ones when they were open last.
-    fn problems(&self, all: &[(Item, Resolved)]) -> Vec<(PathBuf, String)> {
-        let mut items = self.members.with_problems();
-        items.extend(all.iter().map(|(item, _)| *item));
-        items.sort_unstable();
-        items.dedup();
-        let told = items.into_iter().filter_map(|item| {
+    fn problems(&self) -> BTreeSet<(PathBuf, String)> {
+        let items = self.members.with_problems().into_iter();
+        let told = items.filter_map(|item| {
             let path = self.items().path(item)?;
             let now = if self.contents.has_far() {
                 // a server that does not answer is not waited for
@@ -239,16 +244,11 @@ impl Many {
                 let look = || self.contents.look_at(&path);
                 self.with_descriptors(look).ok()
             };
-            let why = match self.as_reported(item, now.as_ref()) {
-                Some(Resolved::Member(vfs)) => problem_of(&vfs),
-                Some(Resolved::Unreadable { why, .. }) => Some(why.to_string()),
-                _ => self.before(item, now.as_ref()),
-            };
+            let reported = self.as_reported(item, now.as_ref());
+            let why = self.problem(item, reported.as_ref(), now.as_ref());
             Some((path, why?))
         });
-        let mut told: Vec<_> = told.collect();
-        told.sort();
-        told
+        told.collect()
     }
 
     /// A member, if it is open, whose file has these attributes now. One that had a problem when its times may have hidden a change is
@@ -265,11 +265,18 @@ impl Many {
         }
     }
 
-    /// What was wrong with a member when it was open last, if its file, which has these attributes now, has not changed since.
-    fn before(&self, item: Item, now: Option<&Stat>) -> Option<String> {
-        let (then, problem) = self.members.problem(item)?;
-        now.is_some_and(|now| then.holds(now))
-            .then(|| problem.to_string())
+    /// What is wrong with a member: with an `open` one now, with a closed one when it was open last. Of a file that has changed since then,
+    /// and has these attributes now, nothing is known.
+    fn problem(&self, item: Item, open: Option<&Resolved>, now: Option<&Stat>) -> Option<String> {
+        match open {
+            Some(Resolved::Member(vfs)) => problem_of(vfs),
+            Some(Resolved::Unreadable { why, .. }) => Some(why.to_string()),
+            _ => {
+                let (then, problem) = self.members.problem(item)?;
+                let holds = now.is_some_and(|now| then.holds(now));
+                holds.then(|| problem.to_string())
+            }
+        }
     }
 
     /// `.asdf-mount/files.tsv`: one line a file, in the order of the paths. Opens none of them but those whose problem may be out of
@@ -307,55 +314,28 @@ impl Many {
     /// The line of a member. What only an open one knows is `-` of a closed one; what is not saved goes before other problems.
     fn row(&self, item: Item, path: &Path) -> [String; 6] {
         let unknown = || "-".to_owned();
-        let stat = self.contents.look_at(path);
-        let size = match &stat {
-            Ok(stat) => stat.size.to_string(),
-            Err(_) => unknown(),
+        let stat = self.contents.look_at(path).ok();
+        let open = self.as_reported(item, stat.as_ref());
+        let (state, unsaved, snapshot) = match &open {
+            Some(Resolved::Member(vfs)) => ("open", vfs.losses().unsaved, Some(vfs.snapshot())),
+            Some(Resolved::Unreadable { .. }) => ("unreadable", Vec::new(), None),
+            _ => ("closed", self.members.unsaved(item), None),
         };
-        let now = stat.as_ref().ok();
-        let [state, blocks, arrays, problem] = match self.as_reported(item, now) {
-            None | Some(Resolved::Directory | Resolved::Report) => {
-                let unsaved = self.members.unsaved(item).into_iter().next();
-                let state = if unsaved.is_some() {
-                    "unsaved"
-                } else {
-                    "closed"
-                };
-                let failure = || self.contents.failure(path).map(|error| error.to_string());
-                let before = || self.before(item, now);
-                let problem = unsaved.or_else(before).or_else(failure).unwrap_or_default();
-                [state.to_owned(), unknown(), unknown(), problem]
-            }
-            Some(Resolved::Unreadable { why, .. }) => {
-                let why = why.to_string();
-                ["unreadable".to_owned(), unknown(), unknown(), why]
-            }
-            Some(Resolved::Member(vfs)) => {
-                let snapshot = vfs.snapshot();
-                let unsaved = vfs.losses().unsaved;
-                let state = if unsaved.is_empty() {
-                    "open"
-                } else {
-                    "unsaved"
-                };
-                let arrays = if snapshot.is_unread() {
-                    unknown()
-                } else {
-                    snapshot.arrays().len().to_string()
-                };
-                let blocks = snapshot.block_count();
-                let blocks = blocks.map_or_else(unknown, |count| count.to_string());
-                let problem = unsaved.into_iter().next().or_else(|| problem_of(&vfs));
-                [
-                    state.to_owned(),
-                    blocks,
-                    arrays,
-                    problem.unwrap_or_default(),
-                ]
-            }
+        let state = if unsaved.is_empty() { state } else { "unsaved" };
+        let size = stat.map_or_else(unknown, |stat| stat.size.to_string());
+        let blocks = snapshot.as_ref().and_then(|it| it.block_count());
+        let blocks = blocks.map_or_else(unknown, |count| count.to_string());
+        let arrays = snapshot.filter(|it| !it.is_unread());
+        let arrays = arrays.map_or_else(unknown, |it| it.arrays().len().to_string());
+        let problem = || self.problem(item, open.as_ref(), stat.as_ref());
+        let failure = || match &open {
+            None => self.contents.failure(path).map(|error| error.to_string()),
+            Some(_) => None,
         };
+        let problem = unsaved.into_iter().next().or_else(problem);
+        let problem = problem.or_else(failure).unwrap_or_default();
         let path = printable_bytes(path.as_os_str().as_bytes());
-        [path, size, state, blocks, arrays, problem]
+        [path, size, state.to_owned(), blocks, arrays, problem]
     }
 }
 
@@ -367,4 +347,50 @@ fn status_of(why: &str, told: &[(&str, String)]) -> String {
         text.line(format_args!("{name:<10}{told}"));
     }
     text.into_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error as Library;
+    use std::io;
+    use std::time::Instant;
+
+    fn unreadable(cause: Option<Library>) -> Resolved {
+        Resolved::Unreadable {
+            why: "a test".into(),
+            told: Vec::new().into(),
+            stat: Stat::from(&std::fs::metadata("/").unwrap()),
+            cause,
+            until: Instant::now(),
+        }
+    }
+
+    #[test]
+    fn what_is_listed_is_there_and_nothing_else() {
+        let failed = Library::io("reading", io::ErrorKind::TimedOut.into());
+        for (part, want) in [
+            (Resolved::Report, &["status", "files.tsv"][..]),
+            (unreadable(None), &["info", "status"]),
+            (unreadable(Some(failed)), &["info", "tree.yaml", "status"]),
+        ] {
+            let mut found = Vec::new();
+            for directory in [Node::Root, Node::Info] {
+                for (name, node) in names(&part, directory).unwrap_or_default() {
+                    assert_eq!(find(&part, directory, name.as_ref()).unwrap(), node);
+                    check(&part, node).unwrap();
+                    found.push(name);
+                }
+            }
+            assert_eq!(found, want);
+            let none = find(&part, Node::Root, "blocks".as_ref()).unwrap_err();
+            let is_known = matches!(none, Error::NotFound);
+            assert_eq!(is_known, want.len() == 2, "{none}");
+            for node in [Node::Blocks, Node::Status, Node::Tree(1)] {
+                let listed = names(&part, node);
+                assert!(matches!(listed, Err(Error::NotDirectory)), "{node:?}");
+            }
+            assert!(check(&part, Node::Blocks).is_err());
+        }
+    }
 }

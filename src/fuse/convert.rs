@@ -1,10 +1,10 @@
 //! Conversions between the types of `fuser` and those of the file system.
 
-use fuser::{FileAttr, FileType, FopenFlags, Generation, INodeNo, OpenAccMode, OpenFlags, Request};
+use fuser::{FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, Request};
 use rustix::fs::OFlags;
 
 use crate::collection::{Handle, Inode, Item};
-use crate::vfs::{Access, Attr, Error, FileFacts, FileKind, Node, Opened, VERSIONS};
+use crate::vfs::{Access, Attr, Error, FileFacts, FileKind, Node, Opened};
 
 /// Attributes of a file of an item as the kernel takes them.
 pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
@@ -28,11 +28,6 @@ pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
     }
 }
 
-/// Tells an inode from an earlier one with the same number. Once the kernel knows a new generation, it refuses requests for the old inode.
-pub(super) fn generation(attr: &Attr) -> Generation {
-    Generation(attr.version / VERSIONS)
-}
-
 pub(super) fn file_type(kind: FileKind) -> FileType {
     match kind {
         FileKind::Directory => FileType::Directory,
@@ -44,15 +39,9 @@ pub(super) fn file_type(kind: FileKind) -> FileType {
 /// How the kernel may read an opened file. If the program `only_reads`, closing the file saves nothing, so the kernel need not flush it.
 pub(super) fn open_flags(opened: &Opened<Handle>, only_reads: bool) -> FopenFlags {
     let mut flags = FopenFlags::empty();
-    if opened.keep_cache {
-        flags |= FopenFlags::FOPEN_KEEP_CACHE;
-    }
-    if opened.direct {
-        flags |= FopenFlags::FOPEN_DIRECT_IO;
-    }
-    if only_reads {
-        flags |= FopenFlags::FOPEN_NOFLUSH;
-    }
+    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct);
+    flags.set(FopenFlags::FOPEN_NOFLUSH, only_reads);
     flags
 }
 

@@ -25,15 +25,6 @@ struct OpenHandle<T> {
     is_listed: AtomicBool,
 }
 
-impl<T> OpenHandle<T> {
-    fn new(handle: T) -> Self {
-        Self {
-            handle: Arc::new(handle),
-            is_listed: AtomicBool::new(false),
-        }
-    }
-}
-
 impl<T> Default for Handles<T> {
     fn default() -> Self {
         Self {
@@ -49,7 +40,11 @@ impl<T> Handles<T> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // a thread that panicked with the lock held left the map itself whole
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.insert(number, OpenHandle::new(handle));
+        let opening = OpenHandle {
+            handle: Arc::new(handle),
+            is_listed: AtomicBool::new(false),
+        };
+        open.insert(number, opening);
         FileHandle(number)
     }
 

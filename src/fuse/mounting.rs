@@ -93,7 +93,7 @@ impl Mount {
         options: &MountOptions,
     ) -> io::Result<Self> {
         let (device, own) = mount(mountpoint, options)?;
-        Self::serve(files, device, Some(own), options.acl(), options)
+        Self::serve(files, device, Some(own), options)
     }
 
     /// Begins to serve a mount that another program has made, through its device. The kernel lets in whom that program lets in.
@@ -105,27 +105,25 @@ impl Mount {
         device: OwnedFd,
         options: &MountOptions,
     ) -> io::Result<Self> {
-        Self::serve(files, device, None, SessionACL::All, options)
+        Self::serve(files, device, None, options)
     }
 
     fn serve(
         files: &Arc<Collection>,
         device: OwnedFd,
         own: Option<OwnMount>,
-        acl: SessionACL,
         options: &MountOptions,
     ) -> io::Result<Self> {
+        let acl = own.as_ref().map_or(SessionACL::All, |_| options.acl());
+        let is_far = files.has_far();
+        let others = options.threads.saturating_sub(1);
         let requests = Arc::<AtomicU64>::default();
         let shim = Shim {
             files: Arc::clone(files),
             handles: Arc::default(),
             requests: Arc::clone(&requests),
-            is_far: files.has_far(),
-            waiters: Arc::new(Waiters::new(if files.has_far() {
-                0
-            } else {
-                options.threads.saturating_sub(1)
-            })),
+            is_far,
+            waiters: Arc::new(Waiters::new(if is_far { 0 } else { others })),
         };
         let session = Session::from_fd(shim, device, acl, options.config())?;
         let device = session.as_fd().try_clone_to_owned()?;
@@ -157,8 +155,8 @@ impl Mount {
     /// What ended the session, if it was not an unmount.
     pub fn join(self) -> io::Result<()> {
         self.session.join()?;
-        if let Some(own) = self.own {
-            own.forget();
+        if let Some(mut own) = self.own {
+            own.ended = true;
         }
         Ok(())
     }
@@ -177,6 +175,7 @@ fn is_connected(device: &OwnedFd) -> bool {
 /// The mount that was made. It is unmounted if this is dropped before the session has ended.
 struct OwnMount {
     mounted: Mounted,
+    /// Whether the session has ended because the file system was unmounted.
     ended: bool,
     /// What tells `fusermount3`, which waits for its end, that the daemon is gone.
     _helper: Option<UnixStream>,
@@ -191,11 +190,6 @@ impl OwnMount {
             ended: false,
             _helper: helper,
         })
-    }
-
-    /// The session has ended because the file system was unmounted.
-    fn forget(mut self) {
-        self.ended = true;
     }
 }
 

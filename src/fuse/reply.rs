@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use fuser::{Errno, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyXattr};
+use fuser::{
+    Errno, FileAttr, Generation, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyStatfs,
+    ReplyXattr,
+};
 use rustix::fs::StatVfs;
 
-use super::convert::{file_attr, generation};
+use super::convert::file_attr;
 use crate::collection::Item;
 use crate::source::Loan;
-use crate::vfs::{Attr, Bytes, NAME_MAX};
+use crate::vfs::{Attr, Bytes, NAME_MAX, VERSIONS};
 
 /// The size of blocks that is told where there is no disk, in bytes.
 const BLOCK_SIZE: u32 = 4096;
@@ -21,17 +24,20 @@ pub(super) fn attr(reply: ReplyAttr, found: Result<(Item, Attr), Errno>) {
     }
 }
 
-/// How long the kernel may keep a name that it is told with attributes.
-pub(super) fn kept(attr: &Attr) -> Duration {
+/// What the kernel is told of a name: the attributes of its file, how long it may keep the name, and what tells the inode from an earlier
+/// one with the same number. Once the kernel knows a new generation, it refuses requests for the old inode.
+pub(super) fn named(item: Item, attr: &Attr) -> (FileAttr, Duration, Generation) {
     // while the name lasts, the kernel asks for the attributes of the old inode and does not look the name up
-    attr.entry_valid.min(attr.attr_valid)
+    let valid = attr.entry_valid.min(attr.attr_valid);
+    let generation = Generation(attr.version / VERSIONS);
+    (file_attr(item, attr), valid, generation)
 }
 
 pub(super) fn entry(reply: ReplyEntry, found: Result<(Item, Attr), Errno>) {
     match found {
         Ok((item, attr)) => {
-            let (attributes, generation) = (file_attr(item, &attr), generation(&attr));
-            reply.entry_with_ttls(&attr.attr_valid, &kept(&attr), &attributes, generation);
+            let (attributes, valid, generation) = named(item, &attr);
+            reply.entry_with_ttls(&attr.attr_valid, &valid, &attributes, generation);
         }
         Err(errno) => reply.error(errno),
     }

@@ -59,8 +59,7 @@ impl<'a> Asked<'a> {
 
     /// Logs what became of the request, and turns an error into its errno.
     pub(super) fn done<T>(self, done: Result<T, Error>) -> Result<T, Errno> {
-        self.logged(&done, None);
-        done.map_err(|error| Errno::from_i32(error.errno(self.call)))
+        self.logged(done, None)
     }
 
     /// As [`Asked::done`], for a request that reads or writes; `len` tells how many bytes.
@@ -70,13 +69,12 @@ impl<'a> Asked<'a> {
         len: impl FnOnce(&T) -> u64,
     ) -> Result<T, Errno> {
         let len = done.as_ref().ok().map(len);
-        self.logged(&done, len);
-        done.map_err(|error| Errno::from_i32(error.errno(self.call)))
+        self.logged(done, len)
     }
 
     /// Logs what became of the request: a warning of what users should know, and everything if each request is logged. The path is
     /// only made for what is logged.
-    fn logged<T>(&self, done: &Result<T, Error>, len: Option<u64>) {
+    fn logged<T>(self, done: Result<T, Error>, len: Option<u64>) -> Result<T, Errno> {
         let call = self.call;
         let path = || {
             let path = self.files.path_of(inode(self.ino).ok(), self.name);
@@ -85,7 +83,7 @@ impl<'a> Asked<'a> {
         };
         let time = |since: Instant| format!(", {} µs", since.elapsed().as_micros());
         let time = self.since.map_or_else(String::new, time);
-        match (done, len) {
+        match (&done, len) {
             (Err(error), _) if error.is_remarkable() => {
                 warn!("{call:?} {}: {error}{time}", path());
             }
@@ -94,5 +92,6 @@ impl<'a> Asked<'a> {
             (Ok(_), Some(len)) => debug!("{call:?} {}: {len} bytes{time}", path()),
             (Err(error), _) => debug!("{call:?} {}: {error}{time}", path()),
         }
+        done.map_err(|error| Errno::from_i32(error.errno(call)))
     }
 }
