@@ -64,7 +64,7 @@ impl Vfs {
         let n = block_number(name).ok_or(Error::NotFound)?;
         let state = self.shown.now();
         if index(n) >= state.snapshot.layout().blocks.len() || is_removable(&state, index(n)) {
-            return self.saves.remove_last_block(Node::Block(n));
+            return self.saves.remove_last_block(n);
         }
         let written = self.blocks.writer_of(index(n));
         if let Some(written) = written.filter(|written| written.has_block_in(&state)) {

@@ -207,7 +207,7 @@ fn add_writer(saves: &Saves, state: &State, block: usize, node: Node) -> Result<
 }
 
 /// Checks that this program can write the compression of a block.
-pub(super) fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
+fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
     let Some(header) = snapshot.layout().blocks.get(block) else {
         return Ok(());
     };

@@ -42,7 +42,11 @@ use crate::source::Stat;
 pub type Reading<'a> = RwLockReadGuard<'a, ()>;
 
 /// FILE, while one thread saves: its writer, and what it is.
-pub(super) type Saving<'a> = (MutexGuard<'a, Writer>, Arc<State>);
+pub(super) struct Saving<'a> {
+    pub(super) saves: &'a Saves,
+    pub(super) writer: MutexGuard<'a, Writer>,
+    pub(super) state: Arc<State>,
+}
 
 /// FILE, what writes it, and what a save or another program changes of what is shown.
 pub(super) struct Saves {
@@ -257,7 +261,12 @@ impl Saves {
         let mut writer = self.writer()?;
         self.catch_up(Some(&mut writer));
         self.check_up_to_date()?;
-        Ok((writer, self.shown.now()))
+        let (saves, state) = (self, self.shown.now());
+        Ok(Saving {
+            saves,
+            writer,
+            state,
+        })
     }
 
     /// Writes an edit to FILE and shows what follows from it: that a block has other bytes (`change`), whether its checksum is right
