@@ -230,10 +230,8 @@ impl Vfs {
         let options = Arc::new(options);
         let mut state = State::new(Arc::new(snapshot), stat);
         state.views = Views::new(options.style);
-        let facts = FileFacts::of(&state.stat, &options);
-        let text = Arc::clone(state.snapshot.text());
-        let tree = TreeFile::new(text, facts, options.scratch.tree_room());
-        let (shown, tree) = (Arc::new(Shown::new(state)), Arc::new(tree));
+        let shown = Arc::new(Shown::new(state));
+        let tree = Arc::new(TreeFile::new(&shown, &options));
         let blocks = Arc::new(Blocks::new(Arc::clone(options.scratch.room())));
         let saves = Saves::new(path.into(), writing, &options, &shown, &tree, &blocks);
         Self {

@@ -26,7 +26,7 @@ impl Vfs {
             return Err(Error::Exists);
         }
         // linkat(2) of a file that is open but has no name would bring it back
-        if file.is_nameless() {
+        if file.attr().nlink == 0 {
             return Err(Error::NotFound);
         }
         if name == TREE_NAME {

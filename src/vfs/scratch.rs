@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 pub(super) use self::editors::{is_made_by_editor, is_temporary_data};
 pub(super) use self::file::{Role, ScratchFile, Unsaved, copy_pieces, is_beginning, is_blank};
-use super::attr::{FileFacts, FileKind};
+use super::attr::{Attr, FileFacts, FileKind};
 use super::error::Error;
 use super::node::{NUMBERS, Node};
 use super::{Result, locked};
@@ -105,12 +105,6 @@ impl Named {
         let mut named = Self::free(file);
         named.cost = Some(Arc::clone(room));
         Ok(named)
-    }
-
-    /// Makes it the name of another file.
-    fn lead_to(&mut self, file: &Arc<ScratchFile>) {
-        file.link();
-        std::mem::replace(&mut self.file, Arc::clone(file)).unlink();
     }
 
     /// The file.
@@ -287,7 +281,8 @@ impl Scratch {
         let mut table = locked(&self.table);
         let there = table.names.get_mut(directory);
         if let Some(replaced) = there.and_then(|names| names.get_mut(name)) {
-            replaced.lead_to(file);
+            file.link();
+            std::mem::replace(&mut replaced.file, Arc::clone(file)).unlink();
             return Ok(());
         }
         let given = Named::charged(Arc::clone(file), &self.room)?;
@@ -344,8 +339,9 @@ impl Scratch {
             !is_of_tool && !is_made_by_editor(name)
         });
         let files = files.filter_map(|(directory, name, named)| {
-            let len = named.file.content_len().filter(|len| *len > 0)?;
-            Some(format!("{} ({len} bytes)", directory.path_of(name)))
+            let Attr { kind, size, .. } = named.file.attr();
+            let holds = kind == FileKind::File && size > 0;
+            holds.then(|| format!("{} ({size} bytes)", directory.path_of(name)))
         });
         files.collect()
     }

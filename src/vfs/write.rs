@@ -377,7 +377,7 @@ impl Vfs {
         let (node, saved) = match &handle.open {
             Open::Scratch(file, writes) => {
                 // a refused text is not tried again: a better one may have been saved meanwhile
-                let saved = if *writes && !file.is_refused() {
+                let saved = if *writes && file.refusal().is_none() {
                     self.tree.save_file(&self.saves, file)
                 } else {
                     Ok(())

@@ -17,7 +17,6 @@ use crate::asdf::Snapshot;
 use crate::error::Error as Library;
 use crate::save::{self, NotOpened, SaveOptions, Writer};
 use crate::source::Stat;
-use crate::vfs::attr::FileFacts;
 use crate::vfs::{Error, MAX_PREPARED, Result, State, locked};
 
 /// How often FILE is looked at.
@@ -334,10 +333,8 @@ impl Saves {
         self.show(old.next(Arc::clone(&old.snapshot), stat));
     }
 
-    /// Shows a state: all that a save or another program has changed passes through here. Takes over what depends on the state: the
-    /// attributes of `tree.yaml`, and the sources of handles.
+    /// Shows a state: all that a save or another program has changed passes through here. Handles look for their sources anew then.
     pub(in crate::vfs) fn show(&self, mut new: State) {
-        let facts = FileFacts::of(&new.stat, &self.options);
         let before = self.shown.now();
         if new.has_other_stream(&before) {
             new.versions.changed_stream();
@@ -349,7 +346,6 @@ impl Saves {
             self.warn_of_new(&before.snapshot, &new.snapshot);
         }
         self.shown.put(new);
-        self.tree.note_file(facts);
         self.blocks.changed();
     }
 

@@ -175,11 +175,6 @@ impl ScratchFile {
         }
     }
 
-    /// Length in bytes, unless it is a symlink.
-    pub(super) fn content_len(&self) -> Option<u64> {
-        (self.kind == FileKind::File).then(|| self.len())
-    }
-
     /// The target of a symlink.
     ///
     /// # Errors
@@ -283,12 +278,7 @@ impl ScratchFile {
         }
     }
 
-    /// When its bytes were changed last.
-    pub(in crate::vfs) fn mtime(&self) -> SystemTime {
-        locked(&self.inner).facts.mtime
-    }
-
-    /// Sets that time.
+    /// Sets the time of the last change of its bytes.
     pub(in crate::vfs) fn set_mtime(&self, mtime: SystemTime) {
         locked(&self.inner).facts.mtime = mtime;
     }
@@ -306,11 +296,6 @@ impl ScratchFile {
     /// Whether a descriptor is open.
     pub(in crate::vfs) fn is_open(&self) -> bool {
         locked(&self.inner).open > 0
-    }
-
-    /// Whether it has no name.
-    pub(in crate::vfs) fn is_nameless(&self) -> bool {
-        locked(&self.inner).names == 0
     }
 
     /// Whether something was written to it that is not saved.
@@ -390,15 +375,9 @@ impl ScratchFile {
         locked(&self.inner).refused = Some((version, why.clone()));
     }
 
-    /// Whether the text was refused since it was changed.
-    pub(in crate::vfs) fn is_refused(&self) -> bool {
-        locked(&self.inner).is_refused()
-    }
-
-    /// Why a text of it was refused, if one was.
+    /// Why the text was refused, if it was since it was changed.
     pub(in crate::vfs) fn refusal(&self) -> Option<Error> {
-        let inner = locked(&self.inner);
-        inner.refused.as_ref().map(|(_, why)| why.clone())
+        locked(&self.inner).refusal().cloned()
     }
 
     /// Has it count as not saved, though nothing was written to it. The version that it is.
@@ -416,7 +395,7 @@ impl ScratchFile {
     /// Whether the text is likely to be refused soon, when the kernel releases a descriptor that was closed.
     pub(in crate::vfs) fn awaits_refusal(&self) -> bool {
         let inner = locked(&self.inner);
-        let waits = inner.closing && inner.is_dirty() && !inner.is_refused();
+        let waits = inner.closing && inner.is_dirty() && inner.refusal().is_none();
         waits && !inner.bytes().is_ok_and(|text| is_blank(&text))
     }
 }
@@ -426,9 +405,10 @@ impl Inner {
         self.version != self.saved
     }
 
-    fn is_refused(&self) -> bool {
-        let version = self.refused.as_ref().map(|(version, _)| *version);
-        version == Some(self.version)
+    fn refusal(&self) -> Option<&Error> {
+        let refused = self.refused.as_ref();
+        let refused = refused.filter(|(version, _)| *version == self.version);
+        refused.map(|(_, why)| why)
     }
 
     fn whole(&self, file: &Arc<ScratchFile>, becoming: bool) -> Result<Unsaved> {

@@ -5,10 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use super::{Directory, ScratchFile, is_made_by_editor, is_temporary_data};
+use super::{Directory, Role, ScratchFile, is_made_by_editor, is_temporary_data};
 use crate::asdf::names::SUFFIXES;
 use crate::vfs::error::check_name;
-use crate::vfs::{Attr, Error, Node, Result, TREE_NAME, Vfs};
+use crate::vfs::{Attr, Error, FileFacts, Node, Result, TREE_NAME, Vfs};
 
 impl Vfs {
     /// The file of a node that is one.
@@ -24,16 +24,16 @@ impl Vfs {
         }
     }
 
-    /// The attributes of a scratch file, or of `tree.yaml`.
+    /// The attributes of a scratch file, or of `tree.yaml`, which has FILE's owner and mode.
     pub(in crate::vfs) fn attr_of(&self, file: &ScratchFile) -> Attr {
-        let attr = self.tree.attr(file);
+        let mut attr = file.attr();
+        if file.role() == Role::Tree {
+            let of_file = FileFacts::of(&self.shown.now().stat, &self.options);
+            (attr.perm, attr.uid, attr.gid) = (of_file.perm, of_file.uid, of_file.gid);
+        }
         if self.is_read_only() {
             // no name changes
-            let entry_valid = attr.attr_valid;
-            return Attr {
-                entry_valid,
-                ..attr
-            };
+            attr.entry_valid = attr.attr_valid;
         }
         attr
     }
