@@ -299,26 +299,23 @@ impl Saves {
     /// that has failed, or by another program.
     fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
         self.note_out_of_date(None);
-        if is_of(old, &stat) && stat.is_untouched_since(&old.left()) {
+        let is_same = is_of(old, &stat);
+        if is_same && stat.is_untouched_since(&old.left()) {
             return self.show_times(old, Some(stat));
         }
         match with_data_anew(old, writer) {
             Ok(snapshot) => {
                 let mut new = old.next(Arc::new(snapshot), Some(stat));
-                if is_of(old, &stat) {
+                if is_same {
                     new.versions.touch();
                 } else {
                     new.versions.changed_elsewhere(stat.modified());
                 }
                 self.show(new);
-                if !is_of(old, &stat) {
+                if !is_same {
                     self.shown.seal(stat.id);
                 }
                 self.blocks.rebase(&self.shown.now().snapshot);
-                if is_of(old, &stat) {
-                    // owner or mode; an editor asks its user what to do about a file with another time
-                    self.tree.reloaded(Arc::clone(old.snapshot.text()));
-                }
             }
             Err(error) => {
                 // without times, FILE is looked at again
