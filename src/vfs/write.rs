@@ -174,14 +174,11 @@ impl Vfs {
             }
             Node::Blocks if block_number(name).is_some() => {
                 let state = self.shown.now();
-                if let Ok(block) = self.find(&state, parent, name)
-                    && self.attr(&state, block).is_ok()
-                    && self.unhide(parent, name)
-                {
+                let block = self.find(&state, parent, name)?;
+                if self.attr(&state, block).is_ok() && self.unhide(parent, name) {
                     return Ok(block);
                 }
-                let block = block_number(name).map_or(Node::Blocks, Node::Block);
-                self.saves.noted(block, self.shown.now().new_block(name))
+                self.saves.noted(block, state.new_block(name))
             }
             Node::ArrayDir(_) | Node::Blocks => {
                 let found = self.find(&self.shown.now(), parent, name);
@@ -286,49 +283,36 @@ impl Vfs {
         }
     }
 
-    /// Writes bytes. `mapped`: whether they come from a map.
+    /// Writes bytes, at the end of the file if no offset is given. `mapped`: whether they come from a map.
     ///
     /// # Errors
     /// [`Error::TooBig`], [`Error::ReadOnly`], [`Error::NotPermitted`]; [`NoRoom`](crate::error::Error::NoRoom) beyond the limit of
     /// scratch files.
-    pub fn write(&self, handle: &Handle, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
+    pub fn write(
+        &self,
+        handle: &Handle,
+        offset: impl Into<Option<u64>>,
+        data: &[u8],
+        mapped: bool,
+    ) -> Result<u32> {
         self.saves.open_for_writing()?;
         match &handle.open {
             Open::Scratch(file, _) => file.write(offset, data)?,
-            Open::Data(open) if mapped => {
-                let done = open.write(&self.saves, Some(offset), data);
-                // the process that has written into the map gets no error
-                if let (Err(why), Ok(written)) = (&done, open.writes()) {
-                    self.saves
-                        .note_loss(written.block, open.node, why, GIVEN_UP);
-                }
-                done?;
-            }
             Open::Data(open) => {
-                let done = open.write(&self.saves, Some(offset), data);
-                self.saves.noted(open.node, done)?;
+                let done = open.write(&self.saves, offset.into(), data);
+                if mapped {
+                    // the process that has written into the map gets no error
+                    if let (Err(why), Ok(written)) = (&done, open.writes()) {
+                        let saves = &self.saves;
+                        saves.note_loss(written.block, open.node, why, GIVEN_UP);
+                    }
+                    done?;
+                } else {
+                    self.saves.noted(open.node, done)?;
+                }
             }
             Open::Fixed(_) => return Err(Error::ReadOnly("info/ describes the mount")),
             Open::Directory(..) => return Err(Error::IsDirectory),
-        }
-        Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
-    }
-
-    /// Writes bytes at the end of a file. `end`: where that is, as far as the kernel knows, which may not know what others have appended.
-    ///
-    /// # Errors
-    /// As [`Vfs::write`].
-    pub fn append(&self, handle: &Handle, end: u64, data: &[u8]) -> Result<u32> {
-        self.saves.open_for_writing()?;
-        match &handle.open {
-            Open::Scratch(file, _) => file.append(data)?,
-            Open::Data(open) => {
-                let done = open.write(&self.saves, None, data);
-                self.saves.noted(open.node, done)?;
-            }
-            Open::Fixed(_) | Open::Directory(..) => {
-                return self.write(handle, end, data, false);
-            }
         }
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
     }

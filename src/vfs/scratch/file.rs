@@ -242,22 +242,14 @@ impl ScratchFile {
         writes && inner.writers == 0
     }
 
-    /// Writes bytes; a hole before them reads as zeros.
+    /// Writes bytes, at the end if no offset is given, behind what others have appended. A hole before them reads as zeros.
     ///
     /// # Errors
     /// [`Library::NoRoom`]; [`Library::Stale`] if a block or array has got its bytes.
-    pub(in crate::vfs) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        locked(&self.inner).write(offset, data)
-    }
-
-    /// Writes bytes at the end, behind what others have appended.
-    ///
-    /// # Errors
-    /// As [`ScratchFile::write`].
-    pub(in crate::vfs) fn append(&self, data: &[u8]) -> Result<()> {
+    pub(in crate::vfs) fn write(&self, offset: impl Into<Option<u64>>, data: &[u8]) -> Result<()> {
         let mut inner = locked(&self.inner);
-        let end = inner.content.len();
-        inner.write(end, data)
+        let offset = offset.into().unwrap_or_else(|| inner.content.len());
+        inner.write(offset, data)
     }
 
     /// Sets the length.

@@ -245,7 +245,7 @@ fn who_appends_writes_behind_what_others_have_appended() {
     let file = tree.current().unwrap();
     for text in ["one\n", "two\n", "three\n"] {
         file.open(WRITE, 0).unwrap();
-        file.append(text.as_bytes()).unwrap();
+        file.write(None, text.as_bytes()).unwrap();
     }
     assert_eq!(shown(&tree), [TEXT, b"one\ntwo\nthree\n"].concat());
 }
