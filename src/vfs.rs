@@ -159,7 +159,7 @@ use blocks::Blocks;
 use data::DataHandle;
 use process::process_of;
 use saves::Saves;
-use scratch::ScratchFile;
+use scratch::{MemberScratch, ScratchFile};
 use state::{Names, Shown, State};
 use tree_file::{TREE_NAME, TreeFile};
 use views::Views;
@@ -197,9 +197,8 @@ enum Open {
 /// The file system of one file.
 pub struct Vfs {
     options: Arc<VfsOptions>,
-    /// Which member of the mount this is.
-    member: u32,
     shown: Arc<Shown>,
+    scratch: MemberScratch,
     tree: Arc<TreeFile>,
     blocks: Arc<Blocks>,
     saves: Saves,
@@ -234,10 +233,15 @@ impl Vfs {
         let tree = Arc::new(TreeFile::new(&shown, &options));
         let blocks = Arc::new(Blocks::new(Arc::clone(options.scratch.room())));
         let saves = Saves::new(path.into(), writing, &options, &shown, &tree, &blocks);
+        let scratch = MemberScratch {
+            scratch: Arc::clone(&options.scratch),
+            member: 0,
+            shown: Arc::clone(&shown),
+        };
         Self {
             options,
-            member: 0,
             shown,
+            scratch,
             tree,
             blocks,
             saves,
@@ -298,7 +302,7 @@ impl Vfs {
     pub fn lookup_in(&self, directory: Node, version: u64, name: &OsStr) -> Result<Attr> {
         // each open of a file begins with this, and shows what another program has done before
         block_write::look(&self.saves, self.is_read_only());
-        if self.hidden(directory).contains(name) {
+        if self.scratch.hidden(directory).contains(name) {
             return Err(Error::NotFound);
         }
         let state = self.shown.now();
@@ -309,6 +313,7 @@ impl Vfs {
 
     /// The node that a name in a directory leads to. It may not exist: [`Vfs::attr`] tells.
     fn find(&self, state: &State, directory: Node, name: &OsStr) -> Result<Node> {
+        let beside = || Some(self.scratch.lookup(directory, name)?.node);
         let found = match directory {
             Node::Root => root_directories(state.is_fits(), &self.options)
                 .into_iter()
@@ -319,14 +324,9 @@ impl Vfs {
                 .into_iter()
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1),
-            Node::Blocks => block_number(name)
-                .map(Node::Block)
-                .or_else(|| self.file_beside(directory, name)),
+            Node::Blocks => block_number(name).map(Node::Block).or_else(beside),
             Node::Hdus => hdus::lookup(&state.snapshot, name),
-            Node::ArrayDir(number) => state
-                .catalogue()
-                .lookup(number, name)
-                .or_else(|| self.file_beside(directory, name)),
+            Node::ArrayDir(number) => state.catalogue().lookup(number, name).or_else(beside),
             Node::ViewDir(view, number) => state.find_in_view(view, number, name),
             _ => return Err(Error::NotDirectory),
         };

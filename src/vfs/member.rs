@@ -70,7 +70,7 @@ impl Vfs {
     pub fn losses(&self) -> Losses {
         let text = self.tree.refusal(Refused::at_unmount);
         let edits = locked(&self.saves.news).unsaved();
-        let scratch = self.options.scratch.described(self.member);
+        let scratch = self.options.scratch.described(self.scratch.member);
         Losses {
             unsaved: text.into_iter().chain(edits).collect(),
             scratch,
@@ -81,10 +81,10 @@ impl Vfs {
     #[must_use]
     pub fn leave(&self) -> Option<Remains> {
         let losses = self.losses();
-        let scratch = &self.options.scratch;
-        let has_files = scratch.has_any(self.member);
+        let (scratch, member) = (&self.options.scratch, self.scratch.member);
+        let has_files = scratch.has_any(member);
         let remains = Remains {
-            files: has_files.then(|| (Arc::clone(scratch), self.member)),
+            files: has_files.then(|| (Arc::clone(scratch), member)),
             news: std::mem::take(&mut locked(&self.saves.news)),
             losses,
         };
@@ -110,7 +110,7 @@ impl Vfs {
         mut versions: Versions,
         closed: Option<&ClosedFile>,
     ) {
-        self.member = member;
+        self.scratch.member = member;
         self.tree.begin(tree);
         self.shown.begin(|state| {
             versions.begin(state.stat.modified());

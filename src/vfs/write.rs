@@ -170,12 +170,13 @@ impl Vfs {
                 if name == TREE_NAME {
                     return Ok(self.tree.create()?.node);
                 }
-                self.make_scratch(parent, name, None, facts)
+                self.scratch
+                    .create(parent, name, None, facts, self.tree.epoch())
             }
             Node::Blocks if block_number(name).is_some() => {
                 let state = self.shown.now();
                 let block = self.find(&state, parent, name)?;
-                if self.attr(&state, block).is_ok() && self.unhide(parent, name) {
+                if self.attr(&state, block).is_ok() && self.scratch.unhide(parent, name) {
                     return Ok(block);
                 }
                 self.saves.noted(block, state.new_block(name))
@@ -184,7 +185,7 @@ impl Vfs {
                 let found = self.find(&self.shown.now(), parent, name);
                 match found {
                     // mv from another file system removes the name first: the file that it makes then is the array again
-                    Ok(array @ Node::Array(..)) if self.unhide(parent, name) => Ok(array),
+                    Ok(array @ Node::Array(..)) if self.scratch.unhide(parent, name) => Ok(array),
                     Ok(_) => Err(Error::Exists),
                     Err(_) => {
                         self.check_beside(parent, name).inspect_err(|error| {
@@ -192,7 +193,8 @@ impl Vfs {
                                 format!("{}: {error}", self.path_to(Some(parent), Some(name)));
                             locked(&self.saves.news).refuse(None, why);
                         })?;
-                        self.make_scratch(parent, name, None, facts)
+                        self.scratch
+                            .create(parent, name, None, facts, self.tree.epoch())
                     }
                 }
             }
@@ -200,21 +202,6 @@ impl Vfs {
                 "files can be made in the root and beside blocks and arrays only",
             )),
         }
-    }
-
-    /// Makes a scratch file, or a symlink to `target`.
-    fn make_scratch(
-        &self,
-        parent: Node,
-        name: &OsStr,
-        target: Option<&OsStr>,
-        facts: FileFacts,
-    ) -> Result<Node> {
-        let directory = self.place(parent).ok_or(Error::NotFound)?;
-        let epoch = self.tree.epoch();
-        let scratch = &self.options.scratch;
-        let file = scratch.create(&directory, name, target, facts, epoch)?;
-        Ok(file.node)
     }
 
     /// The error for a request to make or remove a directory.
@@ -244,7 +231,8 @@ impl Vfs {
         if name == TREE_NAME {
             return Err(Error::NotPermitted("tree.yaml can't be a symlink"));
         }
-        let node = self.make_scratch(parent, name, Some(target.as_os_str()), facts)?;
+        let (target, epoch) = (Some(target.as_os_str()), self.tree.epoch());
+        let node = self.scratch.create(parent, name, target, facts, epoch)?;
         self.attr(&self.shown.now(), node)
     }
 
@@ -255,9 +243,8 @@ impl Vfs {
     pub fn unlink(&self, parent: Node, name: &OsStr) -> Result<()> {
         self.saves.open_for_writing()?;
         // scratch files first: they have the names that programs gave them
-        if let Some(place) = self.place(parent).filter(|_| name != TREE_NAME)
-            && self.options.scratch.take(&place, name).is_ok()
-        {
+        let place = self.scratch.place(parent);
+        if place.is_ok_and(|place| self.scratch.take(&place, name).is_ok()) {
             return Ok(());
         }
         match parent {
@@ -267,12 +254,10 @@ impl Vfs {
             Node::Root if name == TREE_NAME => self.tree.remove(),
             Node::Root => Err(Error::NotFound),
             Node::ArrayDir(_) => match self.find(&self.shown.now(), parent, name)? {
-                Node::Array(..) if self.hidden(parent).contains(name) => Err(Error::NotFound),
-                Node::Array(..) => {
-                    let directory = self.place(parent).ok_or(Error::NotFound)?;
-                    self.options.scratch.hide(&directory, name);
-                    Ok(())
+                Node::Array(..) if self.scratch.hidden(parent).contains(name) => {
+                    Err(Error::NotFound)
                 }
+                Node::Array(..) => self.scratch.hide(parent, name),
                 _ => Err(Error::NotPermitted("arrays follow the tree")),
             },
             Node::Blocks => {
