@@ -9,7 +9,8 @@
 //!
 //! - `Versions`: which files are others than they were, so that they have other inode numbers.
 //! - `Shown`: the `State` that is shown, a snapshot and the names that it gives, and the states before it;
-//! - [`Scratch`]: the files that are not in FILE, of all members of the mount; `TreeFile`: which of them is `tree.yaml`;
+//! - [`Scratch`]: the files that are not in FILE, of all members of the mount; `MemberScratch`: those of this one; `TreeFile`: which of
+//!   them is `tree.yaml`;
 //! - `Blocks`: the blocks that are open for writing, and what was written into them that FILE does not have;
 //! - `Saves`: FILE, what writes it, whether it can be written, and which state follows from a save or another program's change;
 //!
@@ -256,7 +257,7 @@ impl Vfs {
     /// Has `unlock` called, with FILE's attributes, when FILE may be locked by this mount under another name: when it is found locked, and is
     /// then opened once more, and before another file that has got its name is opened. The first call counts.
     pub fn unlock_with(&mut self, unlock: impl Fn(Stat) + Send + Sync + 'static) {
-        self.saves.unlock_with(unlock);
+        let _ = self.saves.unlock.set(Box::new(unlock));
     }
 
     /// Reads the tree now, so that the first request that needs it does not have to. Leaves out a tree that would take hundreds of
@@ -275,13 +276,13 @@ impl Vfs {
 
     /// Has `tell` called with the reason each time a text is refused, by the thread that saves it: it must not wait. The first call counts.
     pub fn on_refusal(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
-        self.tree.on_refusal(tell);
+        let _ = self.tree.on_refusal.set(Box::new(tell));
     }
 
     /// Whether nothing can be written.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.saves.is_read_only()
+        self.saves.writing.is_err()
     }
 
     /// Why nothing can be written, if that is so.

@@ -67,7 +67,7 @@ pub(super) struct TreeFile {
     inner: Mutex<Inner>,
     /// Signalled when a descriptor of a text has been closed.
     pub(super) closed: Condvar,
-    /// Called with the reason each time a text is refused.
+    /// See [`Vfs::on_refusal`](super::Vfs::on_refusal).
     pub(super) on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
 }
 
@@ -108,11 +108,6 @@ impl TreeFile {
             closed: Condvar::new(),
             on_refusal: OnceLock::new(),
         }
-    }
-
-    /// Has `tell` called; see [`Vfs::on_refusal`](super::Vfs::on_refusal).
-    pub(super) fn on_refusal(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
-        let _ = self.on_refusal.set(Box::new(tell));
     }
 
     /// Begins where an earlier one of FILE has ended. Call it before anything else.
