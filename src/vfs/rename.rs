@@ -123,7 +123,12 @@ impl Vfs {
                 if there.is_none() {
                     state.new_block(to.1)?;
                 }
-                self.saves.noted(node, self.take_over(node, &file))?;
+                // set before the bytes are read: a descriptor that writes on would change what is being saved
+                let before = file.role();
+                file.set_role(Role::Taken);
+                let imported = import_file(&self.saves, node, file.source());
+                let imported = imported.inspect_err(|_| file.set_role(before));
+                self.saves.noted(node, imported)?;
                 // a name that was removed a moment ago is made again by this rename
                 self.scratch.unhide(to.0, to.1);
                 self.scratch.take(&place, from.1)
@@ -138,15 +143,6 @@ impl Vfs {
                 "only a block or array can be replaced here",
             )),
         }
-    }
-
-    /// Gives a block or array the bytes of a file. The file can't be written to after that.
-    fn take_over(&self, node: Node, file: &Arc<ScratchFile>) -> Result<()> {
-        let before = file.role();
-        // set before the bytes are read: a descriptor that writes on would change what is being saved
-        file.set_role(Role::Taken);
-        let imported = import_file(&self.saves, node, file.source());
-        imported.inspect_err(|_| file.set_role(before))
     }
 
     /// Saves the bytes of a file, gives it the name `tree.yaml`, and takes its old name away by `renamed`, before any other save: that of the
