@@ -7,7 +7,7 @@ use super::block_write::import_file;
 use super::node::Node;
 use super::scratch::{Role, ScratchFile};
 use super::write::check_root_name;
-use super::{Attr, Error, Rename, Result, TREE_NAME, Vfs};
+use super::{Attr, Error, FileKind, Rename, Result, TREE_NAME, Vfs};
 
 impl Vfs {
     /// Gives a file of the root another name there.
@@ -120,6 +120,9 @@ impl Vfs {
         let place = self.scratch.place(from.0)?;
         match taken {
             Some(node @ (Node::Block(_) | Node::Array(..))) => {
+                if file.attr().kind == FileKind::Symlink {
+                    return Err(Error::NotPermitted("a symlink has no bytes"));
+                }
                 if there.is_none() {
                     state.new_block(to.1)?;
                 }

@@ -319,6 +319,23 @@ mod tests {
         assert!(matches!(gone, Err(Error::NotFound)), "{gone:?}");
     }
 
+    /// The target of the link became the bytes of the block.
+    #[test]
+    fn a_symlink_is_not_renamed_over_a_block() {
+        let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+        let (link, facts) = ("link".as_ref(), FileFacts::new(0o777, 0, 0));
+        vfs.symlink(Node::Root, link, "far".as_ref(), facts)
+            .unwrap();
+        for block in ["0.bin", "1.bin"] {
+            let to = (Node::Blocks, block.as_ref());
+            let refused = vfs.rename((Node::Root, link), to, Rename::Replace);
+            let is_refused = matches!(refused, Err(Error::NotPermitted(_)));
+            assert!(is_refused, "{refused:?}");
+        }
+        assert!(vfs.lookup(Node::Root, link).is_ok());
+        assert!(vfs.blocks.is_empty() && vfs.snapshot().layout().blocks.len() == 1);
+    }
+
     /// In a message it could have the name that the first `tree.yaml` of another member has now.
     #[test]
     fn a_file_is_called_by_a_name_in_its_own_member() {
