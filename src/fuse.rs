@@ -337,11 +337,8 @@ impl Filesystem for Shim {
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let done = self.through(fh, None, |vfs, handle| {
             // O_APPEND: the kernel's offset is of before another descriptor appended
-            if !mapped && appends(flags) {
-                vfs.append(handle, offset, data)
-            } else {
-                vfs.write(handle, offset, data, mapped)
-            }
+            let at = (mapped || !appends(flags)).then_some(offset);
+            vfs.write(handle, at, data, mapped)
         });
         match asked.moved(done, |written| u64::from(*written)) {
             Ok(written) => reply.written(written),

@@ -9,7 +9,8 @@
 //!
 //! - `Versions`: which files are others than they were, so that they have other inode numbers.
 //! - `Shown`: the `State` that is shown, a snapshot and the names that it gives, and the states before it;
-//! - [`Scratch`]: the files that are not in FILE, of all members of the mount; `TreeFile`: which of them is `tree.yaml`;
+//! - [`Scratch`]: the files that are not in FILE, of all members of the mount; `MemberScratch`: those of this one; `TreeFile`: which of
+//!   them is `tree.yaml`;
 //! - `Blocks`: the blocks that are open for writing, and what was written into them that FILE does not have;
 //! - `Saves`: FILE, what writes it, whether it can be written, and which state follows from a save or another program's change;
 //!
@@ -159,7 +160,7 @@ use blocks::Blocks;
 use data::DataHandle;
 use process::process_of;
 use saves::Saves;
-use scratch::ScratchFile;
+use scratch::{MemberScratch, ScratchFile};
 use state::{Names, Shown, State};
 use tree_file::{TREE_NAME, TreeFile};
 use views::Views;
@@ -197,9 +198,8 @@ enum Open {
 /// The file system of one file.
 pub struct Vfs {
     options: Arc<VfsOptions>,
-    /// Which member of the mount this is.
-    member: u32,
     shown: Arc<Shown>,
+    scratch: MemberScratch,
     tree: Arc<TreeFile>,
     blocks: Arc<Blocks>,
     saves: Saves,
@@ -230,16 +230,19 @@ impl Vfs {
         let options = Arc::new(options);
         let mut state = State::new(Arc::new(snapshot), stat);
         state.views = Views::new(options.style);
-        let facts = FileFacts::of(&state.stat, &options);
-        let text = Arc::clone(state.snapshot.text());
-        let tree = TreeFile::new(text, facts, options.scratch.tree_room());
-        let (shown, tree) = (Arc::new(Shown::new(state)), Arc::new(tree));
+        let shown = Arc::new(Shown::new(state));
+        let tree = Arc::new(TreeFile::new(&shown, &options));
         let blocks = Arc::new(Blocks::new(Arc::clone(options.scratch.room())));
         let saves = Saves::new(path.into(), writing, &options, &shown, &tree, &blocks);
+        let scratch = MemberScratch {
+            scratch: Arc::clone(&options.scratch),
+            member: 0,
+            shown: Arc::clone(&shown),
+        };
         Self {
             options,
-            member: 0,
             shown,
+            scratch,
             tree,
             blocks,
             saves,
@@ -254,7 +257,7 @@ impl Vfs {
     /// Has `unlock` called, with FILE's attributes, when FILE may be locked by this mount under another name: when it is found locked, and is
     /// then opened once more, and before another file that has got its name is opened. The first call counts.
     pub fn unlock_with(&mut self, unlock: impl Fn(Stat) + Send + Sync + 'static) {
-        self.saves.unlock_with(unlock);
+        let _ = self.saves.unlock.set(Box::new(unlock));
     }
 
     /// Reads the tree now, so that the first request that needs it does not have to. Leaves out a tree that would take hundreds of
@@ -273,13 +276,13 @@ impl Vfs {
 
     /// Has `tell` called with the reason each time a text is refused, by the thread that saves it: it must not wait. The first call counts.
     pub fn on_refusal(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
-        self.tree.on_refusal(tell);
+        let _ = self.tree.on_refusal.set(Box::new(tell));
     }
 
     /// Whether nothing can be written.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.saves.is_read_only()
+        self.saves.writing.is_err()
     }
 
     /// Why nothing can be written, if that is so.
@@ -300,7 +303,7 @@ impl Vfs {
     pub fn lookup_in(&self, directory: Node, version: u64, name: &OsStr) -> Result<Attr> {
         // each open of a file begins with this, and shows what another program has done before
         block_write::look(&self.saves, self.is_read_only());
-        if self.hidden(directory).contains(name) {
+        if self.scratch.hidden(directory).contains(name) {
             return Err(Error::NotFound);
         }
         let state = self.shown.now();
@@ -311,6 +314,7 @@ impl Vfs {
 
     /// The node that a name in a directory leads to. It may not exist: [`Vfs::attr`] tells.
     fn find(&self, state: &State, directory: Node, name: &OsStr) -> Result<Node> {
+        let beside = || Some(self.scratch.lookup(directory, name)?.node);
         let found = match directory {
             Node::Root => root_directories(state.is_fits(), &self.options)
                 .into_iter()
@@ -321,14 +325,9 @@ impl Vfs {
                 .into_iter()
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1),
-            Node::Blocks => block_number(name)
-                .map(Node::Block)
-                .or_else(|| self.file_beside(directory, name)),
+            Node::Blocks => block_number(name).map(Node::Block).or_else(beside),
             Node::Hdus => hdus::lookup(&state.snapshot, name),
-            Node::ArrayDir(number) => state
-                .catalogue()
-                .lookup(number, name)
-                .or_else(|| self.file_beside(directory, name)),
+            Node::ArrayDir(number) => state.catalogue().lookup(number, name).or_else(beside),
             Node::ViewDir(view, number) => state.find_in_view(view, number, name),
             _ => return Err(Error::NotDirectory),
         };

@@ -456,7 +456,7 @@ impl Many {
             let way = self.way(item).ok()?;
             let file = self.contents.file(way.clone()).ok();
             let path = file.as_ref().map_or(&*way, FilePath::whole);
-            Some(remains.end(&path.display()))
+            Some(remains.losses().say(&path.display()))
         });
         open.chain(closed).filter(|saved| !saved).count() == 0
     }

@@ -64,19 +64,17 @@ impl Vfs {
         let n = block_number(name).ok_or(Error::NotFound)?;
         let state = self.shown.now();
         if index(n) >= state.snapshot.layout().blocks.len() || is_removable(&state, index(n)) {
-            return self.saves.remove_last_block(Node::Block(n));
+            return self.saves.remove_last_block(n);
         }
         let written = self.blocks.writer_of(index(n));
         if let Some(written) = written.filter(|written| written.has_block_in(&state)) {
             return Err(state.in_use(written.file));
         }
-        if self.hidden(Node::Blocks).contains(name) {
+        if self.scratch.hidden(Node::Blocks).contains(name) {
             return Err(Error::NotFound);
         }
-        let directory = self.place(Node::Blocks).ok_or(Error::NotFound)?;
         // the block stays in FILE: its name comes back if no program makes it again
-        self.options.scratch.hide(&directory, name);
-        Ok(())
+        self.scratch.hide(Node::Blocks, name)
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) use self::import::import_file;
 use super::array_file::ArrayFile;
 use super::attr::WRITE;
 use super::blocks::{Content, Owed, WrittenFile};
-use super::data::{DataHandle, check_encodable};
+use super::data::DataHandle;
 use super::node::Node;
 use super::saves::{Saves, Saving, is_saved};
 use super::version::{BlockChange, Through};
@@ -78,15 +78,16 @@ impl DataHandle {
         let Ok(written) = self.writes() else {
             return Ok(());
         };
-        // asked before the save, which may give the file another form
-        let is_known = self.form() == written.form();
         let turn = written.turn();
+        // asked before the save, which may give the file another form; but in its turn, as another descriptor may be saving one now
+        let is_known = self.form() == written.form();
         let done = written.save(saves, closing);
+        let form = written.form();
         drop(turn);
         let done = saves.noted(self.node, done);
         if is_known {
             // also if the save has made it another file
-            self.renew(written.form());
+            self.renew(form);
         }
         done
     }
@@ -166,10 +167,10 @@ impl WrittenFile {
             let snapshot = Arc::clone(&saves.shown.now().snapshot);
             snapshot.verify_checksum(self.block, &mut |_| {})?;
             // no other save may move the block between the check and the change of its checksum
-            let (mut writer, _) = saves.begin()?;
+            let mut saving = saves.begin()?;
             self.check_current(saves)?;
-            let through = Some(self.through());
-            let owed = self.take_checksum(saves, &mut writer, reserved, false, through)?;
+            let (writer, through) = (&mut saving.writer, Some(self.through()));
+            let owed = self.take_checksum(saves, writer, reserved, false, through)?;
             // what was given up before is being written again
             locked(&saves.news).saved(self.block, self.file);
             saves.blocks.set(self, Content::Patched(owed));
@@ -291,17 +292,20 @@ impl WrittenFile {
     /// The writer of FILE, once no other thread saves, if FILE still has the block that was written to.
     pub(super) fn begin<'a>(&self, saves: &'a Saves) -> Result<Saving<'a>> {
         let saving = saves.begin()?;
-        if !self.has_block_in(&saving.1) {
+        if !self.has_block_in(&saving.state) {
             return Err(stale(CHANGED));
         }
         Ok(saving)
     }
 
-    /// Puts the checksum of a raw block into which bytes were written.
-    pub(super) fn end_patch(&self, saves: &Saves, owed: &Owed) -> Result<()> {
-        let (mut writer, _) = self.begin(saves)?;
+    /// Puts the checksum of a raw block, if bytes were written into it.
+    pub(super) fn end_patch(&self, saves: &Saves) -> Result<()> {
+        let Content::Patched(owed) = self.content() else {
+            return Ok(());
+        };
+        let mut saving = self.begin(saves)?;
         let through = Some(self.through());
-        let done = self.put_checksum(saves, &mut writer, owed, through);
+        let done = self.put_checksum(saves, &mut saving.writer, &owed, through);
         if is_saved(&done) {
             saves.blocks.set(self, Content::Saved);
         }
@@ -310,31 +314,27 @@ impl WrittenFile {
 
     /// Makes what was written into a raw block durable; its checksum stays "not verified".
     pub(super) fn sync_patch(&self, saves: &Saves) -> Result<()> {
-        let (mut writer, _) = self.begin(saves)?;
-        let synced = writer.sync_patch();
-        Ok(synced.inspect_err(|error| saves.patch_failed(&mut writer, error))?)
+        let mut saving = self.begin(saves)?;
+        let synced = saving.writer.sync_patch();
+        Ok(synced.inspect_err(|error| saves.patch_failed(&mut saving.writer, error))?)
     }
 
     /// Begins to keep what is written into a block until it is saved.
     fn begin_edit(&self, saves: &Saves) -> Result<Arc<Overlay>> {
-        if let Content::Patched(owed) = self.content() {
-            self.end_patch(saves, &owed)?;
-        }
+        self.end_patch(saves)?;
         // with the writer's lock no save moves the bytes below the edits before the table has these
-        let (_writer, state) = saves.begin()?;
+        let saving = saves.begin()?;
         self.check_current(saves)?;
-        check_encodable(&state.snapshot, self.block)?;
         // only bytes that are written take memory; all others are read from the block when they are needed
-        let block = saves.blocks.over(state.snapshot.block(self.block)?);
+        let below = saving.state.snapshot.block(self.block)?;
+        let block = saves.blocks.over(below);
         saves.blocks.set(self, Content::Edited(Arc::clone(&block)));
         Ok(block)
     }
 
     /// Empties a file: what is written from now on is all of it. Until something is, it is not saved. The caller has its turn.
     pub(super) fn empty(&self, saves: &Saves) -> Result<()> {
-        if let Content::Patched(owed) = self.content() {
-            self.end_patch(saves, &owed)?;
-        }
+        self.end_patch(saves)?;
         let nothing = Content::Emptied(saves.blocks.nothing());
         saves.blocks.set(self, nothing);
         Ok(())
@@ -359,10 +359,8 @@ impl WrittenFile {
                     self.begin_edit(saves)?.resize(size);
                 }
             }
-            (_, array) if size == 0 && saves.blocks.size(&saves.shown.now(), array)? != 0 => {
-                self.empty(saves)?;
-            }
-            (_, array) => check_size(saves, array, size)?,
+            (_, array) if empties(saves, array, size)? => self.empty(saves)?,
+            _ => {}
         }
         self.note_write(&Ok(()));
         Ok(())
@@ -372,7 +370,7 @@ impl WrittenFile {
     fn save(&self, saves: &Saves, ends: bool) -> Result<()> {
         let done = match self.content() {
             Content::Saved => Ok(()),
-            Content::Patched(owed) if ends => self.end_patch(saves, &owed),
+            Content::Patched(_) if ends => self.end_patch(saves),
             Content::Patched(_) => self.sync_patch(saves),
             Content::Edited(block) => self.save_edited(saves, &block),
             Content::Emptied(bytes) => self.save_emptied(saves, bytes),
@@ -427,10 +425,8 @@ pub(super) fn resize(
             }
             resized => resized,
         },
-        (array, None) if size == 0 && saves.blocks.size(&saves.shown.now(), array)? != 0 => {
-            empty_by_name(saves, array)
-        }
-        (array, None) => check_size(saves, array, size),
+        (array, None) if empties(saves, array, size)? => empty_by_name(saves, array),
+        _ => Ok(()),
     }
 }
 
@@ -490,12 +486,13 @@ fn resize_by_path(saves: &Saves, block: usize, size: u64) -> Result<()> {
     done.and(open.close(saves))
 }
 
-/// Checks that the size of an array is this one.
-fn check_size(saves: &Saves, array: Node, size: u64) -> Result<()> {
-    if saves.blocks.size(&saves.shown.now(), array)? == size {
-        return Ok(());
+/// Whether a size empties an array. Else it is the size that the array has.
+fn empties(saves: &Saves, array: Node, size: u64) -> Result<bool> {
+    let now = saves.blocks.size(&saves.shown.now(), array)?;
+    if now != size && size != 0 {
+        return Err(fixed_size());
     }
-    Err(fixed_size())
+    Ok(now != size)
 }
 
 impl Owed {

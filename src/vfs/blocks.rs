@@ -26,7 +26,7 @@ use crate::source::{Made, Memory, Overlay, ScratchBytes, ScratchRoom, Source};
 /// before close(2) returns, but the thread that answers it may get no processor for some hundred milliseconds on a busy machine.
 const RELEASING: Duration = Duration::from_millis(500);
 /// More blocks than this are looked up when something asks for them, and no earlier.
-const MANY_BLOCKS: usize = 1 << 16;
+const MANY_BLOCKS: u32 = 1 << 16;
 
 /// What was written through a file, if FILE does not have all of it.
 #[derive(Clone)]
@@ -271,17 +271,27 @@ impl Blocks {
         matches!(content, Content::Edited(_) | Content::Emptied(_)).then_some(content)
     }
 
-    /// The bytes of a block or array.
+    /// The bytes of a block or array, as it is being written through its own file.
     pub(super) fn size(&self, state: &State, node: Node) -> Result<u64> {
-        let Node::Array(number, format) = node else {
-            let block = state.block_of(node).ok_or(Error::NotFound)?;
-            return self.len(state, block);
-        };
-        let len = format.len(state.array_data(number).ok_or(Error::NotFound)?);
-        Ok(match self.content_of(state, node, state.version(node)) {
-            Some(Content::Emptied(bytes)) => bytes.len(),
-            _ => len,
-        })
+        match (node, self.content_of(state, node, state.version(node))) {
+            (_, Some(Content::Emptied(bytes))) | (Node::Block(_), Some(Content::Edited(bytes))) => {
+                return Ok(bytes.len());
+            }
+            (Node::Array(number, format), _) => {
+                let data = state.array_data(number);
+                return data.map(|data| format.len(data)).ok_or(Error::NotFound);
+            }
+            _ => {}
+        }
+        let n = state.block_of(node).ok_or(Error::NotFound)?;
+        let len = state.snapshot.block_len(n).ok_or(Error::NotFound)?;
+        // a streamed block may grow at any time, but shows what is there in one state
+        let header = state.snapshot.layout().blocks.get(n);
+        let there = header
+            .filter(|header| header.streamed() && state.snapshot.plain_file().is_some())
+            .map(|header| state.stat.size.saturating_sub(header.data_offset()));
+        // FILE may have been made shorter since its length was taken
+        Ok(there.map_or(len, |there| len.min(there)))
     }
 
     /// When bytes of the block of a file were patched last, if FILE's state does not say yet.
@@ -297,27 +307,10 @@ impl Blocks {
 
     /// Bytes of each block, if they are known and not very many.
     pub(super) fn lens(&self, state: &State) -> Option<Arc<[u64]>> {
-        let count = state.snapshot.layout().blocks.len();
-        let lens = (0..count).map(|n| self.len(state, n).ok());
+        let count = u32::try_from(state.snapshot.layout().blocks.len()).ok()?;
+        let lens = (0..count).map(|n| self.size(state, Node::Block(n)).ok());
         // a closed file keeps these lengths: eight bytes each, in a mount that may have thousands of files
         (count <= MANY_BLOCKS).then(|| lens.collect()).flatten()
-    }
-
-    /// Bytes of a block, as it is being written through its own file.
-    fn len(&self, state: &State, n: usize) -> Result<u64> {
-        let file = u32::try_from(n).map(Node::Block).ok();
-        let content = file.and_then(|file| self.content_of(state, file, state.version(file)));
-        if let Some(Content::Edited(bytes) | Content::Emptied(bytes)) = content {
-            return Ok(bytes.len());
-        }
-        let len = state.snapshot.block_len(n).ok_or(Error::NotFound)?;
-        // a streamed block may grow at any time, but shows what is there in one state
-        let header = state.snapshot.layout().blocks.get(n);
-        let there = header
-            .filter(|header| header.streamed() && state.snapshot.plain_file().is_some())
-            .map(|header| state.stat.size.saturating_sub(header.data_offset()));
-        // FILE may have been made shorter since its length was taken
-        Ok(there.map_or(len, |there| len.min(there)))
     }
 
     /// Notes that a file of these blocks is opened to be read, which another one may write.
@@ -365,21 +358,20 @@ impl Blocks {
                 && found.is_of(state)
                 && (found.file, found.version) == (file, state.version(file))
         };
-        let other =
-            |blocks: &HashMap<usize, Arc<WrittenFile>>| found(blocks).filter(|found| !is_it(found));
         let blocks = locked(&self.by_block);
         // close(2) of the other file has returned to its program already, which may have started this one
-        let waited = self
-            .freed
-            .wait_timeout_while(blocks, RELEASING, |blocks| other(blocks).is_some());
+        let waited = self.freed.wait_timeout_while(blocks, RELEASING, |blocks| {
+            found(blocks).is_some_and(|found| !is_it(&found))
+        });
         let (mut blocks, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if let Some(other) = other(&blocks) {
-            return Err(other.file);
-        }
         // looked up with the lock held since the wait: no other thread can have come in between
-        if let Some(shared) = found(&blocks) {
-            shared.writers.fetch_add(1, Ordering::Relaxed);
-            return Ok(shared);
+        match found(&blocks) {
+            Some(shared) if is_it(&shared) => {
+                shared.writers.fetch_add(1, Ordering::Relaxed);
+                return Ok(shared);
+            }
+            Some(other) => return Err(other.file),
+            None => {}
         }
         let written = Arc::new(WrittenFile::new(state, block, file, Content::Saved));
         blocks.insert(block, Arc::clone(&written));

@@ -18,8 +18,6 @@ pub(super) struct DataHandle {
     pub(super) node: Node,
     /// What was shown when it was opened.
     opened: Arc<State>,
-    /// The version that the file had then, so its inode number.
-    version: u64,
     /// The form that the file had then, or that a save through this handle has given to it since.
     form: AtomicU64,
     /// Whether bytes of it may have to be decoded, or made of more than is asked for.
@@ -36,7 +34,6 @@ impl DataHandle {
         Self {
             node,
             opened: Arc::clone(opened),
-            version: opened.version(node),
             form: AtomicU64::new(opened.form(node)),
             takes_long: opened.takes_long(node),
             writes,
@@ -121,7 +118,8 @@ impl DataHandle {
         let missing = || Library::corrupt(Place::File, "the tree no longer has this array");
         let state = self.state_of(saves)?;
         let snapshot = &state.snapshot;
-        let edited = match saves.blocks.content_of(&state, self.node, self.version) {
+        let version = self.opened.version(self.node);
+        let edited = match saves.blocks.content_of(&state, self.node, version) {
             Some(Content::Emptied(bytes)) => return Ok(bytes),
             Some(Content::Edited(block)) => Some(block),
             _ => None,
@@ -207,7 +205,7 @@ fn add_writer(saves: &Saves, state: &State, block: usize, node: Node) -> Result<
 }
 
 /// Checks that this program can write the compression of a block.
-pub(super) fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
+fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
     let Some(header) = snapshot.layout().blocks.get(block) else {
         return Ok(());
     };

@@ -45,7 +45,7 @@ impl Vfs {
             Node::ViewDir(view, number) => self.names_of_arrays(Some(view), number)?,
             _ => return Err(Error::NotDirectory),
         };
-        let scratch = self.names_beside(directory);
+        let scratch = self.scratch.names(directory);
         Ok(Handle {
             opener: 0,
             open: Open::Directory(directory, scratch, names),
@@ -123,7 +123,7 @@ impl Vfs {
         let Open::Directory(directory, scratch, names) = &handle.open else {
             return Err(Error::NotDirectory);
         };
-        let hidden = self.hidden(*directory);
+        let hidden = self.scratch.hidden(*directory);
         let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
         loop {
             let state = self.shown.now();

@@ -1,6 +1,5 @@
 //! What a mount of many files asks of one of them: it is closed while none of it is used, and opened again later.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use log::warn;
@@ -18,14 +17,17 @@ pub struct Remains {
     /// The files that are in the mount only, if it has any: they stay in the table of the mount.
     files: Option<(Arc<Scratch>, u32)>,
     news: News,
-    losses: Losses,
 }
 
 impl Remains {
     /// What of it is lost when the mount ends.
     #[must_use]
     pub fn losses(&self) -> Losses {
-        self.losses.clone()
+        let described = |(scratch, member): &(Arc<Scratch>, u32)| scratch.described(*member);
+        Losses {
+            unsaved: self.news.unsaved(),
+            scratch: self.files.as_ref().map_or_else(Vec::new, described),
+        }
     }
 
     /// Whether it has files that are in the mount only, of users or of tools.
@@ -36,16 +38,11 @@ impl Remains {
 
     /// Drops the files that are in the mount only, as FILE is gone. Gives a line for each that a user has made.
     pub fn drop_files(&mut self) -> Vec<String> {
+        let lost = self.losses().scratch;
         if let Some((scratch, member)) = self.files.take() {
             scratch.drop_all(member);
         }
-        std::mem::take(&mut self.losses.scratch)
-    }
-
-    /// Says in the log what was not saved of FILE, which has this path, when the mount has ended; as [`Vfs::end`].
-    #[must_use]
-    pub fn end(self, path: &dyn Display) -> bool {
-        self.losses.say(path)
+        lost
     }
 }
 
@@ -70,7 +67,7 @@ impl Vfs {
     pub fn losses(&self) -> Losses {
         let text = self.tree.refusal(Refused::at_unmount);
         let edits = locked(&self.saves.news).unsaved();
-        let scratch = self.options.scratch.described(self.member);
+        let scratch = self.options.scratch.described(self.scratch.member);
         Losses {
             unsaved: text.into_iter().chain(edits).collect(),
             scratch,
@@ -80,13 +77,11 @@ impl Vfs {
     /// Takes out what this leaves when it is closed, if anything. Call it only if [`Vfs::is_at_rest`], and nothing after it.
     #[must_use]
     pub fn leave(&self) -> Option<Remains> {
-        let losses = self.losses();
-        let scratch = &self.options.scratch;
-        let has_files = scratch.has_any(self.member);
+        let (scratch, member) = (&self.options.scratch, self.scratch.member);
+        let has_files = scratch.has_any(member);
         let remains = Remains {
-            files: has_files.then(|| (Arc::clone(scratch), self.member)),
+            files: has_files.then(|| (Arc::clone(scratch), member)),
             news: std::mem::take(&mut locked(&self.saves.news)),
-            losses,
         };
         let anything = has_files || !remains.news.is_empty();
         anything.then_some(remains)
@@ -110,7 +105,7 @@ impl Vfs {
         mut versions: Versions,
         closed: Option<&ClosedFile>,
     ) {
-        self.member = member;
+        self.scratch.member = member;
         self.tree.begin(tree);
         self.shown.begin(|state| {
             versions.begin(state.stat.modified());

@@ -27,7 +27,8 @@ impl Losses {
     }
 
     /// Says in the log what the mount of the file at `path` has lost. Whether nothing was written that is not saved.
-    pub(super) fn say(&self, path: &dyn Display) -> bool {
+    #[must_use]
+    pub fn say(&self, path: &dyn Display) -> bool {
         for file in &self.scratch {
             warn!("{path}: unmounted; {file} existed only in the mount and is lost");
         }

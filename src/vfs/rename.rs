@@ -7,7 +7,7 @@ use super::block_write::import_file;
 use super::node::Node;
 use super::scratch::{Role, ScratchFile};
 use super::write::check_root_name;
-use super::{Attr, Error, Rename, Result, TREE_NAME, Vfs};
+use super::{Attr, Error, FileKind, Rename, Result, TREE_NAME, Vfs};
 
 impl Vfs {
     /// Gives a file of the root another name there.
@@ -26,13 +26,13 @@ impl Vfs {
             return Err(Error::Exists);
         }
         // linkat(2) of a file that is open but has no name would bring it back
-        if file.is_nameless() {
+        if file.attr().nlink == 0 {
             return Err(Error::NotFound);
         }
         if name == TREE_NAME {
             self.become_tree(&file, || Ok(()))?;
         } else {
-            self.options.scratch.give(&self.root(), name, &file)?;
+            self.scratch.give(name, &file)?;
         }
         Ok(self.attr_of(&file))
     }
@@ -64,7 +64,6 @@ impl Vfs {
             (_, Some(second)) if Arc::ptr_eq(&first, second) => return Ok(()),
             _ => {}
         }
-        let (root, scratch) = (self.root(), &self.options.scratch);
         match (from == TREE_NAME, to == TREE_NAME, second) {
             (false, true, Some(tree)) if how == Rename::Exchange => {
                 self.exchange_tree(from, &first, &tree)
@@ -72,15 +71,18 @@ impl Vfs {
             (true, false, Some(other)) if how == Rename::Exchange => {
                 self.exchange_tree(to, &other, &first)
             }
-            (false, true, _) => self.become_tree(&first, || scratch.take(&root, from)),
+            (false, true, _) => {
+                let root = self.scratch.place(Node::Root)?;
+                self.become_tree(&first, || self.scratch.take(&root, from))
+            }
             (true, _, _) => {
                 // the bytes of tree.yaml count for no limit; under another name they do
-                first.move_into(scratch.room())?;
-                scratch.give(&root, to, &first)?;
+                first.move_into(self.options.scratch.room())?;
+                self.scratch.give(to, &first)?;
                 self.tree.remove()
             }
-            (false, false, _) if how == Rename::Exchange => scratch.exchange(&root, from, to),
-            (false, false, _) => scratch.rename((&root, from), (&root, to)),
+            (false, false, _) if how == Rename::Exchange => self.scratch.exchange(from, to),
+            (false, false, _) => self.scratch.rename((Node::Root, from), (Node::Root, to)),
         }
     }
 
@@ -91,10 +93,9 @@ impl Vfs {
         file: &Arc<ScratchFile>,
         tree: &Arc<ScratchFile>,
     ) -> Result<()> {
-        let scratch = &self.options.scratch;
         // after the save, the exchange must not fail
-        tree.move_into(scratch.room())?;
-        self.become_tree(file, || scratch.give(&self.root(), name, tree))
+        tree.move_into(self.options.scratch.room())?;
+        self.become_tree(file, || self.scratch.give(name, tree))
     }
 
     /// Renames into the directories of blocks and arrays: over the file of one, which gets the bytes and is saved, or to another name
@@ -106,7 +107,7 @@ impl Vfs {
         let there = taken.filter(|node| self.attr(&state, *node).is_ok());
         match how {
             Rename::Exchange => return Err(Error::NotPermitted("files of data are not exchanged")),
-            Rename::NoReplace if there.is_some() && !self.hidden(to.0).contains(to.1) => {
+            Rename::NoReplace if there.is_some() && !self.scratch.hidden(to.0).contains(to.1) => {
                 return Err(Error::Exists);
             }
             Rename::Replace | Rename::NoReplace => {}
@@ -115,38 +116,36 @@ impl Vfs {
         let Some(file) = file.filter(|file| file.role() != Role::Tree) else {
             return Err(Error::NotPermitted("blocks and arrays keep their names"));
         };
-        let directory = self.place(from.0).ok_or(Error::NotFound)?;
-        let scratch = &self.options.scratch;
+        // asked before a save, which must not fail for it
+        let place = self.scratch.place(from.0)?;
         match taken {
             Some(node @ (Node::Block(_) | Node::Array(..))) => {
+                if file.attr().kind == FileKind::Symlink {
+                    return Err(Error::Invalid("a symlink has no bytes"));
+                }
                 if there.is_none() {
                     state.new_block(to.1)?;
                 }
-                self.saves.noted(node, self.take_over(node, &file))?;
+                // set before the bytes are read: a descriptor that writes on would change what is being saved
+                let before = file.role();
+                file.set_role(Role::Taken);
+                let imported = import_file(&self.saves, node, file.source());
+                let imported = imported.inspect_err(|_| file.set_role(before));
+                self.saves.noted(node, imported)?;
                 // a name that was removed a moment ago is made again by this rename
-                self.unhide(to.0, to.1);
-                scratch.take(&directory, from.1)
+                self.scratch.unhide(to.0, to.1);
+                self.scratch.take(&place, from.1)
             }
             Some(Node::Scratch(_)) | None
                 if from.0 != Node::Root && matches!(to.0, Node::Blocks | Node::ArrayDir(_)) =>
             {
                 self.check_beside(to.0, to.1)?;
-                let target = self.place(to.0).ok_or(Error::NotFound)?;
-                scratch.rename((&directory, from.1), (&target, to.1))
+                self.scratch.rename(from, to)
             }
             _ => Err(Error::NotPermitted(
                 "only a block or array can be replaced here",
             )),
         }
-    }
-
-    /// Gives a block or array the bytes of a file. The file can't be written to after that.
-    fn take_over(&self, node: Node, file: &Arc<ScratchFile>) -> Result<()> {
-        let before = file.role();
-        // set before the bytes are read: a descriptor that writes on would change what is being saved
-        file.set_role(Role::Taken);
-        let imported = import_file(&self.saves, node, file.source());
-        imported.inspect_err(|_| file.set_role(before))
     }
 
     /// Saves the bytes of a file, gives it the name `tree.yaml`, and takes its old name away by `renamed`, before any other save: that of the

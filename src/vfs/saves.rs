@@ -42,7 +42,11 @@ use crate::source::Stat;
 pub type Reading<'a> = RwLockReadGuard<'a, ()>;
 
 /// FILE, while one thread saves: its writer, and what it is.
-pub(super) type Saving<'a> = (MutexGuard<'a, Writer>, Arc<State>);
+pub(super) struct Saving<'a> {
+    pub(super) saves: &'a Saves,
+    pub(super) writer: MutexGuard<'a, Writer>,
+    pub(super) state: Arc<State>,
+}
 
 /// FILE, what writes it, and what a save or another program changes of what is shown.
 pub(super) struct Saves {
@@ -55,12 +59,12 @@ pub(super) struct Saves {
     /// How it is found.
     pub(super) file: FilePath,
     /// How FILE is opened for writing, or why it is not.
-    writing: Result<SaveOptions, String>,
+    pub(super) writing: Result<SaveOptions, String>,
     /// What saves FILE, and has it locked; there may be none yet. The lock admits one save at a time. With how far a save is that copies
     /// FILE, to be read without waiting for the writer.
     writer: OnceLock<(Mutex<Writer>, Arc<Progress>)>,
     /// What unlocks FILE, if this process has locked it under another name that is no longer used.
-    unlock: OnceLock<Box<dyn Fn(Stat) + Send + Sync>>,
+    pub(super) unlock: OnceLock<Box<dyn Fn(Stat) + Send + Sync>>,
     /// Held for reading by requests that read stored bytes, and for writing while a save changes some in place.
     stored: RwLock<()>,
     /// Why a save has failed, if it failed so badly that no other may follow. A copy of the writer's own, so that no thread waits for the
@@ -106,11 +110,6 @@ impl Saves {
         }
     }
 
-    /// Whether there are no saves.
-    pub(super) fn is_read_only(&self) -> bool {
-        self.writing.is_err()
-    }
-
     /// Takes FILE as it has been opened for writing.
     pub(super) fn opened(&self, writer: Writer) {
         // looked for without the lock: FILE's directory may be on a disk that does not answer
@@ -120,11 +119,6 @@ impl Saves {
         let progress = Arc::clone(writer.progress());
         // there is no other: the thread that opens FILE later holds `compared`
         let _ = self.writer.set((Mutex::new(writer), progress));
-    }
-
-    /// Has `unlock` called; see [`Vfs::unlock_with`](super::Vfs::unlock_with).
-    pub(super) fn unlock_with(&self, unlock: impl Fn(Stat) + Send + Sync + 'static) {
-        let _ = self.unlock.set(Box::new(unlock));
     }
 
     /// The writer of FILE, once no other thread saves.
@@ -257,7 +251,12 @@ impl Saves {
         let mut writer = self.writer()?;
         self.catch_up(Some(&mut writer));
         self.check_up_to_date()?;
-        Ok((writer, self.shown.now()))
+        let (saves, state) = (self, self.shown.now());
+        Ok(Saving {
+            saves,
+            writer,
+            state,
+        })
     }
 
     /// Writes an edit to FILE and shows what follows from it: that a block has other bytes (`change`), whether its checksum is right

@@ -12,20 +12,18 @@ mod editors;
 mod file;
 mod names;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 pub(super) use self::editors::{is_made_by_editor, is_temporary_data};
 pub(super) use self::file::{Role, ScratchFile, Unsaved, copy_pieces, is_beginning, is_blank};
-use super::attr::{FileFacts, FileKind};
-use super::error::Error;
-use super::node::{NUMBERS, Node};
+pub(super) use self::names::MemberScratch;
+use super::attr::{Attr, FileKind};
+use super::node::Node;
 use super::{Result, locked};
-use crate::error::Error as Library;
 use crate::source::ScratchRoom;
 
 /// What each name costs of the limit, in bytes.
@@ -61,20 +59,14 @@ impl Absence {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Directory {
     /// The member that it is of.
-    pub(super) member: u32,
+    member: u32,
     /// Its path in the member; that of the root is empty.
-    pub(super) path: String,
+    path: String,
 }
 
 impl Directory {
-    /// The root of a member.
-    pub(super) fn root(member: u32) -> Self {
-        let path = String::new();
-        Self { member, path }
-    }
-
     /// The path of a file in it.
-    pub(super) fn path_of(&self, name: &OsStr) -> String {
+    fn path_of(&self, name: &OsStr) -> String {
         let name = name.display();
         if self.path.is_empty() {
             name.to_string()
@@ -105,12 +97,6 @@ impl Named {
         let mut named = Self::free(file);
         named.cost = Some(Arc::clone(room));
         Ok(named)
-    }
-
-    /// Makes it the name of another file.
-    fn lead_to(&mut self, file: &Arc<ScratchFile>) {
-        file.link();
-        std::mem::replace(&mut self.file, Arc::clone(file)).unlink();
     }
 
     /// The file.
@@ -170,170 +156,12 @@ impl Scratch {
         &self.tree_room
     }
 
-    /// Whether no name leads to any, and none is gone.
-    pub(super) fn is_empty(&self) -> bool {
-        let table = locked(&self.table);
-        table.names.is_empty() && table.absent.is_empty()
-    }
-
     /// Whether a member has any, or names that are gone.
     pub(super) fn has_any(&self, member: u32) -> bool {
         let table = locked(&self.table);
         let absent = table.absent.iter();
         let mut absent = absent.filter(|((directory, _), _)| directory.member == member);
         table.of(member).next().is_some() || absent.any(|(_, absence)| absence.lasts())
-    }
-
-    /// The file of a name.
-    pub(super) fn lookup(&self, directory: &Directory, name: &OsStr) -> Option<Arc<ScratchFile>> {
-        let table = locked(&self.table);
-        table
-            .get(directory, name)
-            .map(|named| Arc::clone(&named.file))
-    }
-
-    /// The file of that number.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub(super) fn file(&self, number: u32) -> Result<Arc<ScratchFile>> {
-        let file = locked(&self.table)
-            .files
-            .get(&number)
-            .and_then(Weak::upgrade);
-        file.ok_or(Error::NotFound)
-    }
-
-    /// The file of a node that has a name in a member.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub(super) fn named(&self, member: u32, node: Node) -> Result<Arc<ScratchFile>> {
-        let table = locked(&self.table);
-        let mut files = table.of(member).map(|(_, _, named)| &named.file);
-        let found = files.find(|file| file.node == node);
-        found.cloned().ok_or(Error::NotFound)
-    }
-
-    /// The names in a directory.
-    pub(super) fn names(&self, directory: &Directory) -> Vec<OsString> {
-        let table = locked(&self.table);
-        let names = table.names.get(directory);
-        names
-            .into_iter()
-            .flat_map(BTreeMap::keys)
-            .cloned()
-            .collect()
-    }
-
-    /// A name of a file.
-    pub(super) fn name_of(&self, file: &ScratchFile) -> Option<(Directory, OsString)> {
-        let table = locked(&self.table);
-        let mut names = table.names.iter().flat_map(|(directory, names)| {
-            names
-                .iter()
-                .map(move |(name, named)| (directory, name, named))
-        });
-        let found = names.find(|(_, _, named)| named.file.node == file.node);
-        found.map(|(directory, name, _)| (directory.clone(), name.clone()))
-    }
-
-    /// Makes an empty file, or a symlink to `target`. `made_of`: which of FILE's texts its member has.
-    ///
-    /// # Errors
-    /// [`Error::Exists`]; [`Library::NoRoom`] beyond the limit.
-    pub(super) fn create(
-        &self,
-        directory: &Directory,
-        name: &OsStr,
-        target: Option<&OsStr>,
-        facts: FileFacts,
-        made_of: u64,
-    ) -> Result<Arc<ScratchFile>> {
-        let mut table = locked(&self.table);
-        if table.get(directory, name).is_some() {
-            return Err(Error::Exists);
-        }
-        table.files.retain(|_, file| file.strong_count() > 0);
-        let number = table.next;
-        // the kernel may keep a number after its file is gone: one that came again would lead to other bytes
-        let next = number.checked_add(1).filter(|next| *next < NUMBERS);
-        let Some(next) = next.filter(|_| table.files.len() < MAX_FILES) else {
-            let why = format!("there are {MAX_FILES} scratch files already");
-            return Err(Library::NoRoom { why, limit: false }.into());
-        };
-        let kind = target.map_or(FileKind::File, |_| FileKind::Symlink);
-        let text = target.map_or_else(Vec::new, |target| target.as_bytes().to_vec());
-        let (node, text) = (Node::Scratch(number), Arc::new(text));
-        let file = ScratchFile::new(node, kind, &self.room, text, facts, made_of);
-        let file = Arc::new(file);
-        let named = Named::charged(Arc::clone(&file), &self.room)?;
-        table.next = next;
-        table.files.insert(number, Arc::downgrade(&file));
-        table.put(directory, name, named);
-        Ok(file)
-    }
-
-    /// Gives a file another name; it replaces one that has that name, for what that costs.
-    ///
-    /// # Errors
-    /// [`Library::NoRoom`] beyond the limit.
-    pub(super) fn give(
-        &self,
-        directory: &Directory,
-        name: &OsStr,
-        file: &Arc<ScratchFile>,
-    ) -> Result<()> {
-        let mut table = locked(&self.table);
-        let there = table.names.get_mut(directory);
-        if let Some(replaced) = there.and_then(|names| names.get_mut(name)) {
-            replaced.lead_to(file);
-            return Ok(());
-        }
-        let given = Named::charged(Arc::clone(file), &self.room)?;
-        table.put(directory, name, given);
-        Ok(())
-    }
-
-    /// Takes a name away.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub(super) fn take(&self, directory: &Directory, name: &OsStr) -> Result<()> {
-        let taken = locked(&self.table).remove(directory, name);
-        taken.map(drop).ok_or(Error::NotFound)
-    }
-
-    /// Gives a file another name instead of its own; it replaces one that has that name.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub(super) fn rename(
-        &self,
-        from: (&Directory, &OsStr),
-        to: (&Directory, &OsStr),
-    ) -> Result<()> {
-        let mut table = locked(&self.table);
-        let named = table.remove(from.0, from.1).ok_or(Error::NotFound)?;
-        table.put(to.0, to.1, named);
-        Ok(())
-    }
-
-    /// Exchanges two names of a directory.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub(super) fn exchange(&self, directory: &Directory, a: &OsStr, b: &OsStr) -> Result<()> {
-        let mut table = locked(&self.table);
-        let names = table.names.get_mut(directory).ok_or(Error::NotFound)?;
-        // asked before the first name is taken, so that an error leaves both as they were
-        if !names.contains_key(b) {
-            return Err(Error::NotFound);
-        }
-        let first = names.remove(a).ok_or(Error::NotFound)?;
-        let second = names.insert(b.to_owned(), first).ok_or(Error::NotFound)?;
-        names.insert(a.to_owned(), second);
-        Ok(())
     }
 
     /// The files of a member that hold something and that users have named, each with its length.
@@ -344,8 +172,9 @@ impl Scratch {
             !is_of_tool && !is_made_by_editor(name)
         });
         let files = files.filter_map(|(directory, name, named)| {
-            let len = named.file.content_len().filter(|len| *len > 0)?;
-            Some(format!("{} ({len} bytes)", directory.path_of(name)))
+            let Attr { kind, size, .. } = named.file.attr();
+            let holds = kind == FileKind::File && size > 0;
+            holds.then(|| format!("{} ({size} bytes)", directory.path_of(name)))
         });
         files.collect()
     }
@@ -357,29 +186,6 @@ impl Scratch {
             .names
             .retain(|directory, _| directory.member != member);
     }
-
-    /// Removes the name of an array's file for a while.
-    pub(super) fn hide(&self, directory: &Directory, name: &OsStr) {
-        let absent = &mut locked(&self.table).absent;
-        // names that are back are forgotten here, so the table stays as short as two seconds of removals
-        absent.retain(|_, absence| absence.lasts());
-        absent.insert((directory.clone(), name.to_owned()), Absence::begin());
-    }
-
-    /// The names of files of arrays that are gone from a directory.
-    pub(super) fn hidden(&self, directory: &Directory) -> HashSet<OsString> {
-        let table = locked(&self.table);
-        let names = table.absent.iter();
-        let gone = names.filter(|((of, _), absence)| of == directory && absence.lasts());
-        gone.map(|((_, name), _)| name.clone()).collect()
-    }
-
-    /// Has the name of an array's file back. Whether it was gone.
-    pub(super) fn unhide(&self, directory: &Directory, name: &OsStr) -> bool {
-        let absent = &mut locked(&self.table).absent;
-        let absence = absent.remove(&(directory.clone(), name.to_owned()));
-        absence.is_some_and(Absence::lasts)
-    }
 }
 
 impl Table {
@@ -387,8 +193,8 @@ impl Table {
         self.names.get(directory)?.get(name)
     }
 
-    fn put(&mut self, directory: &Directory, name: &OsStr, given: Named) {
-        let there = self.names.entry(directory.clone()).or_default();
+    fn put(&mut self, directory: Directory, name: &OsStr, given: Named) {
+        let there = self.names.entry(directory).or_default();
         there.insert(name.to_owned(), given);
     }
 
@@ -401,10 +207,21 @@ impl Table {
         removed
     }
 
+    /// A name of a file of a member.
+    fn named(&self, member: u32, node: Node) -> Option<(&Directory, &OsString, &Named)> {
+        self.of(member)
+            .find(|(_, _, named)| named.file.node == node)
+    }
+
     /// The names of a member.
     fn of(&self, member: u32) -> impl Iterator<Item = (&Directory, &OsString, &Named)> {
-        let directories = self.names.iter();
-        let directories = directories.filter(move |(directory, _)| directory.member == member);
+        let root = Directory {
+            member,
+            path: String::new(),
+        };
+        // the table is sorted by members: others may have very many
+        let directories = self.names.range(root..);
+        let directories = directories.take_while(move |(directory, _)| directory.member == member);
         directories.flat_map(|(directory, names)| {
             names
                 .iter()

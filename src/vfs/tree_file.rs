@@ -14,12 +14,13 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 pub(super) use self::refused::Refused;
-use super::attr::{Attr, FileFacts, FileKind};
+use super::attr::{FileFacts, FileKind};
 use super::error::Error;
 use super::node::{NUMBERS, Node};
 use super::scratch::{Absence, Named, Role, ScratchFile, Unsaved};
-use super::{Result, locked};
-use crate::source::{ScratchRoom, Source};
+use super::state::Shown;
+use super::{Result, VfsOptions, locked};
+use crate::source::Source;
 
 /// The name of the text of FILE.
 pub(super) const TREE_NAME: &str = "tree.yaml";
@@ -65,19 +66,18 @@ impl TreeMark {
 pub(super) struct TreeFile {
     inner: Mutex<Inner>,
     /// Signalled when a descriptor of a text has been closed.
-    closed: Condvar,
-    /// Called with the reason each time a text is refused.
-    on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
+    pub(super) closed: Condvar,
+    /// See [`Vfs::on_refusal`](super::Vfs::on_refusal).
+    pub(super) on_refusal: OnceLock<Box<dyn Fn(Error) + Send + Sync>>,
 }
 
-#[derive(Debug)]
 struct Inner {
+    shown: Arc<Shown>,
+    options: Arc<VfsOptions>,
     /// FILE's text.
     committed: Arc<Vec<u8>>,
     /// When it came to be.
     since: SystemTime,
-    /// Owner, mode and times of FILE, which `tree.yaml` has.
-    of_file: FileFacts,
     /// How often FILE has got another text that was not saved through `tree.yaml`.
     epoch: u64,
     name: Name,
@@ -91,7 +91,6 @@ struct Inner {
     recent: VecDeque<(Instant, Arc<ScratchFile>)>,
     /// The text that was refused last, if none has been saved since.
     refused: Option<Refused>,
-    room: Arc<ScratchRoom>,
 }
 
 /// What the name leads to.
@@ -102,52 +101,19 @@ enum Name {
 }
 
 impl TreeFile {
-    /// The one that shows this text of FILE. What is written to it is charged to `room`.
-    pub(super) fn new(text: Arc<Vec<u8>>, of_file: FileFacts, room: &Arc<ScratchRoom>) -> Self {
-        let mut inner = Inner {
-            committed: text,
-            since: of_file.mtime,
-            of_file,
-            epoch: 0,
-            name: Name::Gone(Absence::begin()),
-            former: Weak::new(),
-            next: 0,
-            files: HashMap::new(),
-            recent: VecDeque::new(),
-            refused: None,
-            room: Arc::clone(room),
-        };
-        inner.show_current(Role::Plain);
+    /// The one that has FILE's text of now.
+    pub(super) fn new(shown: &Arc<Shown>, options: &Arc<VfsOptions>) -> Self {
         Self {
-            inner: Mutex::new(inner),
+            inner: Mutex::new(Inner::new(shown, options, TreeMark::default())),
             closed: Condvar::new(),
             on_refusal: OnceLock::new(),
-        }
-    }
-
-    /// Has `tell` called; see [`Vfs::on_refusal`](super::Vfs::on_refusal).
-    pub(super) fn on_refusal(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
-        let _ = self.on_refusal.set(Box::new(tell));
-    }
-
-    /// Calls what is to be called when a text is refused.
-    pub(super) fn tell_refusal(&self, why: &Error) {
-        if let Some(tell) = self.on_refusal.get() {
-            tell(why.clone());
         }
     }
 
     /// Begins where an earlier one of FILE has ended. Call it before anything else.
     pub(super) fn begin(&self, mark: TreeMark) {
         let mut inner = locked(&self.inner);
-        inner.epoch = mark.epoch;
-        if mark.node != Node::TREE {
-            inner.files.clear();
-            let text = Arc::clone(&inner.committed);
-            inner.show_as(mark.node, text, mark.epoch, Role::Plain);
-            inner.recent.clear();
-        }
-        inner.next = mark.next;
+        *inner = Inner::new(&inner.shown, &inner.options, mark);
     }
 
     /// Where the next one of FILE begins, if FILE has the same text then.
@@ -166,21 +132,6 @@ impl TreeFile {
     pub(super) fn file(&self, node: Node) -> Option<Arc<ScratchFile>> {
         let inner = locked(&self.inner);
         inner.files.get(&node).and_then(Weak::upgrade)
-    }
-
-    /// The attributes of a file, which are FILE's if it is `tree.yaml`.
-    pub(super) fn attr(&self, file: &ScratchFile) -> Attr {
-        let of_file = locked(&self.inner).of_file.clone();
-        let attr = file.attr();
-        match file.role() {
-            Role::Tree => Attr {
-                perm: of_file.perm,
-                uid: of_file.uid,
-                gid: of_file.gid,
-                ..attr
-            },
-            _ => attr,
-        }
     }
 
     /// Which of FILE's texts is shown, of those that were not saved through `tree.yaml`.
@@ -248,7 +199,7 @@ impl TreeFile {
         let mut inner = locked(&self.inner);
         if *inner.committed != **text {
             inner.committed = Arc::clone(text);
-            inner.since = unsaved.file.mtime();
+            inner.since = unsaved.file.attr().mtime;
         }
         inner.refused = None;
         let is_whole = *unsaved.text == **text;
@@ -259,22 +210,17 @@ impl TreeFile {
         }
     }
 
-    /// Notes owner, mode and times that FILE has now.
-    pub(super) fn note_file(&self, facts: FileFacts) {
-        locked(&self.inner).of_file = facts;
-    }
-
     /// Takes in FILE's text after another program, or a save of an array, has changed FILE. What was written to `tree.yaml` before is
     /// refused from now on.
     pub(super) fn reloaded(&self, text: Arc<Vec<u8>>) {
         let mut inner = locked(&self.inner);
+        let mtime = inner.shown.now().stat.modified();
         if *text == *inner.committed {
-            let mtime = inner.of_file.mtime;
             let clean = inner.current().filter(|file| !file.is_dirty());
             return clean.map_or((), |file| file.set_mtime(mtime));
         }
         inner.committed = text;
-        inner.since = inner.of_file.mtime;
+        inner.since = mtime;
         inner.epoch = inner.epoch.saturating_add(1);
         if let Some(former) = inner.former.upgrade() {
             former.set_role(Role::Stale);
@@ -293,20 +239,16 @@ impl TreeFile {
         if !is_current || !file.is_dirty() {
             return;
         }
-        let refused = inner.refused.as_ref();
-        let refused = refused.filter(|refused| refused.file == file.node);
-        let refused = refused.map(Refused::text);
-        let refused = refused.filter(|(_, made_of)| *made_of == inner.epoch);
-        match (file.refusal(), refused) {
-            (Some(why), Some((text, made_of))) => {
-                let text = Arc::clone(text);
-                let shown = inner.show(text, made_of, Role::Plain);
-                shown.note_refused(shown.touch(), &why);
-                if let Some(refused) = &mut inner.refused {
-                    refused.file = shown.node;
-                }
-            }
-            _ => drop(inner.show_current(Role::Plain)),
+        let (epoch, refused) = (inner.epoch, inner.refused.as_ref());
+        let refused = refused.filter(|it| it.file == file.node && it.made_of == epoch);
+        let Some((text, why)) = refused.map(|it| (Arc::clone(&it.text), it.why.clone())) else {
+            inner.show_current(Role::Plain);
+            return;
+        };
+        let shown = inner.show(text, epoch, Role::Plain);
+        shown.note_refused(shown.touch(), &why);
+        if let Some(refused) = &mut inner.refused {
+            refused.file = shown.node;
         }
     }
 
@@ -324,11 +266,6 @@ impl TreeFile {
         let file = inner.current()?;
         let is_text = file.shares(&inner.committed);
         is_text.then(|| (Arc::clone(&inner.committed), inner.mark(file.node)))
-    }
-
-    /// Wakes who waits for a descriptor to be closed.
-    pub(super) fn note_closed(&self) {
-        self.closed.notify_all();
     }
 
     /// Waits, for that long at most, until texts whose descriptors were closed have been refused, if they are to be.
@@ -349,6 +286,32 @@ fn after(number: u32) -> u32 {
 }
 
 impl Inner {
+    /// What shows FILE's text of now, and goes on at `mark`.
+    fn new(shown: &Arc<Shown>, options: &Arc<VfsOptions>, mark: TreeMark) -> Self {
+        let state = shown.now();
+        let mut inner = Self {
+            shown: Arc::clone(shown),
+            options: Arc::clone(options),
+            committed: Arc::clone(state.snapshot.text()),
+            since: state.stat.modified(),
+            epoch: mark.epoch,
+            name: Name::Gone(Absence::begin()),
+            former: Weak::new(),
+            next: mark.next,
+            files: HashMap::new(),
+            recent: VecDeque::new(),
+            refused: None,
+        };
+        let text = Arc::clone(&inner.committed);
+        inner.show_as(mark.node, text, mark.epoch, Role::Plain);
+        inner
+    }
+
+    /// The refused text, if it could not be kept on disk.
+    fn only_in_memory(&self) -> Option<&Refused> {
+        self.refused.as_ref().filter(|it| it.kept.is_err())
+    }
+
     fn mark(&self, node: Node) -> TreeMark {
         let (next, epoch) = (self.next, self.epoch);
         TreeMark { node, next, epoch }
@@ -366,13 +329,12 @@ impl Inner {
     /// Has the name lead to a new file, with FILE's text, or with a refused one that is in no file on disk: it can be read nowhere else. The
     /// file that had the name is something else to FILE then.
     fn show_current(&mut self, before: Role) -> Arc<ScratchFile> {
-        let refused = self.refused.as_ref().and_then(Refused::only_in_memory);
-        let shown = refused.unwrap_or((&self.committed, self.epoch));
-        let (text, is_refused) = (Arc::clone(shown.0), refused.is_some());
-        let file = self.show(text, shown.1, before);
-        if is_refused {
-            file.touch();
-        }
+        let Some(refused) = self.only_in_memory() else {
+            return self.show(Arc::clone(&self.committed), self.epoch, before);
+        };
+        let (text, made_of) = (Arc::clone(&refused.text), refused.made_of);
+        let file = self.show(text, made_of, before);
+        file.touch();
         file
     }
 
@@ -392,9 +354,10 @@ impl Inner {
     ) -> Arc<ScratchFile> {
         let facts = FileFacts {
             mtime: self.since,
-            ..self.of_file.clone()
+            ..FileFacts::of(&self.shown.now().stat, &self.options)
         };
-        let file = ScratchFile::new(node, FileKind::File, &self.room, text, facts, made_of);
+        let room = self.options.scratch.tree_room();
+        let file = ScratchFile::new(node, FileKind::File, room, text, facts, made_of);
         let file = Arc::new(file);
         // the table has weak references only, so that a file goes with its last descriptor; here the empty ones go
         self.files.retain(|_, file| file.strong_count() > 0);
@@ -427,13 +390,8 @@ impl Inner {
             self.recent
                 .push_back((Instant::now(), Arc::clone(replaced.file())));
         }
-        let is_old = |recent: &VecDeque<(Instant, _)>| {
-            let oldest = recent
-                .front()
-                .map(|(when, _): &(Instant, _)| when.elapsed());
-            recent.len() > KNOWN || oldest.is_some_and(|age| age > KNOWN_FOR)
-        };
-        while is_old(&self.recent) {
+        self.recent.retain(|(when, _)| when.elapsed() <= KNOWN_FOR);
+        if self.recent.len() > KNOWN {
             self.recent.pop_front();
         }
     }

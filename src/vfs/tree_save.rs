@@ -25,7 +25,7 @@ impl TreeFile {
     /// unsaved, as the process that opened the handle may write the rest.
     pub(super) fn flush_inherited(&self, saves: &Saves, file: &Arc<ScratchFile>) -> Result<()> {
         // each forked child that ends would log the same refusal again
-        if let Some(why) = file.refusal().filter(|_| file.is_refused()) {
+        if let Some(why) = file.refusal() {
             return Err(why);
         }
         let Some(unsaved) = file.to_save()? else {
@@ -49,14 +49,14 @@ impl TreeFile {
         let unfinished = file.close(writes).then(|| file.unsaved());
         match unfinished {
             Some(Ok(Some(unsaved))) if is_blank(&unsaved.text) => self.forget(file),
-            Some(Ok(Some(unsaved))) if is_beginning(&unsaved.text) && !file.is_refused() => {
+            Some(Ok(Some(unsaved))) if is_beginning(&unsaved.text) && file.refusal().is_none() => {
                 let error = unfinished_text();
                 warn!("{}: {error}", saves.path.display());
                 self.keep(saves, &unsaved, &error);
             }
             _ => {}
         }
-        self.note_closed();
+        self.closed.notify_all();
     }
 
     /// Saves a text, and runs `named` before another save can begin. A text that can't be saved is kept, and the error says why.
@@ -123,10 +123,9 @@ impl TreeFile {
         // Held until `TreeFile` knows where the text is kept: meanwhile a save by another thread would remove that file, or another refused
         // text would replace it.
         let mut writer = saves.writer();
-        if self.makes_way(unsaved) {
+        let Some(is_known) = self.is_known(unsaved, error) else {
             return;
-        }
-        let is_known = self.is_known(unsaved, error);
+        };
         let kept = match &mut writer {
             Ok(writer) => saves.put_aside(writer, &unsaved.text),
             Err(error) => Err(error.clone()),
@@ -143,7 +142,9 @@ impl TreeFile {
         if let Some(what) = self.refusal(Refused::describe) {
             warn!("{}: refused: {what}", saves.path.display());
         }
-        self.tell_refusal(error);
+        if let Some(tell) = self.on_refusal.get() {
+            tell(error.clone());
+        }
     }
 
     /// Tries once more to keep a refused text that is in memory only.

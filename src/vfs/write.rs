@@ -170,24 +170,22 @@ impl Vfs {
                 if name == TREE_NAME {
                     return Ok(self.tree.create()?.node);
                 }
-                self.make_scratch(parent, name, None, facts)
+                self.scratch
+                    .create(parent, name, None, facts, self.tree.epoch())
             }
             Node::Blocks if block_number(name).is_some() => {
                 let state = self.shown.now();
-                if let Ok(block) = self.find(&state, parent, name)
-                    && self.attr(&state, block).is_ok()
-                    && self.unhide(parent, name)
-                {
+                let block = self.find(&state, parent, name)?;
+                if self.attr(&state, block).is_ok() && self.scratch.unhide(parent, name) {
                     return Ok(block);
                 }
-                let block = block_number(name).map_or(Node::Blocks, Node::Block);
-                self.saves.noted(block, self.shown.now().new_block(name))
+                self.saves.noted(block, state.new_block(name))
             }
             Node::ArrayDir(_) | Node::Blocks => {
                 let found = self.find(&self.shown.now(), parent, name);
                 match found {
                     // mv from another file system removes the name first: the file that it makes then is the array again
-                    Ok(array @ Node::Array(..)) if self.unhide(parent, name) => Ok(array),
+                    Ok(array @ Node::Array(..)) if self.scratch.unhide(parent, name) => Ok(array),
                     Ok(_) => Err(Error::Exists),
                     Err(_) => {
                         self.check_beside(parent, name).inspect_err(|error| {
@@ -195,7 +193,8 @@ impl Vfs {
                                 format!("{}: {error}", self.path_to(Some(parent), Some(name)));
                             locked(&self.saves.news).refuse(None, why);
                         })?;
-                        self.make_scratch(parent, name, None, facts)
+                        self.scratch
+                            .create(parent, name, None, facts, self.tree.epoch())
                     }
                 }
             }
@@ -203,21 +202,6 @@ impl Vfs {
                 "files can be made in the root and beside blocks and arrays only",
             )),
         }
-    }
-
-    /// Makes a scratch file, or a symlink to `target`.
-    fn make_scratch(
-        &self,
-        parent: Node,
-        name: &OsStr,
-        target: Option<&OsStr>,
-        facts: FileFacts,
-    ) -> Result<Node> {
-        let directory = self.place(parent).ok_or(Error::NotFound)?;
-        let epoch = self.tree.epoch();
-        let scratch = &self.options.scratch;
-        let file = scratch.create(&directory, name, target, facts, epoch)?;
-        Ok(file.node)
     }
 
     /// The error for a request to make or remove a directory.
@@ -247,7 +231,8 @@ impl Vfs {
         if name == TREE_NAME {
             return Err(Error::NotPermitted("tree.yaml can't be a symlink"));
         }
-        let node = self.make_scratch(parent, name, Some(target.as_os_str()), facts)?;
+        let (target, epoch) = (Some(target.as_os_str()), self.tree.epoch());
+        let node = self.scratch.create(parent, name, target, facts, epoch)?;
         self.attr(&self.shown.now(), node)
     }
 
@@ -258,9 +243,8 @@ impl Vfs {
     pub fn unlink(&self, parent: Node, name: &OsStr) -> Result<()> {
         self.saves.open_for_writing()?;
         // scratch files first: they have the names that programs gave them
-        if let Some(place) = self.place(parent).filter(|_| name != TREE_NAME)
-            && self.options.scratch.take(&place, name).is_ok()
-        {
+        let place = self.scratch.place(parent);
+        if place.is_ok_and(|place| self.scratch.take(&place, name).is_ok()) {
             return Ok(());
         }
         match parent {
@@ -270,12 +254,10 @@ impl Vfs {
             Node::Root if name == TREE_NAME => self.tree.remove(),
             Node::Root => Err(Error::NotFound),
             Node::ArrayDir(_) => match self.find(&self.shown.now(), parent, name)? {
-                Node::Array(..) if self.hidden(parent).contains(name) => Err(Error::NotFound),
-                Node::Array(..) => {
-                    let directory = self.place(parent).ok_or(Error::NotFound)?;
-                    self.options.scratch.hide(&directory, name);
-                    Ok(())
+                Node::Array(..) if self.scratch.hidden(parent).contains(name) => {
+                    Err(Error::NotFound)
                 }
+                Node::Array(..) => self.scratch.hide(parent, name),
                 _ => Err(Error::NotPermitted("arrays follow the tree")),
             },
             Node::Blocks => {
@@ -286,49 +268,36 @@ impl Vfs {
         }
     }
 
-    /// Writes bytes. `mapped`: whether they come from a map.
+    /// Writes bytes, at the end of the file if no offset is given. `mapped`: whether they come from a map.
     ///
     /// # Errors
     /// [`Error::TooBig`], [`Error::ReadOnly`], [`Error::NotPermitted`]; [`NoRoom`](crate::error::Error::NoRoom) beyond the limit of
     /// scratch files.
-    pub fn write(&self, handle: &Handle, offset: u64, data: &[u8], mapped: bool) -> Result<u32> {
+    pub fn write(
+        &self,
+        handle: &Handle,
+        offset: impl Into<Option<u64>>,
+        data: &[u8],
+        mapped: bool,
+    ) -> Result<u32> {
         self.saves.open_for_writing()?;
         match &handle.open {
             Open::Scratch(file, _) => file.write(offset, data)?,
-            Open::Data(open) if mapped => {
-                let done = open.write(&self.saves, Some(offset), data);
-                // the process that has written into the map gets no error
-                if let (Err(why), Ok(written)) = (&done, open.writes()) {
-                    self.saves
-                        .note_loss(written.block, open.node, why, GIVEN_UP);
-                }
-                done?;
-            }
             Open::Data(open) => {
-                let done = open.write(&self.saves, Some(offset), data);
-                self.saves.noted(open.node, done)?;
+                let done = open.write(&self.saves, offset.into(), data);
+                if mapped {
+                    // the process that has written into the map gets no error
+                    if let (Err(why), Ok(written)) = (&done, open.writes()) {
+                        let saves = &self.saves;
+                        saves.note_loss(written.block, open.node, why, GIVEN_UP);
+                    }
+                    done?;
+                } else {
+                    self.saves.noted(open.node, done)?;
+                }
             }
             Open::Fixed(_) => return Err(Error::ReadOnly("info/ describes the mount")),
             Open::Directory(..) => return Err(Error::IsDirectory),
-        }
-        Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
-    }
-
-    /// Writes bytes at the end of a file. `end`: where that is, as far as the kernel knows, which may not know what others have appended.
-    ///
-    /// # Errors
-    /// As [`Vfs::write`].
-    pub fn append(&self, handle: &Handle, end: u64, data: &[u8]) -> Result<u32> {
-        self.saves.open_for_writing()?;
-        match &handle.open {
-            Open::Scratch(file, _) => file.append(data)?,
-            Open::Data(open) => {
-                let done = open.write(&self.saves, None, data);
-                self.saves.noted(open.node, done)?;
-            }
-            Open::Fixed(_) | Open::Directory(..) => {
-                return self.write(handle, end, data, false);
-            }
         }
         Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
     }
@@ -377,7 +346,7 @@ impl Vfs {
         let (node, saved) = match &handle.open {
             Open::Scratch(file, writes) => {
                 // a refused text is not tried again: a better one may have been saved meanwhile
-                let saved = if *writes && !file.is_refused() {
+                let saved = if *writes && file.refusal().is_none() {
                     self.tree.save_file(&self.saves, file)
                 } else {
                     Ok(())

@@ -99,7 +99,7 @@ impl Vfs {
                 let choice = compression(value);
                 self.saves.noted(
                     block,
-                    choice.and_then(|choice| self.saves.recompress(block, choice)),
+                    choice.and_then(|choice| self.saves.recompress(n, choice)),
                 )?;
                 locked(&self.saves.news).forget_refusals(Some(index(n)));
                 Ok(())

@@ -29,28 +29,21 @@ impl WrittenFile {
         }
         // a file with missing bytes is not saved, even if its program closes it without looking at the error of write(2)
         self.short().map_or(Ok(()), Err)?;
-        let done = self.import(saves, bytes, true);
-        if is_saved(&done) {
-            saves.blocks.set(self, Content::Saved);
-        }
-        done
+        self.import(saves, bytes, true)
     }
 
     /// Makes these bytes those of a file; `own`: they were written to it, so that the kernel has them.
     fn import(&self, saves: &Saves, bytes: Arc<dyn Source>, own: bool) -> Result<()> {
         let mut saving = saves.begin()?;
         self.check_current(saves)?;
-        let state = Arc::clone(&saving.1);
+        let state = Arc::clone(&saving.state);
         let through = own.then(|| self.through());
         let done = match self.file {
-            Node::Block(_) => self.import_block(saves, &mut saving, bytes, through),
-            _ => self.import_array(
-                saves,
-                &mut saving,
-                ArrayFile::of(&state, self.file)?,
-                bytes,
-                through,
-            ),
+            Node::Block(_) => self.import_block(&mut saving, bytes, through),
+            array => {
+                let file = ArrayFile::of(&state, array)?;
+                self.import_array(&mut saving, file, bytes, through)
+            }
         };
         drop(saving);
         if !is_saved(&done) {
@@ -59,35 +52,34 @@ impl WrittenFile {
         locked(&saves.news).saved(self.block, self.file);
         // its writers may go on, also if the save has made it another file
         self.renew(&saves.shown.now());
+        saves.blocks.set(self, Content::Saved);
         done
     }
 
     /// Makes these bytes those of a block.
     fn import_block(
         &self,
-        saves: &Saves,
         saving: &mut Saving<'_>,
         bytes: Arc<dyn Source>,
         through: Option<Through>,
     ) -> Result<()> {
-        let (n, len, state) = (self.block, bytes.len(), Arc::clone(&saving.1));
+        let (n, len, state) = (self.block, bytes.len(), &saving.state);
         if n >= state.snapshot.layout().blocks.len() {
-            return self.append_block(saves, saving, &bytes, through);
+            return self.append_block(saving, &bytes, through);
         }
         check_resize(&state.snapshot, n, len)?;
         // the same length of a raw block: written where it is, and FILE is not copied
         if state.is_raw(n) && state.snapshot.block_len(n) == Some(len) {
-            return self.overwrite(saves, saving, 0..len, true, through, |put| {
+            return self.overwrite(saving, 0..len, true, through, |put| {
                 copy_pieces(&*bytes, put)
             });
         }
-        self.replace_block(saves, saving, bytes, None, through)
+        self.replace_block(saving, bytes, None, through)
     }
 
     /// Makes these bytes, which are those of its file, the elements of an array.
     fn import_array(
         &self,
-        saves: &Saves,
         saving: &mut Saving<'_>,
         file: ArrayFile<'_>,
         bytes: Arc<dyn Source>,
@@ -96,7 +88,7 @@ impl WrittenFile {
         let snapshot = &file.state.snapshot;
         if !file.format.has_header() {
             file.check_len(bytes.len(), file.array.bin_len())?;
-            return self.import_elements(saves, saving, file, &*bytes, through);
+            return self.import_elements(saving, file, &*bytes, through);
         }
         let header = file.header(&*bytes)?;
         let start = len_u64(header.len);
@@ -111,7 +103,7 @@ impl WrittenFile {
             if let Some(why) = snapshot.bound(file.index) {
                 return Err(Error::NotPermitted(why));
             }
-            return self.redeclare(saves, saving, file, &header, elements);
+            return self.redeclare(saving, file, &header, elements);
         }
         // an array of one axis is dense in both orders: NumPy may say either
         let fortran = header.fortran_order && !header.view()?.is_dense();
@@ -119,23 +111,16 @@ impl WrittenFile {
             // of a header that is spelled otherwise than it is shown, the kernel has other bytes
             let is_shown = |_: &Through| file.elements_of(0, &head).is_ok();
             let through = through.filter(is_shown);
-            return self.import_elements(saves, saving, file, &*elements, through);
+            return self.import_elements(saving, file, &*elements, through);
         }
         let elements = snapshot.in_c_order(&header, elements)?;
         let format = Format::Bin;
-        self.import_elements(
-            saves,
-            saving,
-            ArrayFile { format, ..file },
-            &*elements,
-            None,
-        )
+        self.import_elements(saving, ArrayFile { format, ..file }, &*elements, None)
     }
 
     /// Makes these the elements of an array that keeps its form. They are in the order of the file.
     fn import_elements(
         &self,
-        saves: &Saves,
         saving: &mut Saving<'_>,
         file: ArrayFile<'_>,
         elements: &dyn Source,
@@ -150,29 +135,29 @@ impl WrittenFile {
             // a file that covers the whole block needs no checksum of the old bytes
             let whole = elements.len() == len;
             let range = extent.start..extent.end;
-            return self.overwrite(saves, saving, range, whole, through, |put| {
+            return self.overwrite(saving, range, whole, through, |put| {
                 copy_pieces(elements, |at, piece| file.put(len, at, piece, put))
             });
         }
         // a compressed block is encoded again as a whole, so the elements are put over its decoded bytes first
-        let block = saves.blocks.over(snapshot.block(n)?);
+        let block = saving.saves.blocks.over(snapshot.block(n)?);
         copy_pieces(elements, |at, piece| {
             let write = &mut |at, run: &[u8]| block.write(at, run);
             file.put(len, at, piece, write)
         })?;
-        self.save_overlay(saves, saving, &block, through)
+        self.save_overlay(saving, &block, through)
     }
 
     /// Writes all of a file into its raw block, where that is: bytes of this range, or the `whole` block.
     fn overwrite(
         &self,
-        saves: &Saves,
-        (writer, _): &mut Saving<'_>,
+        saving: &mut Saving<'_>,
         range: Range<u64>,
         whole: bool,
         through: Option<Through>,
         write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
     ) -> Result<()> {
+        let (saves, writer) = (saving.saves, &mut saving.writer);
         let owed = self.take_checksum(saves, writer, &range, whole, through)?;
         // who reads the block from now on waits until it is whole, see `wait_for_import`; who is reading it has the bytes of before
         drop(saves.stirring());
@@ -183,8 +168,7 @@ impl WrittenFile {
     /// Saves edits of a block that can't be written where it is.
     pub(in crate::vfs) fn save_edited(&self, saves: &Saves, block: &Arc<Overlay>) -> Result<()> {
         let mut saving = self.begin(saves)?;
-        let through = Some(self.through());
-        let done = self.save_overlay(saves, &mut saving, block, through);
+        let done = self.save_overlay(&mut saving, block, Some(self.through()));
         if is_saved(&done) {
             locked(&saves.news).saved(self.block, self.file);
             saves.blocks.set(self, Content::Saved);
@@ -195,36 +179,29 @@ impl WrittenFile {
     /// Saves the decoded bytes of a block, with edits. Encodes or writes only what they touch, where the format lets it.
     fn save_overlay(
         &self,
-        saves: &Saves,
-        (writer, state): &mut Saving<'_>,
+        saving: &mut Saving<'_>,
         block: &Arc<Overlay>,
         through: Option<Through>,
     ) -> Result<()> {
-        let (n, snapshot, len) = (self.block, &state.snapshot, block.len());
+        let (saves, writer) = (saving.saves, &mut saving.writer);
+        let (n, snapshot, len) = (self.block, &saving.state.snapshot, block.len());
         check_resize(snapshot, n, len)?;
-        let header = snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
-        // A hole in it takes no space, but to sum or encode it takes time by its length, and other saves wait: so room is checked first.
-        let raw = header.compression == [0; 4];
-        if raw {
+        // A hole in it takes no space, but to sum or encode it takes time by its length, and other saves wait: so room is checked first. It
+        // is summed before it is written: a block that does not decode is refused while FILE is untouched.
+        let (edit, sum) = if saving.state.is_raw(n) {
             let stored = resized(block)?;
-            let edit = Edit::block(BlockEdit::Replace { n, stored });
+            let mut edit = Edit::block(BlockEdit::Replace { n, stored });
             saves.check_free(n, writer.growth(&edit)?)?;
+            let sum = Sum::of(snapshot, n, block)?;
+            edit.set_checksum(sum.over(&**block)?);
+            (edit, sum)
         } else {
             // how short the codec will make it is not known yet
             saves.check_room_for(n, len)?;
-        }
-        // summed before it is written: a block that does not decode is refused while FILE is untouched
-        let sum = Sum::of(snapshot, n, block)?;
-        let stored = if raw {
-            let checksum = sum.over(&**block)?;
-            StoredBlock {
-                checksum,
-                ..resized(block)?
-            }
-        } else {
-            saves.reencoded(snapshot, n, block, &sum)?
+            let sum = Sum::of(snapshot, n, block)?;
+            let stored = saves.reencoded(snapshot, n, block, &sum)?;
+            (Edit::block(BlockEdit::Replace { n, stored }), sum)
         };
-        let edit = Edit::block(BlockEdit::Replace { n, stored });
         let change = BlockChange::new(n, through);
         let what = format!("block {n} saved");
         saves.commit(writer, &edit, &what, Some(change), sum.known(n), None)
@@ -233,37 +210,38 @@ impl WrittenFile {
     /// Gives the block other bytes altogether; `with`: the text that FILE gets with them, and what to say of it.
     fn replace_block(
         &self,
-        saves: &Saves,
-        (writer, state): &mut Saving<'_>,
+        saving: &mut Saving<'_>,
         decoded: Arc<dyn Source>,
         with: Option<(Arc<Vec<u8>>, CheckedText, String)>,
         through: Option<Through>,
     ) -> Result<()> {
-        let n = self.block;
+        let (saves, n, snapshot) = (saving.saves, self.block, &saving.state.snapshot);
         saves.check_room_for(n, decoded.len())?;
-        let sum = Sum::of_new(&state.snapshot, n, &*decoded)?;
-        let stored = saves.stored_anew(state, n, decoded, &sum)?;
+        let sum = Sum::of_new(snapshot, n, &*decoded)?;
+        let header = snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
+        let stored = saves.encoded(header.compression, snapshot.framing(n), decoded, &sum)?;
         let mut edit = Edit::block(BlockEdit::Replace { n, stored });
         let (mut checked, mut what) = (None, format!("block {n} saved"));
         if let Some((text, of_it, said)) = with {
             (edit.text, checked, what) = (Some(text), Some(of_it), said);
         }
-        let change = BlockChange::new(n, through);
-        saves.commit(writer, &edit, &what, Some(change), sum.known(n), checked)
+        let change = Some(BlockChange::new(n, through));
+        let writer = &mut saving.writer;
+        saves.commit(writer, &edit, &what, change, sum.known(n), checked)
     }
 
     /// Adds the block, of these bytes, behind the last one.
     fn append_block(
         &self,
-        saves: &Saves,
-        (writer, state): &mut Saving<'_>,
+        saving: &mut Saving<'_>,
         bytes: &Arc<dyn Source>,
         through: Option<Through>,
     ) -> Result<()> {
-        let n = self.block;
-        check_counted(&state.snapshot)?;
+        let (saves, writer) = (saving.saves, &mut saving.writer);
+        let (n, snapshot) = (self.block, &saving.state.snapshot);
+        check_counted(snapshot)?;
         let mut edit = Edit {
-            text: Some(Arc::clone(state.snapshot.text())),
+            text: Some(Arc::clone(snapshot.text())),
             blocks: vec![BlockEdit::Append(StoredBlock::raw(Arc::clone(bytes)))],
         };
         saves.check_free(n, writer.growth(&edit)?)?;
@@ -276,26 +254,27 @@ impl WrittenFile {
     /// Saves an array that gets another datatype or shape: its new declaration in the tree, and its block.
     fn redeclare(
         &self,
-        saves: &Saves,
         saving: &mut Saving<'_>,
         file: ArrayFile<'_>,
         header: &Header,
         elements: Arc<dyn Source>,
     ) -> Result<()> {
-        let (n, snapshot) = (self.block, &file.state.snapshot);
+        let (saves, n, snapshot) = (saving.saves, self.block, &file.state.snapshot);
         let text = Arc::new(snapshot.redeclared(file.index, header)?);
         let decoded = snapshot.in_c_order(header, elements)?;
-        saves.check_room_for(n, decoded.len())?;
         saves.let_go_of_tree();
         // `let_go_of_tree` may have put a state without its tree in the place of this one
-        saving.1 = saves.shown.now();
-        let resized = Some((n, decoded.len()));
-        let checked = check_text(&saving.1.snapshot, &text, saves.options.validate, resized)?;
+        saving.state = saves.shown.now();
+        let (snapshot, resized) = (&saving.state.snapshot, Some((n, decoded.len())));
+        let checked = check_text(snapshot, &text, saves.options.validate, resized)?;
         let what = format!("array {} and its block {n} saved", file.array.path());
         let text_too = Some((Arc::clone(&text), checked, what));
-        self.replace_block(saves, saving, decoded, text_too, None)?;
-        saves.tree.reloaded(text);
-        Ok(())
+        let saved = self.replace_block(saving, decoded, text_too, None);
+        // FILE has the text even if the save is unfinished: an editor must not go on from the old one
+        if is_saved(&saved) {
+            saves.tree.reloaded(text);
+        }
+        saved
     }
 }
 
@@ -307,15 +286,11 @@ pub(in crate::vfs) fn import_file(saves: &Saves, node: Node, bytes: Arc<dyn Sour
     let (open, is_new) = DataHandle::make_block(saves, node)?;
     let imported = open.writes().and_then(|written| {
         let _turn = written.turn();
-        match written.content() {
-            Content::Patched(owed) => written.end_patch(saves, &owed)?,
-            Content::Edited(_) | Content::Emptied(_) if !is_new => {
-                return Err(Error::Busy("its block is being edited"));
-            }
-            _ => {}
+        written.end_patch(saves)?;
+        if !is_new && !matches!(written.content(), Content::Saved) {
+            return Err(Error::Busy("its block is being edited"));
         }
         written.import(saves, bytes, false)?;
-        saves.blocks.set(written, Content::Saved);
         // what has been renamed over the file is another one: descriptors of the old one write no more
         saves.blocks.free(written);
         Ok(())

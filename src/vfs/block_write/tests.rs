@@ -266,9 +266,9 @@ fn an_array_that_was_emptied_can_be_appended_to() {
         .unwrap()
         .handle;
     for bytes in [b"1", b"2", b"3"] {
-        vfs.append(&handle, 3, bytes).unwrap();
+        vfs.write(&handle, None, bytes, false).unwrap();
     }
-    vfs.append(&handle, 3, b"4").unwrap();
+    vfs.write(&handle, None, b"4", false).unwrap();
     let refused = vfs.flush(&handle, 0).unwrap_err().to_string();
     assert!(refused.contains("4 bytes written of 3"), "{refused}");
     vfs.setattr(

@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 pub(in crate::vfs) use self::sum::Sum;
-use super::Saves;
+use super::{Saves, Saving};
 use crate::asdf::Snapshot;
 use crate::asdf::checksum::ChecksumState;
 use crate::codec::{self, Choice, Edited};
@@ -16,7 +16,7 @@ use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::source::{FileSource, Overlay, Source, unnamed_file};
 use crate::vfs::node::Node;
 use crate::vfs::version::BlockChange;
-use crate::vfs::{Error, Result, State, locked};
+use crate::vfs::{Error, Result, State, index, locked};
 
 /// How much of an edited block is copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -73,7 +73,7 @@ impl Saves {
     }
 
     /// A block of these bytes under a compression code.
-    fn encoded(
+    pub(in crate::vfs) fn encoded(
         &self,
         code: [u8; 4],
         framing: Option<&str>,
@@ -94,47 +94,30 @@ impl Saves {
         stored_as(file, code, &*decoded, sum)
     }
 
-    /// Other bytes for block `n`, in its compression.
-    pub(in crate::vfs) fn stored_anew(
-        &self,
-        state: &State,
-        n: usize,
-        decoded: Arc<dyn Source>,
-        sum: &Sum,
-    ) -> Result<StoredBlock> {
-        let header = state.snapshot.layout().blocks.get(n);
-        let code = header.ok_or(Error::NotFound)?.compression;
-        self.encoded(code, state.snapshot.framing(n), decoded, sum)
-    }
-
-    /// Encodes a block anew. No file of the mount may be writing it.
-    pub(in crate::vfs) fn recompress(&self, node: Node, choice: Choice) -> Result<()> {
-        let state = self.shown.now();
-        let n = state.block_of(node).ok_or(Error::NotFound)?;
-        if !is_another(&state, n, choice)? {
+    /// Encodes block `n` anew. No file of the mount may be writing it.
+    pub(in crate::vfs) fn recompress(&self, n: u32, choice: Choice) -> Result<()> {
+        if !is_another(&self.shown.now(), index(n), choice)? {
             return Ok(());
         }
-        self.alone(&state, n, node, || self.encode_anew(n, choice))
+        self.alone(n, || self.encode_anew(index(n), choice))
     }
 
-    /// Runs `change` while no file of the mount has a block open for writing.
-    fn alone(
-        &self,
-        state: &State,
-        block: usize,
-        node: Node,
-        change: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let added = self.blocks.add_writer(state, block, node, true);
+    /// Runs `change` while no file of the mount has block `n` open for writing.
+    fn alone(&self, n: u32, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        let state = self.shown.now();
+        let added = self
+            .blocks
+            .add_writer(&state, index(n), Node::Block(n), true);
         let written = added.map_err(|other| state.in_use(other))?;
         let done = change();
         self.blocks.remove_writer(&written);
         done
     }
 
-    /// Encodes block `n` anew.
     fn encode_anew(&self, n: usize, choice: Choice) -> Result<()> {
-        let (mut writer, state) = self.begin()?;
+        let Saving {
+            mut writer, state, ..
+        } = self.begin()?;
         if !is_another(&state, n, choice)? {
             return Ok(());
         }
@@ -161,15 +144,15 @@ impl Saves {
         self.commit(&mut writer, &edit, &what, None, sum.known(n), None)
     }
 
-    /// Removes the last block, if no array uses it.
-    pub(in crate::vfs) fn remove_last_block(&self, node: Node) -> Result<()> {
-        let state = self.shown.now();
-        let n = state.block_of(node).ok_or(Error::NotFound)?;
-        self.alone(&state, n, node, || self.commit_removal(n))
+    /// Removes block `n`, if it is the last one and no array uses it.
+    pub(in crate::vfs) fn remove_last_block(&self, n: u32) -> Result<()> {
+        self.alone(n, || self.commit_removal(index(n)))
     }
 
     fn commit_removal(&self, n: usize) -> Result<()> {
-        let (mut writer, state) = self.begin()?;
+        let Saving {
+            mut writer, state, ..
+        } = self.begin()?;
         self.blocks.check_removable(&state, n)?;
         check_counted(&state.snapshot)?;
         let edit = Edit {

@@ -17,7 +17,6 @@ use crate::asdf::Snapshot;
 use crate::error::Error as Library;
 use crate::save::{self, NotOpened, SaveOptions, Writer};
 use crate::source::Stat;
-use crate::vfs::attr::FileFacts;
 use crate::vfs::{Error, MAX_PREPARED, Result, State, locked};
 
 /// How often FILE is looked at.
@@ -300,26 +299,23 @@ impl Saves {
     /// that has failed, or by another program.
     fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
         self.note_out_of_date(None);
-        if is_of(old, &stat) && stat.is_untouched_since(&old.left()) {
+        let is_same = is_of(old, &stat);
+        if is_same && stat.is_untouched_since(&old.left()) {
             return self.show_times(old, Some(stat));
         }
         match with_data_anew(old, writer) {
             Ok(snapshot) => {
                 let mut new = old.next(Arc::new(snapshot), Some(stat));
-                if is_of(old, &stat) {
+                if is_same {
                     new.versions.touch();
                 } else {
                     new.versions.changed_elsewhere(stat.modified());
                 }
                 self.show(new);
-                if !is_of(old, &stat) {
+                if !is_same {
                     self.shown.seal(stat.id);
                 }
                 self.blocks.rebase(&self.shown.now().snapshot);
-                if is_of(old, &stat) {
-                    // owner or mode; an editor asks its user what to do about a file with another time
-                    self.tree.reloaded(Arc::clone(old.snapshot.text()));
-                }
             }
             Err(error) => {
                 // without times, FILE is looked at again
@@ -334,10 +330,8 @@ impl Saves {
         self.show(old.next(Arc::clone(&old.snapshot), stat));
     }
 
-    /// Shows a state: all that a save or another program has changed passes through here. Takes over what depends on the state: the
-    /// attributes of `tree.yaml`, and the sources of handles.
+    /// Shows a state: all that a save or another program has changed passes through here. Handles look for their sources anew then.
     pub(in crate::vfs) fn show(&self, mut new: State) {
-        let facts = FileFacts::of(&new.stat, &self.options);
         let before = self.shown.now();
         if new.has_other_stream(&before) {
             new.versions.changed_stream();
@@ -349,7 +343,6 @@ impl Saves {
             self.warn_of_new(&before.snapshot, &new.snapshot);
         }
         self.shown.put(new);
-        self.tree.note_file(facts);
         self.blocks.changed();
     }
 

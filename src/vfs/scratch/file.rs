@@ -175,11 +175,6 @@ impl ScratchFile {
         }
     }
 
-    /// Length in bytes, unless it is a symlink.
-    pub(super) fn content_len(&self) -> Option<u64> {
-        (self.kind == FileKind::File).then(|| self.len())
-    }
-
     /// The target of a symlink.
     ///
     /// # Errors
@@ -247,22 +242,14 @@ impl ScratchFile {
         writes && inner.writers == 0
     }
 
-    /// Writes bytes; a hole before them reads as zeros.
+    /// Writes bytes, at the end if no offset is given, behind what others have appended. A hole before them reads as zeros.
     ///
     /// # Errors
     /// [`Library::NoRoom`]; [`Library::Stale`] if a block or array has got its bytes.
-    pub(in crate::vfs) fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        locked(&self.inner).write(offset, data)
-    }
-
-    /// Writes bytes at the end, behind what others have appended.
-    ///
-    /// # Errors
-    /// As [`ScratchFile::write`].
-    pub(in crate::vfs) fn append(&self, data: &[u8]) -> Result<()> {
+    pub(in crate::vfs) fn write(&self, offset: impl Into<Option<u64>>, data: &[u8]) -> Result<()> {
         let mut inner = locked(&self.inner);
-        let end = inner.content.len();
-        inner.write(end, data)
+        let offset = offset.into().unwrap_or_else(|| inner.content.len());
+        inner.write(offset, data)
     }
 
     /// Sets the length.
@@ -283,12 +270,7 @@ impl ScratchFile {
         }
     }
 
-    /// When its bytes were changed last.
-    pub(in crate::vfs) fn mtime(&self) -> SystemTime {
-        locked(&self.inner).facts.mtime
-    }
-
-    /// Sets that time.
+    /// Sets the time of the last change of its bytes.
     pub(in crate::vfs) fn set_mtime(&self, mtime: SystemTime) {
         locked(&self.inner).facts.mtime = mtime;
     }
@@ -306,11 +288,6 @@ impl ScratchFile {
     /// Whether a descriptor is open.
     pub(in crate::vfs) fn is_open(&self) -> bool {
         locked(&self.inner).open > 0
-    }
-
-    /// Whether it has no name.
-    pub(in crate::vfs) fn is_nameless(&self) -> bool {
-        locked(&self.inner).names == 0
     }
 
     /// Whether something was written to it that is not saved.
@@ -390,15 +367,9 @@ impl ScratchFile {
         locked(&self.inner).refused = Some((version, why.clone()));
     }
 
-    /// Whether the text was refused since it was changed.
-    pub(in crate::vfs) fn is_refused(&self) -> bool {
-        locked(&self.inner).is_refused()
-    }
-
-    /// Why a text of it was refused, if one was.
+    /// Why the text was refused, if it was since it was changed.
     pub(in crate::vfs) fn refusal(&self) -> Option<Error> {
-        let inner = locked(&self.inner);
-        inner.refused.as_ref().map(|(_, why)| why.clone())
+        locked(&self.inner).refusal().cloned()
     }
 
     /// Has it count as not saved, though nothing was written to it. The version that it is.
@@ -416,7 +387,7 @@ impl ScratchFile {
     /// Whether the text is likely to be refused soon, when the kernel releases a descriptor that was closed.
     pub(in crate::vfs) fn awaits_refusal(&self) -> bool {
         let inner = locked(&self.inner);
-        let waits = inner.closing && inner.is_dirty() && !inner.is_refused();
+        let waits = inner.closing && inner.is_dirty() && inner.refusal().is_none();
         waits && !inner.bytes().is_ok_and(|text| is_blank(&text))
     }
 }
@@ -426,9 +397,10 @@ impl Inner {
         self.version != self.saved
     }
 
-    fn is_refused(&self) -> bool {
-        let version = self.refused.as_ref().map(|(version, _)| *version);
-        version == Some(self.version)
+    fn refusal(&self) -> Option<&Error> {
+        let refused = self.refused.as_ref();
+        let refused = refused.filter(|(version, _)| *version == self.version);
+        refused.map(|(_, why)| why)
     }
 
     fn whole(&self, file: &Arc<ScratchFile>, becoming: bool) -> Result<Unsaved> {

@@ -1,14 +1,224 @@
-//! Scratch files by the directories and names of one member.
+//! The scratch files of one member, by its directories and their names.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, Weak};
 
-use super::{Directory, ScratchFile, is_made_by_editor, is_temporary_data};
+use super::{
+    Absence, Directory, MAX_FILES, Named, Role, Scratch, ScratchFile, Table, is_made_by_editor,
+    is_temporary_data,
+};
 use crate::asdf::names::SUFFIXES;
+use crate::error::Error as Library;
+use crate::vfs::attr::FileKind;
 use crate::vfs::error::check_name;
-use crate::vfs::{Attr, Error, Node, Result, TREE_NAME, Vfs};
+use crate::vfs::node::NUMBERS;
+use crate::vfs::state::Shown;
+use crate::vfs::{Attr, Error, FileFacts, Node, Result, TREE_NAME, Vfs, locked};
+
+/// The scratch files of one member, and the names of its blocks and arrays that are gone.
+pub(in crate::vfs) struct MemberScratch {
+    pub(in crate::vfs) scratch: Arc<Scratch>,
+    /// Which member of the mount it is.
+    pub(in crate::vfs) member: u32,
+    pub(in crate::vfs) shown: Arc<Shown>,
+}
+
+impl MemberScratch {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        locked(&self.scratch.table)
+    }
+
+    /// A directory, as the table knows it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is gone, or never has scratch files.
+    pub(in crate::vfs) fn place(&self, directory: Node) -> Result<Directory> {
+        let path = match directory {
+            Node::Root => Some(String::new()),
+            Node::Blocks => Some("blocks".to_owned()),
+            Node::ArrayDir(_) => self.shown.now().catalogue().path(directory),
+            _ => None,
+        };
+        let (member, path) = (self.member, path.ok_or(Error::NotFound)?);
+        Ok(Directory { member, path })
+    }
+
+    /// The directory, if there is anything in the table at all: its path takes a while to find.
+    fn place_if_any(&self, directory: Node) -> Option<Directory> {
+        let table = self.table();
+        let is_empty = table.names.is_empty() && table.absent.is_empty();
+        drop(table);
+        (!is_empty).then(|| self.place(directory).ok()).flatten()
+    }
+
+    /// The file of a name.
+    pub(in crate::vfs) fn lookup(&self, directory: Node, name: &OsStr) -> Option<Arc<ScratchFile>> {
+        let place = self.place_if_any(directory)?;
+        let table = self.table();
+        table.get(&place, name).map(|named| Arc::clone(&named.file))
+    }
+
+    /// The file of a node.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(in crate::vfs) fn file(&self, node: Node) -> Result<Arc<ScratchFile>> {
+        let table = self.table();
+        let found = match node {
+            Node::Scratch(number) => table.files.get(&number).and_then(Weak::upgrade),
+            // one that was `tree.yaml` before FILE was closed
+            _ => table
+                .named(self.member, node)
+                .map(|(_, _, named)| Arc::clone(&named.file)),
+        };
+        found.ok_or(Error::NotFound)
+    }
+
+    /// The path of a file, by one of its names.
+    pub(in crate::vfs) fn path_of(&self, node: Node) -> Option<String> {
+        let table = self.table();
+        let (directory, name, _) = table.named(self.member, node)?;
+        Some(directory.path_of(name))
+    }
+
+    /// The names in a directory.
+    pub(in crate::vfs) fn names(&self, directory: Node) -> Vec<OsString> {
+        let Some(place) = self.place_if_any(directory) else {
+            return Vec::new();
+        };
+        let table = self.table();
+        let names = table.names.get(&place).into_iter();
+        names.flat_map(BTreeMap::keys).cloned().collect()
+    }
+
+    /// Makes an empty file, or a symlink to `target`. `made_of`: which of FILE's texts there is.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Exists`]; [`Library::NoRoom`] beyond the limit.
+    pub(in crate::vfs) fn create(
+        &self,
+        directory: Node,
+        name: &OsStr,
+        target: Option<&OsStr>,
+        facts: FileFacts,
+        made_of: u64,
+    ) -> Result<Node> {
+        let place = self.place(directory)?;
+        let mut table = self.table();
+        if table.get(&place, name).is_some() {
+            return Err(Error::Exists);
+        }
+        table.files.retain(|_, file| file.strong_count() > 0);
+        let number = table.next;
+        // the kernel may keep a number after its file is gone: one that came again would lead to other bytes
+        let next = number.checked_add(1).filter(|next| *next < NUMBERS);
+        let Some(next) = next.filter(|_| table.files.len() < MAX_FILES) else {
+            let why = format!("there are {MAX_FILES} scratch files already");
+            return Err(Library::NoRoom { why, limit: false }.into());
+        };
+        let kind = target.map_or(FileKind::File, |_| FileKind::Symlink);
+        let text = target.map_or_else(Vec::new, |target| target.as_bytes().to_vec());
+        let (node, text, room) = (Node::Scratch(number), Arc::new(text), &self.scratch.room);
+        let file = Arc::new(ScratchFile::new(node, kind, room, text, facts, made_of));
+        let named = Named::charged(Arc::clone(&file), room)?;
+        table.next = next;
+        table.files.insert(number, Arc::downgrade(&file));
+        table.put(place, name, named);
+        Ok(node)
+    }
+
+    /// Gives a file another name in the root; it replaces one that has that name, for what that costs.
+    ///
+    /// # Errors
+    /// [`Library::NoRoom`] beyond the limit.
+    pub(in crate::vfs) fn give(&self, name: &OsStr, file: &Arc<ScratchFile>) -> Result<()> {
+        let root = self.place(Node::Root)?;
+        let mut table = self.table();
+        let there = table.names.get_mut(&root);
+        if let Some(replaced) = there.and_then(|names| names.get_mut(name)) {
+            file.link();
+            std::mem::replace(&mut replaced.file, Arc::clone(file)).unlink();
+            return Ok(());
+        }
+        let given = Named::charged(Arc::clone(file), &self.scratch.room)?;
+        table.put(root, name, given);
+        Ok(())
+    }
+
+    /// Takes a name away.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(in crate::vfs) fn take(&self, place: &Directory, name: &OsStr) -> Result<()> {
+        let taken = self.table().remove(place, name);
+        taken.map(drop).ok_or(Error::NotFound)
+    }
+
+    /// Gives a file another name instead of its own; it replaces one that has that name.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(in crate::vfs) fn rename(&self, from: (Node, &OsStr), to: (Node, &OsStr)) -> Result<()> {
+        let (old, new) = (self.place(from.0)?, self.place(to.0)?);
+        let mut table = self.table();
+        let named = table.remove(&old, from.1).ok_or(Error::NotFound)?;
+        table.put(new, to.1, named);
+        Ok(())
+    }
+
+    /// Exchanges two names of the root.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(in crate::vfs) fn exchange(&self, a: &OsStr, b: &OsStr) -> Result<()> {
+        let root = self.place(Node::Root)?;
+        let mut table = self.table();
+        let names = table.names.get_mut(&root).ok_or(Error::NotFound)?;
+        // asked before the first name is taken, so that an error leaves both as they were
+        if !names.contains_key(b) {
+            return Err(Error::NotFound);
+        }
+        let first = names.remove(a).ok_or(Error::NotFound)?;
+        let second = names.insert(b.to_owned(), first).ok_or(Error::NotFound)?;
+        names.insert(a.to_owned(), second);
+        Ok(())
+    }
+
+    /// Removes the name of a block or of an array's file for a while.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(in crate::vfs) fn hide(&self, directory: Node, name: &OsStr) -> Result<()> {
+        let place = self.place(directory)?;
+        let absent = &mut self.table().absent;
+        // names that are back are forgotten here, so the table stays as short as two seconds of removals
+        absent.retain(|_, absence| absence.lasts());
+        absent.insert((place, name.to_owned()), Absence::begin());
+        Ok(())
+    }
+
+    /// The names of blocks and of files of arrays that are gone from a directory.
+    pub(in crate::vfs) fn hidden(&self, directory: Node) -> HashSet<OsString> {
+        let Some(place) = self.place_if_any(directory) else {
+            return HashSet::new();
+        };
+        let table = self.table();
+        let names = table.absent.iter();
+        let gone = names.filter(|((of, _), absence)| *of == place && absence.lasts());
+        gone.map(|((_, name), _)| name.clone()).collect()
+    }
+
+    /// Has such a name back. Whether it was gone.
+    pub(in crate::vfs) fn unhide(&self, directory: Node, name: &OsStr) -> bool {
+        let Some(place) = self.place_if_any(directory) else {
+            return false;
+        };
+        let absence = self.table().absent.remove(&(place, name.to_owned()));
+        absence.is_some_and(Absence::lasts)
+    }
+}
 
 impl Vfs {
     /// The file of a node that is one.
@@ -16,43 +226,22 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotFound`].
     pub(in crate::vfs) fn file_of(&self, node: Node) -> Result<Arc<ScratchFile>> {
-        match (self.tree.file(node), node) {
-            (Some(file), _) => Ok(file),
-            (None, Node::Scratch(number)) => self.options.scratch.file(number),
-            // one that was `tree.yaml` before FILE was closed
-            _ => self.options.scratch.named(self.member, node),
-        }
+        let file = self.tree.file(node);
+        file.map_or_else(|| self.scratch.file(node), Ok)
     }
 
-    /// The attributes of a scratch file, or of `tree.yaml`.
+    /// The attributes of a scratch file, or of `tree.yaml`, which has FILE's owner and mode.
     pub(in crate::vfs) fn attr_of(&self, file: &ScratchFile) -> Attr {
-        let attr = self.tree.attr(file);
+        let mut attr = file.attr();
+        if file.role() == Role::Tree {
+            let of_file = FileFacts::of(&self.shown.now().stat, &self.options);
+            (attr.perm, attr.uid, attr.gid) = (of_file.perm, of_file.uid, of_file.gid);
+        }
         if self.is_read_only() {
             // no name changes
-            let entry_valid = attr.attr_valid;
-            return Attr {
-                entry_valid,
-                ..attr
-            };
+            attr.entry_valid = attr.attr_valid;
         }
         attr
-    }
-
-    /// The root, as the table of scratch files knows it.
-    pub(in crate::vfs) fn root(&self) -> Directory {
-        Directory::root(self.member)
-    }
-
-    /// A directory, as the table of scratch files knows it; `None` if it never has any.
-    pub(in crate::vfs) fn place(&self, directory: Node) -> Option<Directory> {
-        let path = match directory {
-            Node::Root => String::new(),
-            Node::Blocks => "blocks".to_owned(),
-            Node::ArrayDir(_) => self.shown.now().catalogue().path(directory)?,
-            _ => return None,
-        };
-        let member = self.member;
-        Some(Directory { member, path })
     }
 
     /// The file of a name in the root.
@@ -60,49 +249,14 @@ impl Vfs {
         if name == TREE_NAME {
             return self.tree.current();
         }
-        self.options.scratch.lookup(&self.root(), name)
-    }
-
-    /// The scratch file of a name in a directory.
-    pub(in crate::vfs) fn file_beside(&self, directory: Node, name: &OsStr) -> Option<Node> {
-        let place = self.place_if_any(directory)?;
-        let file = self.options.scratch.lookup(&place, name);
-        file.map(|file| file.node)
-    }
-
-    /// The names of scratch files in a directory.
-    pub(in crate::vfs) fn names_beside(&self, directory: Node) -> Vec<OsString> {
-        let place = self.place_if_any(directory);
-        place.map_or_else(Vec::new, |place| self.options.scratch.names(&place))
-    }
-
-    /// The names of files of arrays that are gone from a directory.
-    pub(in crate::vfs) fn hidden(&self, directory: Node) -> HashSet<OsString> {
-        let place = self.place_if_any(directory);
-        place.map_or_else(HashSet::new, |place| self.options.scratch.hidden(&place))
-    }
-
-    /// Makes the name of an array's file again. Whether it was gone.
-    pub(in crate::vfs) fn unhide(&self, directory: Node, name: &OsStr) -> bool {
-        let place = self.place_if_any(directory);
-        place.is_some_and(|place| self.options.scratch.unhide(&place, name))
-    }
-
-    /// The directory, if there is anything in the table at all: its path takes a while to find.
-    fn place_if_any(&self, directory: Node) -> Option<Directory> {
-        let any = !self.options.scratch.is_empty();
-        any.then(|| self.place(directory)).flatten()
+        self.scratch.lookup(Node::Root, name)
     }
 
     /// The path of a scratch file, or of `tree.yaml`.
     pub(in crate::vfs) fn path_of_scratch(&self, node: Node) -> Option<String> {
-        let file = self.file_of(node).ok()?;
-        let is_tree = self.tree.current().is_some_and(|tree| tree.node == node);
-        if is_tree {
-            return Some(TREE_NAME.to_owned());
-        }
-        let (directory, name) = self.options.scratch.name_of(&file)?;
-        Some(directory.path_of(&name))
+        let tree = self.tree.current().filter(|tree| tree.node == node);
+        let tree = tree.map(|_| TREE_NAME.to_owned());
+        tree.or_else(|| self.scratch.path_of(node))
     }
 
     /// Checks that a file of that name may be made in a directory of blocks or arrays: tools make such names, or it is named after a file
@@ -139,5 +293,62 @@ impl Vfs {
              an array, as x.new.npy is after x.npy"
         };
         Err(Error::NotPermitted(why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::vfs::Rename;
+    use crate::vfs::attr::WRITE;
+    use crate::vfs::testing::writable;
+
+    /// It could not be removed again: its name was taken for that of FILE's tree.
+    #[test]
+    fn a_file_beside_an_array_may_be_called_like_the_tree() {
+        let text =
+            b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+            tree: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
+        let (_dir, vfs) = writable(&Sample::new().text(text).block(b"abc"));
+        let (name, facts) = (TREE_NAME.as_ref(), FileFacts::new(0o600, 0, 0));
+        let made = vfs.create(Node::ARRAYS, name, facts, WRITE).unwrap();
+        vfs.release(&made.1.handle);
+        vfs.unlink(Node::ARRAYS, name).unwrap();
+        let gone = vfs.unlink(Node::ARRAYS, name);
+        assert!(matches!(gone, Err(Error::NotFound)), "{gone:?}");
+    }
+
+    /// The target of the link became the bytes of the block.
+    #[test]
+    fn a_symlink_is_not_renamed_over_a_block() {
+        let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+        let (link, facts) = ("link".as_ref(), FileFacts::new(0o777, 0, 0));
+        vfs.symlink(Node::Root, link, "far".as_ref(), facts)
+            .unwrap();
+        for block in ["0.bin", "1.bin"] {
+            let to = (Node::Blocks, block.as_ref());
+            let refused = vfs.rename((Node::Root, link), to, Rename::Replace);
+            let is_refused = matches!(refused, Err(Error::Invalid(_)));
+            assert!(is_refused, "{refused:?}");
+        }
+        assert!(vfs.lookup(Node::Root, link).is_ok());
+        assert!(vfs.blocks.is_empty() && vfs.snapshot().layout().blocks.len() == 1);
+    }
+
+    /// In a message it could have the name that the first `tree.yaml` of another member has now.
+    #[test]
+    fn a_file_is_called_by_a_name_in_its_own_member() {
+        let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+        let (tree, old) = (TREE_NAME.as_ref(), "old".as_ref());
+        let renamed = vfs.rename((Node::Root, tree), (Node::Root, old), Rename::Replace);
+        renamed.unwrap();
+        let other = MemberScratch {
+            scratch: Arc::clone(&vfs.options.scratch),
+            member: 1,
+            shown: Arc::clone(&vfs.shown),
+        };
+        assert_eq!(vfs.scratch.path_of(Node::TREE).as_deref(), Some("old"));
+        assert_eq!(other.path_of(Node::TREE), None);
     }
 }

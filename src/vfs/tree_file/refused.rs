@@ -12,12 +12,12 @@ use crate::vfs::{Error, Node, locked};
 pub(in crate::vfs) struct Refused {
     /// The file that it was written to.
     pub(super) file: Node,
-    text: Arc<Vec<u8>>,
-    why: String,
+    pub(super) text: Arc<Vec<u8>>,
+    pub(super) why: Error,
     /// Where it is kept on disk, or why it is in memory only.
-    kept: Result<PathBuf, String>,
+    pub(super) kept: Result<PathBuf, String>,
     /// Which of FILE's texts it was made of.
-    made_of: u64,
+    pub(super) made_of: u64,
 }
 
 impl Refused {
@@ -46,16 +46,6 @@ impl Refused {
     pub(in crate::vfs) fn kept(&self) -> Option<&Path> {
         self.kept.as_deref().ok()
     }
-
-    /// The text, and which of FILE's texts it was made of.
-    pub(super) fn text(&self) -> (&Arc<Vec<u8>>, u64) {
-        (&self.text, self.made_of)
-    }
-
-    /// The same, if the text could not be kept on disk.
-    pub(super) fn only_in_memory(&self) -> Option<(&Arc<Vec<u8>>, u64)> {
-        self.kept.is_err().then(|| self.text())
-    }
 }
 
 impl TreeFile {
@@ -64,22 +54,18 @@ impl TreeFile {
         locked(&self.inner).refused.as_ref().map(tell)
     }
 
-    /// Whether a refused text is passed over, so that the one that was refused last is kept instead: if it is blank, or was refused before
-    /// that one.
-    pub(in crate::vfs) fn makes_way(&self, unsaved: &Unsaved) -> bool {
-        let again = unsaved.file.is_refused();
+    /// Whether a text was refused before for the same reason, as at fsync(2) before close(2): then the user knows. `None` if the text is
+    /// passed over, so that the one that was refused last is kept instead: if it is blank, or was refused before that one.
+    pub(in crate::vfs) fn is_known(&self, unsaved: &Unsaved, error: &Error) -> Option<bool> {
+        let again = unsaved.file.refusal().is_some();
         let inner = locked(&self.inner);
-        let last = inner.refused.as_ref();
-        (again || is_blank(&unsaved.text)) && last.is_some_and(|last| *last.text != *unsaved.text)
-    }
-
-    /// Whether a text was refused before for the same reason, as at fsync(2) before close(2): then the user knows.
-    pub(in crate::vfs) fn is_known(&self, unsaved: &Unsaved, error: &Error) -> bool {
-        let again = unsaved.file.is_refused();
-        let inner = locked(&self.inner);
-        let last = inner.refused.as_ref();
-        again
-            && last.is_some_and(|last| *last.text == *unsaved.text && last.why == error.to_string())
+        let Some(last) = &inner.refused else {
+            return Some(false);
+        };
+        if (again || is_blank(&unsaved.text)) && *last.text != *unsaved.text {
+            return None;
+        }
+        Some(again && last.why.to_string() == error.to_string())
     }
 
     /// Notes that a text was refused, and where it is `kept`. `tree.yaml` shows one that is in no file on disk, as it can be read nowhere
@@ -96,7 +82,7 @@ impl TreeFile {
         inner.refused = Some(Refused {
             file: unsaved.file.node,
             text: Arc::clone(&unsaved.text),
-            why: error.to_string(),
+            why: error.clone(),
             kept,
             made_of: unsaved.made_of,
         });
@@ -112,8 +98,7 @@ impl TreeFile {
     /// The refused text, if it could not be kept on disk.
     pub(in crate::vfs) fn only_in_memory(&self) -> Option<Arc<Vec<u8>>> {
         let inner = locked(&self.inner);
-        let refused = inner.refused.as_ref()?.only_in_memory()?;
-        Some(Arc::clone(refused.0))
+        inner.only_in_memory().map(|it| Arc::clone(&it.text))
     }
 
     /// Notes that a refused text is kept on disk now.

@@ -3,8 +3,10 @@
 use std::time::SystemTime;
 
 use super::*;
+use crate::asdf::sample::Sample;
+use crate::vfs::Access;
 use crate::vfs::scratch::{is_beginning, is_blank};
-use crate::vfs::{Access, VfsOptions};
+use crate::vfs::testing::writable;
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n--- {a: 1}\n...\n";
 const OTHER: &[u8] = b"#ASDF 1.0.0\n--- {a: 2}\n...\n";
@@ -30,8 +32,8 @@ fn facts() -> FileFacts {
 }
 
 fn tree() -> TreeFile {
-    let room = Arc::clone(VfsOptions::default().scratch.room());
-    TreeFile::new(Arc::new(TEXT.to_vec()), facts(), &room)
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT));
+    TreeFile::new(&vfs.shown, &vfs.options)
 }
 
 /// Opens the file that is `tree.yaml` as a shell does for `>`, and writes a text.
@@ -243,7 +245,7 @@ fn who_appends_writes_behind_what_others_have_appended() {
     let file = tree.current().unwrap();
     for text in ["one\n", "two\n", "three\n"] {
         file.open(WRITE, 0).unwrap();
-        file.append(text.as_bytes()).unwrap();
+        file.write(None, text.as_bytes()).unwrap();
     }
     assert_eq!(shown(&tree), [TEXT, b"one\ntwo\nthree\n"].concat());
 }
@@ -409,4 +411,9 @@ fn numbers_go_on_where_the_member_was_closed() {
     next.begin(mark.changed());
     assert_eq!(next.current().unwrap().node, Node::Tree(2));
     assert_ne!(next.epoch(), tree.epoch());
+    // the first file had been put back in its place
+    let node = Node::TREE;
+    let next = self::tree();
+    next.begin(TreeMark { node, ..mark });
+    assert!(!is_outdated(&next, &next.current().unwrap()));
 }

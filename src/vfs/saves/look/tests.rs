@@ -543,3 +543,26 @@ fn data_are_shown_that_are_written_with_the_old_time_while_another_block_is_edit
     let saved = std::fs::read(&path).unwrap();
     assert!(saved.windows(3).any(|it| it == b"Abc"));
 }
+
+/// An editor asked its user about a file that had another time.
+#[test]
+fn the_tree_keeps_its_time_when_another_program_changes_the_mode_of_the_file() {
+    let (dir, vfs) = writable(&Sample::new().text(b"#ASDF 1.0.0\n--- {a: 1}\n...\n"));
+    let access = Access {
+        write: true,
+        truncate: true,
+        ..Access::default()
+    };
+    let tree = vfs.open_now(Node::TREE, access).unwrap().handle;
+    let text = b"#ASDF 1.0.0\n--- {a: 2}\n...\n";
+    vfs.write(&tree, 0, text, false).unwrap();
+    vfs.flush(&tree, 0).unwrap();
+    vfs.release(&tree);
+    let attr = || vfs.getattr_now(Node::TREE).unwrap();
+    let saved = attr().mtime;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+    std::fs::set_permissions(dir.path().join("a.asdf"), mode).unwrap();
+    vfs.saves.refresh_soon();
+    let now = attr();
+    assert_eq!((now.perm, now.mtime), (0o640, saved));
+}
