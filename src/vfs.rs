@@ -13,7 +13,7 @@
 //! - `Blocks`: the blocks that are open for writing, and what was written into them that FILE does not have;
 //! - `Saves`: FILE, what writes it, whether it can be written, and which state follows from a save or another program's change;
 //!
-//! A part uses only those above it, but for what `version` adds to `State`. What is written goes through the types of open files: `ScratchFile` and `TreeFile` (in `tree_save`) for
+//! A part uses only those above it. What is written goes through the types of open files: `ScratchFile` and `TreeFile` (in `tree_save`) for
 //! texts, `DataHandle` and `WrittenFile` (in `block_write` and `import`) for blocks and arrays. They are given the `Saves` that they save
 //! through.
 //!
@@ -63,13 +63,11 @@
 //! | `DataHandle::source` | the source that a handle reads |
 //! | `Made::source` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it. An encoded block has one, too, which is taken as those of a [`Snapshot`] are |
 //! | `Blocks::by_block` | the files that have blocks open for writing, and how many descriptors each; lookups of blocks and arrays take it, and reads after a change. Its condition variable waits 500 ms at most for the release of a file that is closed already |
-//! | `Views::fits` and `Views::previews`, then `State::catalogue` | the files of a view, and the names under `arrays/`; made from the tree |
 //! | `TreeFile::inner` | which file is `tree.yaml`, FILE's text, and the text that was refused last |
-//! | `State::numbers` | the names under `arrays/` and their numbers |
-//! | `Lasting` and `OnceLock` in a [`Snapshot`] | the tree, its arrays, and the blocks that have been opened; to make them, FILE is read |
+//! | `State::catalogue` or those of `Views`, then `Lasting` and `OnceLock` in a [`Snapshot`] | what is made once: the names under `arrays/`, and the files of a view; the tree, its arrays, and the blocks that have been opened; to make these, FILE is read |
 //! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
 //! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
-//! | `WrittenFile::inner`, `Shown`, `State::left`, `State::info_lens`, `State::json`, `Views::unreadable`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `WrittenFile::inner`, `Shown`, `State::left`, `State::info_lens`, `State::json`, `State::numbers`, `Views::unreadable`, `ZarrView::lens`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //!
 //! A state is made of the one that is shown: so who shows one has `Saves::writer`, if there is one, else `Saves::compared`.
 //!
@@ -109,7 +107,6 @@ mod member;
 mod naming;
 mod news;
 mod node;
-mod planes;
 mod process;
 mod rename;
 mod saves;
@@ -136,8 +133,8 @@ use crate::save::{FilePath, SaveOptions, Writer};
 use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
 
 pub use attr::{
-    Access, Attr, Attributes, Bytes, FileFacts, FileKind, Opened, Rename, Show, VfsOptions,
-    sizes_of_disk,
+    Access, Attr, Attributes, Bytes, FileFacts, FileKind, Opened, Reading, Rename, Show,
+    VfsOptions, kind, sizes_of_disk,
 };
 pub use closed::ClosedFile;
 pub use error::{Call, Error, NAME_MAX, check_name};
@@ -147,9 +144,7 @@ pub use member::Remains;
 pub use news::Losses;
 pub use node::{Node, View};
 pub use process::{ignores, is_ending, pid_namespace};
-pub use saves::Reading;
 pub use scratch::Scratch;
-pub use stat::kind;
 pub use tree_file::TreeMark;
 pub use version::{VERSIONS, Versions};
 pub use xattr::shortened;
@@ -157,10 +152,11 @@ pub use xattr::shortened;
 use block_names::{block_name, block_number};
 use blocks::Blocks;
 use data::DataHandle;
+use listing::Names;
 use process::process_of;
 use saves::Saves;
 use scratch::ScratchFile;
-use state::{Names, Shown, State};
+use state::{Shown, State};
 use tree_file::{TREE_NAME, TreeFile};
 use views::Views;
 
@@ -329,7 +325,7 @@ impl Vfs {
                 .catalogue()
                 .lookup(number, name)
                 .or_else(|| self.file_beside(directory, name)),
-            Node::ViewDir(view, number) => state.find_in_view(view, number, name),
+            Node::ViewDir(view, number) => state.in_views().find(view, number, name),
             _ => return Err(Error::NotDirectory),
         };
         found.ok_or(Error::NotFound)
@@ -517,7 +513,7 @@ const ROOT_DIRECTORIES: [(&str, Node); 3] = [
 /// The directories of the root that are shown: with those of the views that were asked for, and `hdus/` if FILE `is_fits`.
 fn root_directories(is_fits: bool, options: &VfsOptions) -> Vec<(&'static str, Node)> {
     let mut directories = ROOT_DIRECTORIES.to_vec();
-    let views = View::ALL.into_iter().filter(|view| view.is_shown(options));
+    let views = View::ALL.into_iter().filter(|view| options.shows(*view));
     directories.extend(views.map(|view| (view.name(), Node::ViewDir(view, 0))));
     if is_fits {
         directories.push((hdus::NAME, Node::Hdus));

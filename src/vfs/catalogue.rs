@@ -266,10 +266,18 @@ impl Catalogue {
 
     /// The number of a place's directory.
     pub(super) fn number_of(&self, paths: &Paths, place: PlaceId) -> Option<u32> {
-        let numbers = locked(&self.numbers);
         let names = paths.directory_path(place);
+        let numbers = locked(&self.numbers);
         let mut names = names.split('/').filter(|name| !name.is_empty());
         names.try_fold(0, |directory, name| numbers.find(directory, name))
+    }
+
+    /// The number of array `i` of the snapshot.
+    pub(super) fn number_of_array(&self, snapshot: &Snapshot, i: usize) -> Option<u32> {
+        let place = snapshot.arrays().get(i)?.home();
+        let paths = snapshot.paths()?;
+        let directory = self.number_of(paths, paths.parent(place))?;
+        self.number(directory, &paths.stem(place))
     }
 
     /// Every array's number, and what its files show.

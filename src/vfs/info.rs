@@ -241,15 +241,15 @@ fn fits_tsv(state: &State) -> Text {
     let mut text = Text::default();
     text.row(["path", "file", "bytes", "problem"]);
     let snapshot = &state.snapshot;
-    let plan = snapshot.fits_plan();
+    let (plan, views) = (snapshot.fits_plan(), state.in_views());
     for subject in plan.subjects() {
         let place = snapshot.place_of(subject);
         let path = place.map(|(paths, place)| paths.path(place));
         let path = path.unwrap_or_default();
         match plan.file(subject) {
             Ok(file) => {
-                let why = state.why_unreadable(subject).unwrap_or_default();
-                match state.fits_path(subject) {
+                let why = views.why_unreadable(subject).unwrap_or_default();
+                match views.fits_path(subject) {
                     Some(mut shown) => {
                         // a long path is listed nowhere
                         if place.is_none_or(|(paths, place)| paths.listed(place).is_none()) {
@@ -275,9 +275,10 @@ fn fits_tsv(state: &State) -> Text {
 fn zarr_tsv(state: &State) -> Text {
     let mut text = Text::default();
     text.row(["path", "directory", "chunk", "chunks", "problem"]);
+    let zarr = state.in_views().zarr();
     for (i, array) in state.snapshot.arrays().iter().enumerate() {
         let path = array.path();
-        match state.zarr_listed(i) {
+        match zarr.listed(i) {
             Ok((shown, chunks)) => text.row([
                 &*path,
                 &shown,

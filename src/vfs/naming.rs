@@ -45,7 +45,9 @@ impl State {
             Node::Hdus => Some(hdus::NAME.to_owned()),
             Node::Block(n) => Some(format!("blocks/{n}.bin")),
             Node::Array(..) | Node::ArrayDir(_) | Node::ArrayLink(_) => self.catalogue().path(node),
-            Node::View(..) | Node::ViewDir(..) => self.view_path(node),
+            // its names need not be made for that
+            Node::ViewDir(view, 0) => Some(view.name().to_owned()),
+            Node::View(..) | Node::ViewDir(..) => self.in_views().path(node),
             Node::HduHeader(_) | Node::HduBin(_) => {
                 let mut units = hdus::entries(&self.snapshot).into_iter();
                 let found = units.find(|(_, found)| *found == node);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use rustix::fs::StatVfs;
 
 use super::attr::sizes_of_disk;
-use super::node::Node;
+use super::node::{Node, View};
 use super::state::State;
-use super::{Attr, Error, FileKind, Result, Vfs, View, hdus, locked, root_directories};
+use super::{Attr, Error, Result, Vfs, hdus, locked, root_directories};
 use crate::source::{Source, len_u64};
 
 impl Vfs {
@@ -93,7 +93,7 @@ impl Vfs {
             | Node::ZarrTsv
             | Node::TreeJson => self.info_len(state, node),
             Node::StatsTsv => state.stats_len(),
-            Node::View(view, number) => state.view_len(view, number)?,
+            Node::View(view, number) => state.in_views().len(view, number)?,
             Node::Block(_) | Node::Array(..) => self.blocks.size(state, node)?,
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
@@ -109,12 +109,12 @@ impl Vfs {
             // directories of planes are not counted, which the link count 1 says
             Node::ViewDir(view @ View::Previews, number) => {
                 let is_there = state.catalogue().subdirectories(number).is_some()
-                    || state.planes_in(view, number).is_some();
+                    || state.in_views().planes_in(view, number).is_some();
                 return is_there.then_some(1).ok_or(Error::NotFound);
             }
             // as those of a directory whose names have not been made: directories in it are not counted
             Node::ViewDir(View::Zarr, number) => {
-                let there = state.has_zarr_directory(number);
+                let there = state.in_views().zarr().has_directory(number);
                 return there.then_some(1).ok_or(Error::NotFound);
             }
             Node::ArrayDir(number) | Node::ViewDir(_, number) => {
@@ -125,20 +125,5 @@ impl Vfs {
             _ => return Ok(1),
         };
         Ok(directories.saturating_add(2))
-    }
-}
-
-/// The kind of a file; of those in the root, of what is no symlink.
-#[must_use]
-pub fn kind(node: Node) -> FileKind {
-    match node {
-        Node::Root
-        | Node::Blocks
-        | Node::Info
-        | Node::Hdus
-        | Node::ArrayDir(_)
-        | Node::ViewDir(..) => FileKind::Directory,
-        Node::ArrayLink(_) => FileKind::Symlink,
-        _ => FileKind::File,
     }
 }

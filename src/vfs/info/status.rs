@@ -63,7 +63,7 @@ impl Vfs {
         ));
         for view in View::ALL {
             let (name, what) = (view.name(), view.what());
-            if view.is_shown(&self.options) {
+            if self.options.shows(view) {
                 text.line(format_args!("view      {name}/: {what}"));
             } else {
                 text.line(format_args!("offered   -o {name}: {what}"));
