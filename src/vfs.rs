@@ -98,7 +98,6 @@ mod catalogue;
 mod closed;
 mod data;
 mod error;
-mod facts;
 mod format;
 mod hdus;
 mod info;
@@ -262,11 +261,6 @@ impl Vfs {
         }
     }
 
-    /// Ends decodes as soon as `wanted` is false: a long one must not keep FILE locked after the mount has ended. The last call counts.
-    pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
-        self.shown.now().snapshot.cache().decode_while(wanted);
-    }
-
     /// Has `tell` called with the reason each time a text is refused, by the thread that saves it: it must not wait. The first call counts.
     pub fn on_refusal(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
         self.tree.on_refusal(tell);
@@ -282,11 +276,6 @@ impl Vfs {
     #[must_use]
     pub fn why_read_only(&self) -> Option<String> {
         self.saves.why_read_only()
-    }
-
-    /// Shows FILE as it is now, if another program has changed it and the last look is a while ago.
-    fn refresh(&self) {
-        block_write::look(&self.saves, true);
     }
 
     /// The attributes of a name in a directory of this version; see [`VERSIONS`].
@@ -338,7 +327,7 @@ impl Vfs {
     pub fn getattr(&self, node: Node, version: u64) -> Result<Attr> {
         // `asdf-mount -u` looks at the root, and must not wait for a server
         if node != Node::Root || !self.is_far() {
-            self.refresh();
+            block_write::look(&self.saves, true);
         }
         let state = self.shown.with(node, version).ok_or(Error::NotFound)?;
         self.attr(&state, node)
@@ -370,14 +359,6 @@ impl Vfs {
             return Err(Error::NotFound);
         }
         self.open_node(&state, node, access)
-    }
-
-    /// Opens a file to be read as it is now, without a look at FILE.
-    ///
-    /// # Errors
-    /// As [`Vfs::open`].
-    pub fn open_tree(&self, tree: Node) -> Result<Opened> {
-        self.open_node(&self.shown.now(), tree, Access::default())
     }
 
     /// Opens a file of a state.
@@ -455,7 +436,7 @@ impl Vfs {
     pub fn read(&self, handle: &Handle, offset: u64, len: u32) -> Result<Bytes<'_>> {
         let open = &handle.open;
         if matches!(open, Open::Data(_)) {
-            self.refresh();
+            block_write::look(&self.saves, true);
             self.saves.check_up_to_date().map_err(|error| {
                 // what was opened on a server is gone for good
                 if self.saves.file.is_far() {

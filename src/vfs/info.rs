@@ -69,7 +69,7 @@ impl Vfs {
             Node::FitsTsv => fits_tsv(state),
             Node::ZarrTsv => zarr_tsv(state),
             Node::TreeJson => tree_json(&state.snapshot, self.options.show.arrays),
-            _ => self.status(state),
+            _ => status::status(&self.saves, &self.losses().scratch, state),
         }
     }
 }
