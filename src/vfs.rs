@@ -67,7 +67,7 @@
 //! | `State::catalogue` or those of `Views`, then `Lasting` and `OnceLock` in a [`Snapshot`] | what is made once: the names under `arrays/`, and the files of a view; the tree, its arrays, and the blocks that have been opened; to make these, FILE is read |
 //! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
 //! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
-//! | `WrittenFile::inner`, `Shown`, `State::left`, `State::info_lens`, `State::json`, `State::numbers`, `Views::unreadable`, `ZarrView::lens`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `WrittenFile::inner`, `Shown`, `State::left`, `State::infos`, `State::numbers`, `Views::unreadable`, `ZarrView::lens`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //!
 //! A state is made of the one that is shown: so who shows one has `Saves::writer`, if there is one, else `Saves::compared`.
 //!

@@ -239,7 +239,7 @@ mod tests {
             assert!(names > 2);
         }
         let state = vfs.shown.now();
-        assert!(!state.is_named() && locked(&state.info_lens).is_empty());
+        assert!(!state.is_named() && locked(&state.infos).is_empty());
     }
 
     /// Each path below `arrays/` was looked up part by part: 157,000 lookups for a walk of 3,855 files.

@@ -86,7 +86,7 @@ impl Vfs {
             Node::ViewDir(view, _) => state.views.has_made(view),
             Node::ArrayLink(number) if !state.needs_tree_for(number) => true,
             text if text.is_info() || matches!(text, Node::ArrayLink(_)) => {
-                let known = locked(&state.info_lens).get(&node).copied().unwrap_or(0);
+                let known = locked(&state.infos).get(&node).map_or(0, |info| info.0);
                 let attr = self.described(state, node, known, 1);
                 let attr_valid = Duration::ZERO;
                 return Some(Attr { attr_valid, ..attr });

@@ -33,10 +33,8 @@ pub(super) struct State {
     catalogue: OnceLock<Arc<Catalogue>>,
     pub(super) views: Views,
     pub(super) numbers: Arc<Mutex<Numbers>>,
-    /// How long the texts under `info/` were when they were made last.
-    pub(super) info_lens: Mutex<HashMap<Node, u64>>,
-    /// The text of `info/tree.json`, from when it was made for its length to when it is opened.
-    pub(super) json: Mutex<Option<String>>,
+    /// How long the texts under `info/` were when they were made last, with a text that is kept from then to when it is opened.
+    pub(super) infos: Mutex<HashMap<Node, (u64, Option<String>)>>,
 }
 
 impl State {
@@ -65,8 +63,7 @@ impl State {
             catalogue: OnceLock::new(),
             views: Views::default(),
             numbers: Arc::default(),
-            info_lens: Mutex::default(),
-            json: Mutex::default(),
+            infos: Mutex::default(),
         }
     }
 
