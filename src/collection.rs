@@ -166,7 +166,7 @@ impl Collection {
     /// Ends decodes as soon as `wanted` is false: a long one must not keep a file locked after the mount has ended. The last call counts.
     pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
         match self {
-            Self::One(vfs) => vfs.decode_while(wanted),
+            Self::One(vfs) => vfs.snapshot().cache().decode_while(wanted),
             Self::Many(many) => many.cache.decode_while(wanted),
         }
     }

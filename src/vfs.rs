@@ -14,7 +14,7 @@
 //! - `Blocks`: the blocks that are open for writing, and what was written into them that FILE does not have;
 //! - `Saves`: FILE, what writes it, whether it can be written, and which state follows from a save or another program's change;
 //!
-//! A part uses only those above it, but for what `version` adds to `State`. What is written goes through the types of open files: `ScratchFile` and `TreeFile` (in `tree_save`) for
+//! A part uses only those above it. What is written goes through the types of open files: `ScratchFile` and `TreeFile` (in `tree_save`) for
 //! texts, `DataHandle` and `WrittenFile` (in `block_write` and `import`) for blocks and arrays. They are given the `Saves` that they save
 //! through.
 //!
@@ -29,12 +29,9 @@
 //!
 //! | Question | Asked by |
 //! |---|---|
-//! | Is FILE what is shown? | `Saves::compare`, by FILE's attributes; by its text and headers, too, where these do not tell: a state without times, other attributes than those of the bytes, a clock so coarse that it may hide a change until [`Look::settles`](crate::source::Look::settles) has passed. `Saves::look` calls it for lookups, at each one of a mount that can be written, and for reads and changes, once a second; on a server every 10 s at most; `Saves::catch_up` for each save, and when FILE has been opened for writing |
-//! | The same, where a save is under way? | `Saves::look_beside_a_save`, while another thread saves; `save`'s `OwnWrites` around each write of a save, of which `Saves::show_saved` hears; `Writer::patch` before each write into a raw block |
-//! | Is FILE, while it is closed, what it was when it was open? | each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
+//! | Is FILE what is shown? | `Saves::compare`, by FILE's attributes; by its text and headers, too, where these do not tell: a state without times, other attributes than those of the bytes, a clock so coarse that it may hide a change until [`Look::settles`](crate::source::Look::settles) has passed. `Saves::look` calls it for lookups, at each one of a mount that can be written, and for reads and changes, once a second; on a server every 10 s at most; `Saves::catch_up` for each save, and when FILE has been opened for writing. While a save is under way: `Saves::look_beside_a_save`, by other threads; `save`'s `OwnWrites` around each write of a save, of which `Saves::show_saved` hears; `Writer::patch` before each write into a raw block. While FILE is closed: each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saves::check_up_to_date`; of a state from before: `State::is_sealed` |
-//! | Is a file what it was when it was looked up or opened? | the kernel's number has the [`Attr::version`]: `Shown::with` finds the state of it, `State::check_version` the directory. A handle has the form: `DataHandle::state_of` compares it for reads, `DataHandle::check_known` for writes, and `WrittenFile::check_current` that of the written file. A save of what was written before asks whether the block is still the one: `WrittenFile::begin` |
-//! | Is a text made of the text that FILE has? | the save of it: `TreeFile::to_replace` |
+//! | Is a file what it was when it was looked up or opened? | the kernel's number has the [`Attr::version`]: `Shown::with` finds the state of it, `State::check_version` the directory. A handle has the form: `DataHandle::state_of` compares it for reads, `DataHandle::check_known` for writes, and `WrittenFile::check_current` that of the written file. A save of what was written before asks whether the block is still the one: `WrittenFile::begin`; that of a text, whether FILE has the text of which it was made: `TreeFile::to_replace` |
 //! | Is the source that a handle reads from the right one? | each read: `DataHandle::current_source`, by `Blocks::generation` |
 //!
 //! ## A new rule of staleness
@@ -64,13 +61,11 @@
 //! | `DataHandle::source` | the source that a handle reads |
 //! | `Made::source` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it. An encoded block has one, too, which is taken as those of a [`Snapshot`] are |
 //! | `Blocks::by_block` | the files that have blocks open for writing, and how many descriptors each; lookups of blocks and arrays take it, and reads after a change. Its condition variable waits 500 ms at most for the release of a file that is closed already |
-//! | `Views::fits` and `Views::previews`, then `State::catalogue` | the files of a view, and the names under `arrays/`; made from the tree |
 //! | `TreeFile::inner` | which file is `tree.yaml`, FILE's text, and the text that was refused last |
-//! | `State::numbers` | the names under `arrays/` and their numbers |
-//! | `Lasting` and `OnceLock` in a [`Snapshot`] | the tree, its arrays, and the blocks that have been opened; to make them, FILE is read |
+//! | `State::catalogue` or those of `Views`, then `Lasting` and `OnceLock` in a [`Snapshot`] | what is made once: the names under `arrays/`, and the files of a view; the tree, its arrays, and the blocks that have been opened; to make these, FILE is read |
 //! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
 //! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
-//! | `WrittenFile::inner`, `Shown`, `State::left`, `State::info_lens`, `State::json`, `Views::unreadable`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `WrittenFile::inner`, `Shown`, `State::left`, `State::infos`, `State::numbers`, `Views::unreadable`, `ZarrView::lens`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //!
 //! A state is made of the one that is shown: so who shows one has `Saves::writer`, if there is one, else `Saves::compared`.
 //!
@@ -101,7 +96,6 @@ mod catalogue;
 mod closed;
 mod data;
 mod error;
-mod facts;
 mod format;
 mod hdus;
 mod info;
@@ -110,7 +104,6 @@ mod member;
 mod naming;
 mod news;
 mod node;
-mod planes;
 mod process;
 mod rename;
 mod saves;
@@ -137,8 +130,8 @@ use crate::save::{FilePath, SaveOptions, Writer};
 use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
 
 pub use attr::{
-    Access, Attr, Attributes, Bytes, FileFacts, FileKind, Opened, Rename, Show, VfsOptions,
-    sizes_of_disk,
+    Access, Attr, Attributes, Bytes, FileFacts, FileKind, Opened, Reading, Rename, Show,
+    VfsOptions, kind, sizes_of_disk,
 };
 pub use closed::ClosedFile;
 pub use error::{Call, Error, NAME_MAX, check_name};
@@ -148,9 +141,7 @@ pub use member::Remains;
 pub use news::Losses;
 pub use node::{Node, View};
 pub use process::{ignores, is_ending, pid_namespace};
-pub use saves::Reading;
 pub use scratch::Scratch;
-pub use stat::kind;
 pub use tree_file::TreeMark;
 pub use version::{VERSIONS, Versions};
 pub use xattr::shortened;
@@ -158,10 +149,11 @@ pub use xattr::shortened;
 use block_names::{block_name, block_number};
 use blocks::Blocks;
 use data::DataHandle;
+use listing::Names;
 use process::process_of;
 use saves::Saves;
 use scratch::{MemberScratch, ScratchFile};
-use state::{Names, Shown, State};
+use state::{Shown, State};
 use tree_file::{TREE_NAME, TreeFile};
 use views::Views;
 
@@ -269,11 +261,6 @@ impl Vfs {
         }
     }
 
-    /// Ends decodes as soon as `wanted` is false: a long one must not keep FILE locked after the mount has ended. The last call counts.
-    pub fn decode_while(&self, wanted: impl Fn() -> bool + Send + Sync + 'static) {
-        self.shown.now().snapshot.cache().decode_while(wanted);
-    }
-
     /// Has `tell` called with the reason each time a text is refused, by the thread that saves it: it must not wait. The first call counts.
     pub fn on_refusal(&self, tell: impl Fn(Error) + Send + Sync + 'static) {
         let _ = self.tree.on_refusal.set(Box::new(tell));
@@ -289,11 +276,6 @@ impl Vfs {
     #[must_use]
     pub fn why_read_only(&self) -> Option<String> {
         self.saves.why_read_only()
-    }
-
-    /// Shows FILE as it is now, if another program has changed it and the last look is a while ago.
-    fn refresh(&self) {
-        block_write::look(&self.saves, true);
     }
 
     /// The attributes of a name in a directory of this version; see [`VERSIONS`].
@@ -328,7 +310,7 @@ impl Vfs {
             Node::Blocks => block_number(name).map(Node::Block).or_else(beside),
             Node::Hdus => hdus::lookup(&state.snapshot, name),
             Node::ArrayDir(number) => state.catalogue().lookup(number, name).or_else(beside),
-            Node::ViewDir(view, number) => state.find_in_view(view, number, name),
+            Node::ViewDir(view, number) => state.in_views().find(view, number, name),
             _ => return Err(Error::NotDirectory),
         };
         found.ok_or(Error::NotFound)
@@ -341,7 +323,7 @@ impl Vfs {
     pub fn getattr(&self, node: Node, version: u64) -> Result<Attr> {
         // `asdf-mount -u` looks at the root, and must not wait for a server
         if node != Node::Root || !self.is_far() {
-            self.refresh();
+            block_write::look(&self.saves, true);
         }
         let state = self.shown.with(node, version).ok_or(Error::NotFound)?;
         self.attr(&state, node)
@@ -373,14 +355,6 @@ impl Vfs {
             return Err(Error::NotFound);
         }
         self.open_node(&state, node, access)
-    }
-
-    /// Opens a file to be read as it is now, without a look at FILE.
-    ///
-    /// # Errors
-    /// As [`Vfs::open`].
-    pub fn open_tree(&self, tree: Node) -> Result<Opened> {
-        self.open_node(&self.shown.now(), tree, Access::default())
     }
 
     /// Opens a file of a state.
@@ -458,7 +432,7 @@ impl Vfs {
     pub fn read(&self, handle: &Handle, offset: u64, len: u32) -> Result<Bytes<'_>> {
         let open = &handle.open;
         if matches!(open, Open::Data(_)) {
-            self.refresh();
+            block_write::look(&self.saves, true);
             self.saves.check_up_to_date().map_err(|error| {
                 // what was opened on a server is gone for good
                 if self.saves.file.is_far() {
@@ -516,7 +490,7 @@ const ROOT_DIRECTORIES: [(&str, Node); 3] = [
 /// The directories of the root that are shown: with those of the views that were asked for, and `hdus/` if FILE `is_fits`.
 fn root_directories(is_fits: bool, options: &VfsOptions) -> Vec<(&'static str, Node)> {
     let mut directories = ROOT_DIRECTORIES.to_vec();
-    let views = View::ALL.into_iter().filter(|view| view.is_shown(options));
+    let views = View::ALL.into_iter().filter(|view| options.shows(*view));
     directories.extend(views.map(|view| (view.name(), Node::ViewDir(view, 0))));
     if is_fits {
         directories.push((hdus::NAME, Node::Hdus));

@@ -41,7 +41,8 @@ impl ClosedTree {
     pub(super) fn open_in(&self, vfs: &Arc<Vfs>) {
         // the program has a file open with a certain text: under another text it must not read on
         let is_same = vfs.text_hash() == Some(self.closed.text_hash);
-        let open = || vfs.open_tree(self.closed.tree.node).ok();
+        // no text has another version than 0: it gets another node
+        let open = || vfs.open(self.closed.tree.node, 0, Access::default()).ok();
         let opened = is_same.then(open).flatten();
         let opened = opened.map(|opened| (Arc::clone(vfs), opened.handle));
         if let Err(Some((vfs, handle))) = self.opened.set(opened) {

@@ -472,7 +472,7 @@ impl Many {
         }
         if inode.node != Node::Root {
             match self.open_member(inode.item) {
-                Some(vfs) => path.push(vfs.path_of(inode.node)),
+                Some(vfs) => path.push(vfs.path_to(Some(inode.node), None)),
                 None if matches!(inode.node, Node::Tree(_)) => path.push(ClosedFile::TREE_NAME),
                 None => path.push(format!("{:?}", inode.node)),
             }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::StatVfs;
@@ -12,7 +12,7 @@ use crate::error::Error as Library;
 use crate::source::{Loan, PooledBuf, Stat, len_u64};
 use crate::view::picture::Style;
 
-use super::{Handle, Node, Reading, Result, Scratch, View, kind};
+use super::{Handle, Node, Result, Scratch, View};
 
 /// How long the kernel may keep attributes, and names that never change.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -36,6 +36,21 @@ pub enum FileKind {
     File,
     /// A symlink, relative and inside the mount; or one that an editor made in the root.
     Symlink,
+}
+
+/// The kind of a file; of those in the root, of what is no symlink.
+#[must_use]
+pub fn kind(node: Node) -> FileKind {
+    match node {
+        Node::Root
+        | Node::Blocks
+        | Node::Info
+        | Node::Hdus
+        | Node::ArrayDir(_)
+        | Node::ViewDir(..) => FileKind::Directory,
+        Node::ArrayLink(_) => FileKind::Symlink,
+        _ => FileKind::File,
+    }
 }
 
 /// Attributes of a file.
@@ -139,6 +154,12 @@ pub struct Opened<H = Handle> {
     /// Whether the kernel shall not keep pages at all.
     pub direct: bool,
 }
+
+/// While this lives, no save changes or moves stored bytes of the current snapshot.
+///
+/// Not reentrant. A thread takes it before `DataHandle::source` and `Blocks::by_block`: a save takes those while it holds the
+/// other side of the lock.
+pub type Reading<'a> = RwLockReadGuard<'a, ()>;
 
 /// Bytes that were read.
 pub enum Bytes<'a> {
@@ -259,7 +280,16 @@ impl VfsOptions {
             blocks,
             info,
         } = self.show;
-        !arrays && !blocks && !info && !View::ALL.iter().any(|view| view.is_shown(self))
+        !arrays && !blocks && !info && !View::ALL.iter().any(|view| self.shows(*view))
+    }
+
+    /// Whether the mount is to show a view.
+    pub(super) fn shows(&self, view: View) -> bool {
+        match view {
+            View::Fits => self.fits,
+            View::Previews => self.previews,
+            View::Zarr => self.zarr,
+        }
     }
 }
 

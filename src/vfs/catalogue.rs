@@ -3,10 +3,9 @@
 //! [`Numbers`] keeps each name once for the whole mount. A [`Catalogue`] is what one snapshot shows: a sorted list of numbers, and what
 //! each is. It needs neither the tree nor its text.
 
-mod numbers;
-
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -15,10 +14,11 @@ use super::node::Node;
 use super::{index, locked};
 use crate::asdf::outline::{PlaceId, What};
 use crate::asdf::{ArrayData, Origin, Paths, Snapshot};
-pub(super) use numbers::Numbers;
 
 /// Bytes that an entry of a catalogue takes, with what the files of an array show.
 const PER_ENTRY: usize = 320;
+/// Bytes that a name takes beside its text: its place in the list, and in the table by hashes.
+const PER_NAME: usize = 32;
 
 /// Something in a directory under `arrays/`.
 #[derive(Debug)]
@@ -266,10 +266,18 @@ impl Catalogue {
 
     /// The number of a place's directory.
     pub(super) fn number_of(&self, paths: &Paths, place: PlaceId) -> Option<u32> {
-        let numbers = locked(&self.numbers);
         let names = paths.directory_path(place);
+        let numbers = locked(&self.numbers);
         let mut names = names.split('/').filter(|name| !name.is_empty());
         names.try_fold(0, |directory, name| numbers.find(directory, name))
+    }
+
+    /// The number of array `i` of the snapshot.
+    pub(super) fn number_of_array(&self, snapshot: &Snapshot, i: usize) -> Option<u32> {
+        let place = snapshot.arrays().get(i)?.home();
+        let paths = snapshot.paths()?;
+        let directory = self.number_of(paths, paths.parent(place))?;
+        self.number(directory, &paths.stem(place))
     }
 
     /// Every array's number, and what its files show.
@@ -288,6 +296,107 @@ impl Catalogue {
             EntryKind::Array(i, _) => Some((index(*i), entry.number)),
             _ => None,
         })
+    }
+}
+
+/// Numbers given to paths under `arrays/`: to each name in the directory of a number. A path keeps its number for the life of
+/// the mount; only paths that a save brings in for the first time make the list grow.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    /// `arrays/` itself, which is number 0, and the names.
+    names: Vec<NumberedName>,
+    /// The names, one behind the other.
+    text: String,
+    /// The last name of each hash.
+    last: HashMap<u32, u32>,
+    hasher: RandomState,
+}
+
+#[derive(Debug)]
+struct NumberedName {
+    directory: u32,
+    /// Where it starts in the text; it ends where the next one starts.
+    start: u32,
+    /// The name before it with the same hash; 0 for none, as the name of `arrays/` itself is never looked up.
+    before: u32,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        let top = NumberedName {
+            directory: 0,
+            start: 0,
+            before: 0,
+        };
+        Self {
+            names: vec![top],
+            text: String::new(),
+            last: HashMap::new(),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl Numbers {
+    /// Whether no name has a number yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.last.is_empty()
+    }
+
+    /// The memory that they take, in bytes, as estimated.
+    fn weight(&self) -> usize {
+        let names = self.names.len().saturating_mul(PER_NAME);
+        names.saturating_add(self.text.len())
+    }
+
+    /// The number of that name in that directory, or `None` when there are 2^32 of them, or 4 GiB.
+    pub(super) fn of(&mut self, directory: u32, name: &str) -> Option<u32> {
+        if let Some(known) = self.find(directory, name) {
+            return Some(known);
+        }
+        let number = u32::try_from(self.names.len()).ok()?;
+        let start = u32::try_from(self.text.len()).ok()?;
+        self.text.push_str(name);
+        let last = self.last.insert(self.hash(directory, name), number);
+        self.names.push(NumberedName {
+            directory,
+            start,
+            before: last.unwrap_or(0),
+        });
+        Some(number)
+    }
+
+    /// The number of that name in that directory, if it was given one.
+    fn find(&self, directory: u32, name: &str) -> Option<u32> {
+        let mut number = *self.last.get(&self.hash(directory, name))?;
+        while number != 0 {
+            let known = self.names.get(index(number))?;
+            if known.directory == directory && self.name(number) == Some(name) {
+                return Some(number);
+            }
+            number = known.before;
+        }
+        None
+    }
+
+    /// Half of a hash: names that share one are told apart by themselves.
+    fn hash(&self, directory: u32, name: &str) -> u32 {
+        let hash = self.hasher.hash_one((directory, name)) >> u32::BITS;
+        u32::try_from(hash).unwrap_or(0)
+    }
+
+    /// The name of that number.
+    fn name(&self, number: u32) -> Option<&str> {
+        let at = index(number);
+        let start = index(self.names.get(at)?.start);
+        let next = self.names.get(at.saturating_add(1));
+        self.text
+            .get(start..next.map_or(self.text.len(), |next| index(next.start)))
+    }
+
+    /// The directory that has the name of that number.
+    fn directory(&self, number: u32) -> Option<u32> {
+        Some(self.names.get(index(number))?.directory)
     }
 }
 

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::attr::Reading;
 use super::blocks::{Content, WrittenFile};
 use super::hdus;
 use super::node::Node;
-use super::saves::{Reading, Saves};
+use super::saves::Saves;
 use super::{Access, Error, Result, State, index, locked};
 use crate::asdf::Snapshot;
 use crate::codec;
@@ -134,7 +135,7 @@ impl DataHandle {
                     None => format.saved(snapshot, i),
                 }
             }
-            (Node::View(view, number), _) => state.view_source(view, number),
+            (Node::View(view, number), _) => state.in_views().source(view, number),
             (Node::StatsTsv, _) => Ok(state.stats_source()),
             (node, _) => hdus::source(snapshot, node).map_err(|_| missing()),
         };
@@ -230,7 +231,7 @@ fn check_openable(state: &State, node: Node, writes: bool) -> Result<()> {
         return Err(Error::ReadOnly("info/ describes the mount"));
     }
     if let Node::View(view, number) = node {
-        state.view_len(view, number)?;
+        state.in_views().len(view, number)?;
         if writes {
             return Err(Error::ReadOnly(
                 "views are made of arrays: write to the file in arrays/",

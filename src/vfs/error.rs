@@ -20,6 +20,12 @@ pub fn check_name(name: &OsStr) -> Result<(), Error> {
     }
 }
 
+/// Whether no name of a path is too long: one of a view may be where the name under `arrays/`, with another ending, is not.
+pub(super) fn are_names(path: &str) -> bool {
+    path.split('/')
+        .all(|name| check_name(name.as_ref()).is_ok())
+}
+
 /// Which request failed: the same fault has another errno at another call, because that is what makes programs say something
 /// sensible: `mv` takes `EINVAL` at a rename for "a directory into itself", and emacs ignores it at `fsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! A further file of an array is a [`View`](super::View) if it can only be read, and a [`Format`] if it can be written, too: what is
 //! written to any file of `arrays/` is saved, and each array has a file in each format.
 //!
-//! For a `View`: its methods, [`Views`](super::views::Views) and `State::view_source` in `views`; its numbers in [`Node`](super::Node); an
+//! For a `View`: its methods, [`Views`](super::views::Views) and `InViews::source` in `views`; its numbers in [`Node`](super::Node); an
 //! option in [`VfsOptions`](super::VfsOptions) and in `cli::options`; the manual, the README and `tests/integration/views.rs`.
 //!
 //! For a `Format`:

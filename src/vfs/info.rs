@@ -1,20 +1,23 @@
 //! The texts under `info/`.
 
-mod stats;
 mod status;
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::sync::Arc;
+
+use log::warn;
 
 use super::node::Node;
 use super::state::State;
 use super::{Vfs, locked};
 use crate::asdf::{self, Array, Snapshot};
 use crate::codec::code_text;
-use crate::error::printable;
-use crate::source::len_u64;
+use crate::error::{Error as Library, printable};
+use crate::source::{Made, Memory, Source, len_u64};
 use crate::view::fits::Subject;
 use crate::view::json;
+use crate::view::stats::Stats;
 
 /// The most problems of a kind that are shown.
 const MAX_PROBLEMS: usize = 100;
@@ -26,15 +29,19 @@ const MAX_KEPT: u64 = 1 << 20;
 const MAX_COUNTED: usize = 1000;
 const MAX_TEXT_COUNTED: usize = 1 << 20;
 
+/// Characters of a number in `info/stats.tsv`: those of the longest float64.
+const NUMBER: usize = 24;
+
 impl Vfs {
     /// A text under `info/`, as it is now, to be read.
     pub(super) fn info_text(&self, state: &State, node: Node) -> String {
         // it was made for its length a moment ago; it is handed over, not kept, because it may be long
-        let kept = (node == Node::TreeJson).then(|| locked(&state.json).take());
-        let text = kept.flatten();
-        let text = text.unwrap_or_else(|| self.made(state, node).into_string());
+        let mut infos = locked(&state.infos);
+        let kept = infos.get_mut(&node).and_then(|info| info.1.take());
+        drop(infos);
+        let text = kept.unwrap_or_else(|| self.made(state, node).into_string());
         // a program that asks for the size of the opened file gets this one
-        locked(&state.info_lens).insert(node, len_u64(text.len()));
+        locked(&state.infos).insert(node, (len_u64(text.len()), None));
         text
     }
 
@@ -49,14 +56,12 @@ impl Vfs {
             && snapshot.arrays().len() <= MAX_COUNTED;
         // it depends on the tree alone, which stays the same in a state
         let short = short && node != Node::TreeJson;
-        let last = locked(&state.info_lens).get(&node).copied();
+        let last = locked(&state.infos).get(&node).map(|info| info.0);
         last.filter(|_| !short).unwrap_or_else(|| {
             let text = self.made(state, node);
             let len = text.len();
-            locked(&state.info_lens).insert(node, len);
-            if node == Node::TreeJson && len <= MAX_KEPT {
-                *locked(&state.json) = Some(text.into_string());
-            }
+            let kept = (node == Node::TreeJson && len <= MAX_KEPT).then(|| text.into_string());
+            locked(&state.infos).insert(node, (len, kept));
             len
         })
     }
@@ -69,8 +74,34 @@ impl Vfs {
             Node::FitsTsv => fits_tsv(state),
             Node::ZarrTsv => zarr_tsv(state),
             Node::TreeJson => tree_json(&state.snapshot, self.options.show.arrays),
-            _ => self.status(state),
+            _ => status::status(&self.saves, &self.losses().scratch, state),
         }
+    }
+}
+
+impl State {
+    /// The size of `info/stats.tsv`.
+    pub(super) fn stats_len(&self) -> u64 {
+        let known = locked(&self.infos).get(&Node::StatsTsv).map(|info| info.0);
+        known.unwrap_or_else(|| {
+            let len = stats_tsv(&self.snapshot, &[]).len();
+            locked(&self.infos).insert(Node::StatsTsv, (len, None));
+            len
+        })
+    }
+
+    /// `info/stats.tsv`, of what is saved.
+    pub(super) fn stats_source(&self) -> Arc<dyn Source> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let make = move || {
+            let stats = snapshot.all_stats();
+            // if the reader is gone, what was not read is not known, and the next reader asks for it
+            snapshot.cache().check_wanted()?;
+            let text = stats_tsv(&snapshot, &stats);
+            let bytes: Arc<dyn Source> = Arc::new(Memory::new(text.into_string().into_bytes()));
+            Ok(bytes)
+        };
+        Arc::new(Made::new(self.stats_len(), make))
     }
 }
 
@@ -94,6 +125,12 @@ impl Text {
             self.0.push_str(&printable(field.as_ref()));
         }
         self.0.push('\n');
+    }
+
+    /// Adds a line of `info/stats.tsv`, whose length does not depend on the numbers in it.
+    fn stats_row(&mut self, path: &str, numbers: &[String]) {
+        let numbers = numbers.iter().map(|number| format!("{number:>NUMBER$}"));
+        self.row(std::iter::once(path.to_owned()).chain(numbers));
     }
 
     /// Adds a line for each problem of a kind, as many as can be read.
@@ -241,15 +278,15 @@ fn fits_tsv(state: &State) -> Text {
     let mut text = Text::default();
     text.row(["path", "file", "bytes", "problem"]);
     let snapshot = &state.snapshot;
-    let plan = snapshot.fits_plan();
+    let (plan, views) = (snapshot.fits_plan(), state.in_views());
     for subject in plan.subjects() {
         let place = snapshot.place_of(subject);
         let path = place.map(|(paths, place)| paths.path(place));
         let path = path.unwrap_or_default();
         match plan.file(subject) {
             Ok(file) => {
-                let why = state.why_unreadable(subject).unwrap_or_default();
-                match state.fits_path(subject) {
+                let why = views.why_unreadable(subject).unwrap_or_default();
+                match views.fits_path(subject) {
                     Some(mut shown) => {
                         // a long path is listed nowhere
                         if place.is_none_or(|(paths, place)| paths.listed(place).is_none()) {
@@ -275,9 +312,10 @@ fn fits_tsv(state: &State) -> Text {
 fn zarr_tsv(state: &State) -> Text {
     let mut text = Text::default();
     text.row(["path", "directory", "chunk", "chunks", "problem"]);
+    let zarr = state.in_views().zarr();
     for (i, array) in state.snapshot.arrays().iter().enumerate() {
         let path = array.path();
-        match state.zarr_listed(i) {
+        match zarr.listed(i) {
             Ok((shown, chunks)) => text.row([
                 &*path,
                 &shown,
@@ -289,6 +327,42 @@ fn zarr_tsv(state: &State) -> Text {
         }
     }
     text
+}
+
+/// `info/stats.tsv`: a line for each array, with what is known of its numbers; `stats` may be shorter.
+///
+/// To make it, all arrays are read. So it is made when it is read, and its numbers have blanks in front: its size is known before.
+fn stats_tsv(snapshot: &Snapshot, stats: &[Result<Option<Stats>, Library>]) -> Text {
+    let mut text = Text::default();
+    let names = ["min", "max", "mean", "nan"].map(str::to_owned);
+    text.stats_row("path", &names);
+    for (i, array) in snapshot.arrays().iter().enumerate() {
+        let found = match stats.get(i) {
+            Some(Ok(found)) => *found,
+            Some(Err(error)) => {
+                warn!("info/stats.tsv: {error}");
+                None
+            }
+            None => None,
+        };
+        text.stats_row(&array.path(), &stats_columns(found));
+    }
+    text
+}
+
+/// Smallest, largest, mean and count of NaN; `-` for what there is not.
+fn stats_columns(stats: Option<Stats>) -> [String; 4] {
+    let none = || "-".to_owned();
+    let Some(Stats { range, mean, nan }) = stats else {
+        return [none(), none(), none(), none()];
+    };
+    let (low, high) = range.unzip();
+    [
+        low.map_or_else(none, |low| low.to_string()),
+        high.map_or_else(none, |high| high.to_string()),
+        mean.map_or_else(none, |mean| format!("{mean:?}")),
+        nan.to_string(),
+    ]
 }
 
 /// The line of an array in `info/arrays.tsv`; what it does not have is `-`.
@@ -320,7 +394,10 @@ fn array_row(array: &Array, shown: bool) -> [String; 11] {
 mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
+    use crate::source::read_all;
     use crate::vfs::testing::writable;
+    use crate::vfs::{Access, Open, Opened, Result as Outcome};
+    use crate::view::stats::Number;
 
     #[test]
     fn a_row_holds_no_separators_but_its_own() {
@@ -335,12 +412,12 @@ mod tests {
         let (_dir, vfs) = writable(&Sample::new().text(b"#ASDF 1.0.0\n--- {a: 1}\n...\n"));
         let state = vfs.shown.now();
         let len = vfs.info_len(&state, Node::TreeJson);
-        let kept = locked(&state.json).as_ref().map(|text| len_u64(text.len()));
-        assert_eq!(kept, Some(len));
+        let kept = || locked(&state.infos)[&Node::TreeJson].1.clone();
+        assert_eq!(kept().map(|text| len_u64(text.len())), Some(len));
         vfs.info_text(&state, Node::Status);
         let text = vfs.info_text(&state, Node::TreeJson);
         assert_eq!(text, "{\n \"a\": 1\n}\n");
-        assert!(locked(&state.json).is_none());
+        assert!(kept().is_none());
         assert_eq!(vfs.info_text(&state, Node::TreeJson), text);
         assert_eq!(vfs.info_len(&state, Node::TreeJson), len);
     }
@@ -389,5 +466,56 @@ mod tests {
         assert_eq!(lines[99..101], ["problem   99", "problem   0"]);
         let last = "problem   blocks: 900 more of the kind; --check lists them";
         assert_eq!(lines[200], last);
+    }
+
+    /// A program that reads in pieces got the beginning of one table and the end of another.
+    #[test]
+    fn who_reads_the_table_gets_one_of_them() -> Outcome<()> {
+        let sample = |name: &str, value: &[u8]| {
+            let text = format!(
+                "#ASDF 1.0.0\n%YAML 1.1\n--- !<tag:stsci.edu:asdf/core/asdf-1.1.0>\n\
+                {name}: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {{source: 0, datatype: uint8, byteorder: little, shape: [1]}}\n...\n"
+            );
+            Sample::new().text(text.as_bytes()).block(value)
+        };
+        let (dir, vfs) = writable(&sample("x", b"1"));
+        let open = || vfs.open_now(Node::StatsTsv, Access::default());
+        let shown = |opened: &Opened| {
+            let Open::Data(open) = &opened.handle.open else {
+                panic!("no data")
+            };
+            let source = open.current_source(&vfs.saves, &vfs.saves.reading())?;
+            Outcome::<_>::Ok(read_all(&*source, 1 << 20)?)
+        };
+        let before = open()?;
+        let first = shown(&before)?;
+        let changed = sample("x", b"22").block(b"more");
+        std::fs::write(dir.path().join("a.asdf"), changed.bytes()).unwrap();
+        vfs.saves.refresh_soon();
+        vfs.refresh();
+        assert_ne!(shown(&open()?)?, first, "other elements");
+        let refused = shown(&before).unwrap_err();
+        assert!(refused.to_string().contains("open it again"), "{refused}");
+        Ok(())
+    }
+
+    #[test]
+    fn no_number_makes_a_line_longer() {
+        let double = |low, high| Some((Number::Double(low), Number::Double(high)));
+        let longest = Stats {
+            range: double(f64::MIN, -f64::MIN_POSITIVE),
+            mean: Some(-1.234_567_890_123_456_7e-300),
+            nan: u64::MAX,
+        };
+        let (low, high) = (i64::MIN.into(), u64::MAX.into());
+        let integers = Stats {
+            range: Some((Number::Integer(low), Number::Integer(high))),
+            ..longest
+        };
+        for stats in [None, Some(longest), Some(integers)] {
+            let mut text = Text::default();
+            text.stats_row("a", &stats_columns(stats));
+            assert_eq!(text.len(), 1 + 4 * 25 + 1);
+        }
     }
 }

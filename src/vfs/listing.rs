@@ -1,15 +1,29 @@
 //! Opens and lists directories.
 
 use std::borrow::Cow;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::ops::Range;
+use std::sync::Arc;
 
-use super::node::Node;
-use super::state::{Names, State};
+use super::block_names::block_name;
+use super::node::{Node, View};
+use super::state::State;
 use super::{
-    Attr, Error, FileKind, Handle, Open, Result, TREE_NAME, Vfs, View, hdus, info_files,
-    root_directories, stat,
+    Attr, Error, FileKind, Handle, Open, Result, TREE_NAME, Vfs, hdus, info_files, kind,
+    root_directories,
 };
 use crate::source::len_u64;
+
+/// The names of a directory when it was opened. Positions in it stay valid while names change.
+pub(super) enum Names {
+    Few(Vec<OsString>),
+    /// Those of so many blocks.
+    Blocks(u32),
+    /// Those of these entries of the state's catalogue, or of the files that a view has of them.
+    Arrays(Arc<State>, Option<View>, Range<usize>),
+    /// Those of the directory of `zarr/` with this number.
+    Zarr(Arc<State>, u32),
+}
 
 impl Vfs {
     /// Opens a directory of this version; see [`VERSIONS`](super::VERSIONS). The names that it has now are those that are listed.
@@ -40,9 +54,9 @@ impl Vfs {
                 let count = count.saturating_add(new.into());
                 Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
             }
-            Node::ViewDir(View::Zarr, _) => Names::Zarr(state, directory),
-            Node::ArrayDir(number) => self.names_of_arrays(None, number)?,
-            Node::ViewDir(view, number) => self.names_of_arrays(Some(view), number)?,
+            Node::ViewDir(View::Zarr, number) => Names::Zarr(state, number),
+            Node::ArrayDir(number) => Names::of_arrays(state, None, number)?,
+            Node::ViewDir(view, number) => Names::of_arrays(state, Some(view), number)?,
             _ => return Err(Error::NotDirectory),
         };
         let scratch = self.scratch.names(directory);
@@ -50,24 +64,6 @@ impl Vfs {
             opener: 0,
             open: Open::Directory(directory, scratch, names),
         })
-    }
-
-    /// The names in a directory of `arrays/`, or of a view.
-    fn names_of_arrays(&self, view: Option<View>, directory: u32) -> Result<Names> {
-        let state = self.shown.now();
-        if let Some(view) = view {
-            state.make(view);
-        }
-        let planes = view.map_or_else(Vec::new, |view| state.plane_names(view, directory));
-        let entries = state.catalogue().entries(directory);
-        if let (Some(view), false) = (view, planes.is_empty()) {
-            let (entries, mut at) = (entries.unwrap_or_default(), 0);
-            let next = || state.next_in_view(view, &entries, &mut at);
-            let others = std::iter::from_fn(next).map(|(name, _)| name);
-            return Ok(Names::Few(others.chain(planes).collect()));
-        }
-        let entries = entries.ok_or(Error::NotFound)?;
-        Ok(Names::Arrays(state, view, entries))
     }
 
     /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
@@ -107,13 +103,14 @@ impl Vfs {
         self.each_name(handle, offset, &mut |at, name, state, node| {
             let kind = match node {
                 Node::Scratch(_) => self.file_of(node).map(|file| file.attr().kind),
-                node => Ok(stat::kind(node)),
+                node => Ok(kind(node)),
             };
             kind.is_ok_and(|kind| add(at, name, node, state.version(node), kind))
         })
     }
 
-    /// Calls `add` for each name from position `offset` on, until it says that it is full: first the scratch files, then the names from when the directory was opened. Each is looked up in the state of now; one that is gone is passed over.
+    /// Calls `add` for each name from position `offset` on, until it says that it is full: first the scratch files, then the names from when
+    /// the directory was opened. Each is looked up in the state of now; one that is gone is passed over.
     fn each_name(
         &self,
         handle: &Handle,
@@ -156,6 +153,70 @@ impl Vfs {
     }
 }
 
+impl Names {
+    /// The names in a directory of `arrays/`, or of a view.
+    fn of_arrays(state: Arc<State>, view: Option<View>, directory: u32) -> Result<Self> {
+        let entries = state.catalogue().entries(directory);
+        if let Some(view) = view {
+            let views = state.in_views();
+            let planes = views.plane_names(view, directory);
+            if !planes.is_empty() {
+                let (entries, mut at) = (entries.unwrap_or_default(), 0);
+                let next = || views.next(view, &entries, &mut at);
+                let others = std::iter::from_fn(next).map(|(name, _)| name);
+                return Ok(Self::Few(others.chain(planes).collect()));
+            }
+        }
+        Ok(Self::Arrays(state, view, entries.ok_or(Error::NotFound)?))
+    }
+
+    /// Checks that the directory is the same in the state `now`.
+    ///
+    /// # Errors
+    /// As [`State::check_version`].
+    fn check(&self, now: &State) -> Result<()> {
+        match self {
+            Self::Zarr(state, number) => {
+                let directory = Node::ViewDir(View::Zarr, *number);
+                now.check_version(directory, state.version(directory))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The next name from `position` on, which is moved behind it; with the node that it leads to in the state `now`, if that is known.
+    fn next(
+        &self,
+        position: &mut usize,
+        now: &Arc<State>,
+    ) -> Option<(Cow<'_, OsStr>, Option<Node>)> {
+        let at = *position;
+        Some(match self {
+            Self::Few(names) => {
+                *position = at.saturating_add(1);
+                (names.get(at)?.into(), None)
+            }
+            Self::Blocks(count) => {
+                *position = at.saturating_add(1);
+                let n = u32::try_from(at).ok().filter(|n| n < count)?;
+                (block_name(n).into(), None)
+            }
+            Self::Arrays(state, view, entries) => {
+                let (name, node) = match view {
+                    None => state.catalogue().next(entries, position)?,
+                    Some(view) => state.in_views().next(*view, entries, position)?,
+                };
+                // the entries are of the state that was listed first; in another one the same name may lead elsewhere
+                (name.into(), Arc::ptr_eq(state, now).then_some(node))
+            }
+            Self::Zarr(_, directory) => {
+                let (name, node) = now.in_views().zarr().next(*directory, position)?;
+                (name.into(), Some(node))
+            }
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::asdf::sample::Sample;
@@ -178,7 +239,7 @@ mod tests {
             assert!(names > 2);
         }
         let state = vfs.shown.now();
-        assert!(!state.is_named() && locked(&state.info_lens).is_empty());
+        assert!(!state.is_named() && locked(&state.infos).is_empty());
     }
 
     /// Each path below `arrays/` was looked up part by part: 157,000 lookups for a walk of 3,855 files.

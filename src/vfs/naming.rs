@@ -13,24 +13,15 @@ impl Vfs {
     /// The path of a file, or of a name in a directory, below the mountpoint: for people.
     #[must_use]
     pub fn path_to(&self, node: Option<Node>, name: Option<&OsStr>) -> String {
-        let path = node.map(|node| self.path_of(node));
+        let path = match node {
+            Some(node @ (Node::Tree(_) | Node::Scratch(_))) => self.path_of_scratch(node),
+            node => node.map(|node| self.shown.now().path(node)),
+        };
         let path = path.unwrap_or_else(|| NAMELESS.to_owned());
         match name {
             Some(name) if node == Some(Node::Root) => name.display().to_string(),
             Some(name) => format!("{path}/{}", name.display()),
             None => path,
-        }
-    }
-
-    /// The path of a file below the mountpoint.
-    #[must_use]
-    pub fn path_of(&self, node: Node) -> String {
-        match node {
-            Node::Tree(_) | Node::Scratch(_) => {
-                let path = self.path_of_scratch(node);
-                path.unwrap_or_else(|| NAMELESS.to_owned())
-            }
-            _ => self.shown.now().path(node),
         }
     }
 }
@@ -45,7 +36,9 @@ impl State {
             Node::Hdus => Some(hdus::NAME.to_owned()),
             Node::Block(n) => Some(format!("blocks/{n}.bin")),
             Node::Array(..) | Node::ArrayDir(_) | Node::ArrayLink(_) => self.catalogue().path(node),
-            Node::View(..) | Node::ViewDir(..) => self.view_path(node),
+            // its names need not be made for that
+            Node::ViewDir(view, 0) => Some(view.name().to_owned()),
+            Node::View(..) | Node::ViewDir(..) => self.in_views().path(node),
             Node::HduHeader(_) | Node::HduBin(_) => {
                 let mut units = hdus::entries(&self.snapshot).into_iter();
                 let found = units.find(|(_, found)| *found == node);
@@ -79,14 +72,15 @@ mod tests {
     #[test]
     fn a_file_is_called_by_its_path() {
         let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+        let path_of = |node| vfs.path_to(Some(node), None);
         let mut directory = Node::ARRAYS;
         let mut path = "arrays".to_owned();
         for name in ["m", "n", "x.npy"] {
-            assert_eq!(vfs.path_of(directory), path);
+            assert_eq!(path_of(directory), path);
             directory = vfs.lookup(directory, name.as_ref()).unwrap().node;
             path = format!("{path}/{name}");
         }
-        assert_eq!(vfs.path_of(directory), path);
+        assert_eq!(path_of(directory), path);
         for (node, path) in [
             (Node::TREE, "tree.yaml"),
             (Node::Block(0), "blocks/0.bin"),
@@ -98,7 +92,7 @@ mod tests {
                 super::NAMELESS,
             ),
         ] {
-            assert_eq!(vfs.path_of(node), path);
+            assert_eq!(path_of(node), path);
         }
     }
 }

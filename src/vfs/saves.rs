@@ -12,15 +12,14 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    TryLockError,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard, TryLockError,
 };
 use std::time::{Instant, SystemTime};
 
 use log::{info, warn};
 
 pub(super) use self::encode::{Sum, check_counted};
-use super::attr::usable;
+use super::attr::{Reading, usable};
 use super::blocks::Blocks;
 use super::news::News;
 use super::node::Node;
@@ -34,12 +33,6 @@ use crate::error::Error as Library;
 use crate::save::edit::{BlockEdit, Edit};
 use crate::save::{Committed, FilePath, Method, Progress, SaveOptions, Writer};
 use crate::source::Stat;
-
-/// While this lives, no save changes or moves stored bytes of the current snapshot.
-///
-/// Not reentrant. A thread takes it before `DataHandle::source` and `Blocks::by_block`: a save takes those while it holds the
-/// other side of the lock.
-pub type Reading<'a> = RwLockReadGuard<'a, ()>;
 
 /// FILE, while one thread saves: its writer, and what it is.
 pub(super) struct Saving<'a> {

@@ -1,19 +1,16 @@
 //! What the mount shows at one moment: a snapshot, and the names it gives.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::catalogue::{Catalogue, EntryKind, Numbers};
 use super::format::Format;
-use super::node::Node;
-use super::version::Versions;
-use super::views::{View, Views};
-use super::{Error, Result, VERSIONS, block_name, locked};
+use super::node::{Node, View};
+use super::version::{BlockChange, Shows, Through, Versions, shown};
+use super::views::{InViews, Views};
+use super::{Error, Result, VERSIONS, index, locked};
 use crate::asdf::{Array, ArrayData, Origin, Snapshot};
 use crate::error::Error as Library;
 use crate::save::limited_by_acl;
@@ -36,21 +33,8 @@ pub(super) struct State {
     catalogue: OnceLock<Arc<Catalogue>>,
     pub(super) views: Views,
     pub(super) numbers: Arc<Mutex<Numbers>>,
-    /// How long the texts under `info/` were when they were made last.
-    pub(super) info_lens: Mutex<HashMap<Node, u64>>,
-    /// The text of `info/tree.json`, from when it was made for its length to when it is opened.
-    pub(super) json: Mutex<Option<String>>,
-}
-
-/// The names of a directory when it was opened. Positions in it stay valid while names change.
-pub(super) enum Names {
-    Few(Vec<OsString>),
-    /// Those of so many blocks.
-    Blocks(u32),
-    /// Those of these entries of the state's catalogue, or of the files that a view has of them.
-    Arrays(Arc<State>, Option<View>, Range<usize>),
-    /// Those of this directory of `zarr/`.
-    Zarr(Arc<State>, Node),
+    /// How long the texts under `info/` were when they were made last, with a text that is kept from then to when it is opened.
+    pub(super) infos: Mutex<HashMap<Node, (u64, Option<String>)>>,
 }
 
 impl State {
@@ -79,8 +63,7 @@ impl State {
             catalogue: OnceLock::new(),
             views: Views::default(),
             numbers: Arc::default(),
-            info_lens: Mutex::default(),
-            json: Mutex::default(),
+            infos: Mutex::default(),
         }
     }
 
@@ -188,6 +171,15 @@ impl State {
         self.catalogue.get_or_init(made)
     }
 
+    /// The files and directories of the views.
+    pub(super) fn in_views(&self) -> InViews<'_> {
+        InViews {
+            snapshot: &self.snapshot,
+            catalogue: self.catalogue(),
+            made: &self.views,
+        }
+    }
+
     /// Index of the array with that number.
     pub(super) fn array_index(&self, number: u32) -> Result<usize> {
         let array = self.catalogue().array(number);
@@ -213,7 +205,7 @@ impl State {
                 let data = self.array_data(number);
                 data.is_some_and(|data| holds(data.origin()))
             }
-            Node::View(view, number) => self.shows_any(view, number, holds),
+            Node::View(view, number) => self.in_views().shows_any(view, number, holds),
             _ => false,
         }
     }
@@ -222,12 +214,12 @@ impl State {
     pub(super) fn takes_long(&self, node: Node) -> bool {
         match node {
             Node::View(View::Fits | View::Previews, _) | Node::StatsTsv => true,
-            node => {
-                let block = self.block_of(node).or_else(|| self.zarr_block(node));
-                let is_slow =
-                    |origin: &Origin| matches!(origin, Origin::External(_) | Origin::Chunked);
-                self.shows(node, is_slow) || block.is_some_and(|block| !self.is_raw(block))
-            }
+            Node::Block(n) => !self.is_raw(index(n)),
+            node => self.shows(node, |origin| match origin {
+                Origin::External(_) | Origin::Chunked => true,
+                Origin::Block(n) => !self.is_raw(*n),
+                _ => false,
+            }),
         }
     }
 
@@ -270,6 +262,89 @@ impl State {
         }
         let why = "the tree has changed: look it up again".to_owned();
         Err(Library::Stale { why }.into())
+    }
+
+    /// The blocks that hold the bytes of a block or array.
+    pub(super) fn shown_by(&self, file: Node) -> Shows {
+        shown(file, |number| Some(self.array_data(number)?.origin()))
+    }
+
+    /// The block that holds the bytes of a block or array, if one does.
+    pub(super) fn block_of(&self, file: Node) -> Option<usize> {
+        match self.shown_by(file) {
+            Shows::Block(n) => Some(n),
+            Shows::Nothing | Shows::Several => None,
+        }
+    }
+
+    /// The version of a file.
+    pub(super) fn version(&self, file: Node) -> u64 {
+        if self.is_growing(file) {
+            return self.versions.of_growing(file);
+        }
+        self.versions.of(file, self.shown_by(file))
+    }
+
+    /// When the bytes of a block or array came to be; `None` of one that grows, and of any other file, which have the time of FILE.
+    pub(super) fn time(&self, file: Node) -> Option<SystemTime> {
+        let time = self.versions.time(file, self.shown_by(file));
+        time.filter(|_| !self.is_growing(file))
+    }
+
+    /// The same for a handle, which goes on with a file that was only touched.
+    pub(super) fn form(&self, file: Node) -> u64 {
+        if self.is_growing(file) {
+            return self.versions.of_growing(file);
+        }
+        self.versions.form(file, self.shown_by(file))
+    }
+
+    /// Whether a file has the last bytes in this state that it had in its form of here, as `now` tells.
+    pub(super) fn has_last_bytes(&self, file: Node, now: &Self) -> bool {
+        let form = self.form(file);
+        !now.versions
+            .has_own_change_since(&self.versions, file, form)
+    }
+
+    /// Whether there is another streamed block than in the state before, not only a longer one.
+    pub(super) fn has_other_stream(&self, before: &Self) -> bool {
+        let is_replaced = self.versions.elsewhere() != before.versions.elsewhere()
+            && self.stat.id != before.stat.id;
+        is_replaced || self.stream() != before.stream()
+    }
+
+    /// The number of blocks up to the streamed one, if there is one: it is the last.
+    fn stream(&self) -> Option<usize> {
+        let layout = self.snapshot.layout();
+        layout.streamed().then_some(layout.blocks.len())
+    }
+
+    /// Whether a file may grow at any time: then it is one file at all lengths, and the kernel keeps no pages of it.
+    pub(super) fn is_growing(&self, file: Node) -> bool {
+        let after = |block: usize| block.checked_add(1);
+        self.stream()
+            .is_some_and(|count| self.block_of(file).and_then(after) == Some(count))
+    }
+
+    /// Notes that a block has other bytes than in the state before.
+    pub(super) fn note_changed(&mut self, change: BlockChange) {
+        let BlockChange { block, through, at } = change;
+        let at = at.unwrap_or_else(|| self.stat.modified());
+        // one that has got another form since has other bytes now than any that is shown
+        let own = through.filter(|through| self.form(through.file) == through.form);
+        // the file has had another number since: that one has other bytes now
+        let is_shown = |through: Through| self.version(through.file) == through.version;
+        if own.is_some_and(|through| !is_shown(through)) {
+            self.versions.touch();
+        }
+        self.versions.changed_block(block, at);
+        if own.is_none() && self.stream() == block.checked_add(1) {
+            self.versions.changed_stream();
+        }
+        if let Some(Through { file, form, .. }) = through {
+            self.versions
+                .changed_through(file, form, block, own.is_some());
+        }
     }
 
     /// The array with that number.
@@ -370,53 +445,6 @@ impl EarlierState {
             self.kept = None;
         }
         self.state.strong_count() > 0
-    }
-}
-
-impl Names {
-    /// Checks that the directory is the same in the state `now`.
-    ///
-    /// # Errors
-    /// [`Library::Stale`].
-    pub(super) fn check(&self, now: &State) -> Result<()> {
-        match self {
-            Self::Zarr(state, directory) => {
-                now.check_version(*directory, state.version(*directory))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The next name from `position` on, which is moved behind it; with the node that it leads to in the state `now`, if that is known.
-    pub(super) fn next(
-        &self,
-        position: &mut usize,
-        now: &Arc<State>,
-    ) -> Option<(Cow<'_, OsStr>, Option<Node>)> {
-        if let Self::Arrays(state, view, entries) = self {
-            let (name, node) = match view {
-                None => state.catalogue().next(entries, position)?,
-                Some(view) => state.next_in_view(*view, entries, position)?,
-            };
-            // the entries are of the state that was listed first; in another one the same name may lead elsewhere
-            let node = Arc::ptr_eq(state, now).then_some(node);
-            return Some((name.into(), node));
-        }
-        if let Self::Zarr(_, Node::ViewDir(_, directory)) = self {
-            let (name, node) = now.next_in_zarr(*directory, position)?;
-            return Some((name.into(), Some(node)));
-        }
-        let at = *position;
-        *position = at.saturating_add(1);
-        let name = match self {
-            Self::Few(names) => names.get(at)?.into(),
-            Self::Blocks(count) => {
-                let n = u32::try_from(at).ok().filter(|n| n < count)?;
-                block_name(n).into()
-            }
-            Self::Arrays(..) | Self::Zarr(..) => return None,
-        };
-        Some((name, None))
     }
 }
 

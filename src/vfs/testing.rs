@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::{Access, Attr, Handle, Node, Opened, Result, VERSIONS, Vfs, VfsOptions};
+use super::{Access, Attr, Handle, Node, Opened, Result, VERSIONS, Vfs, VfsOptions, block_write};
 use crate::asdf::sample::Sample;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
@@ -57,6 +57,11 @@ impl Vfs {
     /// Opens a directory as it is now.
     pub(super) fn opendir(&self, directory: Node) -> Result<Handle> {
         self.opendir_in(directory, self.shown.now().version(directory))
+    }
+
+    /// Shows FILE as it is now, if the last look is a while ago.
+    pub(super) fn refresh(&self) {
+        block_write::look(&self.saves, true);
     }
 
     /// The attributes of a file as it is now.

@@ -10,7 +10,6 @@ use std::time::SystemTime;
 
 use super::index;
 use super::node::{Node, View};
-use super::state::State;
 use crate::asdf::Origin;
 
 /// Inode numbers tell so many versions of a file apart. Of two versions with the same remainder, the older one is long gone.
@@ -177,10 +176,22 @@ impl Versions {
     }
 
     /// A block has other bytes.
-    fn changed_block(&mut self, block: usize, at: SystemTime) {
+    pub(super) fn changed_block(&mut self, block: usize, at: SystemTime) {
         let clock = self.tick();
         self.saved = clock;
         Arc::make_mut(&mut self.blocks).insert(block, Change { clock, at });
+    }
+
+    /// The last change of a block has come through a file with this form; `own`: it has the form still.
+    pub(super) fn changed_through(&mut self, file: Node, form: u64, block: usize, own: bool) {
+        // a version that never comes: the file does not keep its number, but its handles know whose bytes these are
+        let counted = if own {
+            self.counted(file, Shows::Block(block))
+        } else {
+            u64::MAX
+        };
+        let kept = form;
+        Arc::make_mut(&mut self.own).insert(file, OwnChange { counted, kept });
     }
 
     /// The changes of a block or array.
@@ -240,7 +251,7 @@ impl Versions {
     }
 
     /// The version of a file that grows.
-    fn of_growing(&self, file: Node) -> u64 {
+    pub(super) fn of_growing(&self, file: Node) -> u64 {
         let changes = self
             .changes(file, Shows::Nothing)
             .map(|change| change.clock);
@@ -248,7 +259,7 @@ impl Versions {
     }
 
     /// What tells the form and bytes of a file from others that it had.
-    fn form(&self, file: Node, shows: Shows) -> u64 {
+    pub(super) fn form(&self, file: Node, shows: Shows) -> u64 {
         let counted = self.counted(file, shows);
         // a change that came through the file itself gives the others another number, not this file: the kernel has its bytes
         let own = self.own.get(&file);
@@ -257,7 +268,7 @@ impl Versions {
     }
 
     /// Whether a file of this form was written through itself after `before`, so that its last bytes are not those of `before`.
-    fn has_own_change_since(&self, before: &Self, file: Node, form: u64) -> bool {
+    pub(super) fn has_own_change_since(&self, before: &Self, file: Node, form: u64) -> bool {
         let own = self.own.get(&file).filter(|own| own.kept == form);
         let known = before.own.get(&file).map(|own| own.counted);
         own.is_some_and(|own| known != Some(own.counted))
@@ -294,96 +305,5 @@ pub(super) fn shown<'a>(node: Node, origin: impl FnOnce(u32) -> Option<&'a Origi
             _ => Shows::Nothing,
         },
         _ => Shows::Nothing,
-    }
-}
-
-impl State {
-    /// The blocks that hold the bytes of a block or array.
-    pub(super) fn shown_by(&self, file: Node) -> Shows {
-        shown(file, |number| Some(self.array_data(number)?.origin()))
-    }
-
-    /// The block that holds the bytes of a block or array, if one does.
-    pub(super) fn block_of(&self, file: Node) -> Option<usize> {
-        match self.shown_by(file) {
-            Shows::Block(n) => Some(n),
-            Shows::Nothing | Shows::Several => None,
-        }
-    }
-
-    /// The version of a file.
-    pub(super) fn version(&self, file: Node) -> u64 {
-        if self.is_growing(file) {
-            return self.versions.of_growing(file);
-        }
-        self.versions.of(file, self.shown_by(file))
-    }
-
-    /// When the bytes of a block or array came to be; `None` of one that grows, and of any other file, which have the time of FILE.
-    pub(super) fn time(&self, file: Node) -> Option<SystemTime> {
-        let time = self.versions.time(file, self.shown_by(file));
-        time.filter(|_| !self.is_growing(file))
-    }
-
-    /// The same for a handle, which goes on with a file that was only touched.
-    pub(super) fn form(&self, file: Node) -> u64 {
-        if self.is_growing(file) {
-            return self.versions.of_growing(file);
-        }
-        self.versions.form(file, self.shown_by(file))
-    }
-
-    /// Whether a file has the last bytes in this state that it had in its form of here, as `now` tells.
-    pub(super) fn has_last_bytes(&self, file: Node, now: &Self) -> bool {
-        let form = self.form(file);
-        !now.versions
-            .has_own_change_since(&self.versions, file, form)
-    }
-
-    /// Whether there is another streamed block than in the state before, not only a longer one.
-    pub(super) fn has_other_stream(&self, before: &Self) -> bool {
-        let is_replaced =
-            self.versions.elsewhere != before.versions.elsewhere && self.stat.id != before.stat.id;
-        is_replaced || self.stream() != before.stream()
-    }
-
-    /// The number of blocks up to the streamed one, if there is one: it is the last.
-    fn stream(&self) -> Option<usize> {
-        let layout = self.snapshot.layout();
-        layout.streamed().then_some(layout.blocks.len())
-    }
-
-    /// Whether a file may grow at any time: then it is one file at all lengths, and the kernel keeps no pages of it.
-    pub(super) fn is_growing(&self, file: Node) -> bool {
-        let after = |block: usize| block.checked_add(1);
-        self.stream()
-            .is_some_and(|count| self.block_of(file).and_then(after) == Some(count))
-    }
-
-    /// Notes that a block has other bytes than in the state before.
-    pub(super) fn note_changed(&mut self, change: BlockChange) {
-        let BlockChange { block, through, at } = change;
-        let at = at.unwrap_or_else(|| self.stat.modified());
-        // one that has got another form since has other bytes now than any that is shown
-        let own = through.filter(|through| self.form(through.file) == through.form);
-        // the file has had another number since: that one has other bytes now
-        let is_shown = |through: Through| self.version(through.file) == through.version;
-        if own.is_some_and(|through| !is_shown(through)) {
-            self.versions.touch();
-        }
-        self.versions.changed_block(block, at);
-        if own.is_none() && self.stream() == block.checked_add(1) {
-            self.versions.changed_stream();
-        }
-        if let Some(Through { file, form, .. }) = through {
-            let counted = self.versions.counted(file, Shows::Block(block));
-            // a version that never comes: the file does not keep its number, but its handles know whose bytes these are
-            let counted = if own.is_some() { counted } else { u64::MAX };
-            let change = OwnChange {
-                counted,
-                kept: form,
-            };
-            Arc::make_mut(&mut self.versions.own).insert(file, change);
-        }
     }
 }

@@ -3,6 +3,10 @@
 //! A view has a file for each array, table or directory that it can show, with the name of the array and an ending of its own. Files and directories
 //! have the numbers that their names have under `arrays/`. They are made when a request first looks into the view, so that a view which
 //! was not asked for costs nothing. The length of a file is known without the elements of its arrays.
+//!
+//! `previews/PATH/N.png` is a picture of each plane of an array of three axes or more, in a directory named after the array. The planes of
+//! an array of more axes are in directories within each other, one for each index. A name gets its number when it is first looked up, as
+//! those of `arrays/` get theirs.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -10,17 +14,19 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::catalogue::{Catalogue, EntryKind};
+use super::error::{are_names, check_name};
 use super::format::Format;
-use super::node::Node;
-pub(super) use super::node::View;
-use super::state::State;
-use super::zarr::ZarrView;
-use super::{Error, NAME_MAX, Result, VfsOptions, locked};
+use super::node::{NUMBERS, Node, View};
+use super::zarr::{Zarr, ZarrView};
+use super::{Error, Result, locked};
 use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, Place};
 use crate::source::Source;
 use crate::view::fits::Subject;
 use crate::view::picture::Style;
+
+/// Axes of more planes have no names for them.
+const MOST_PLANES: u64 = 10_000;
 
 impl View {
     /// All of them.
@@ -50,15 +56,6 @@ impl View {
             Self::Fits => ".fits",
             Self::Previews => ".png",
             Self::Zarr => "",
-        }
-    }
-
-    /// Whether the mount is to show it.
-    pub(super) fn is_shown(self, options: &VfsOptions) -> bool {
-        match self {
-            Self::Fits => options.fits,
-            Self::Previews => options.previews,
-            Self::Zarr => options.zarr,
         }
     }
 
@@ -101,7 +98,7 @@ pub(super) struct Views {
     fits: OnceLock<Arc<HashMap<u32, ViewFile>>>,
     previews: OnceLock<Arc<HashMap<u32, ViewFile>>>,
     /// What `zarr/` shows.
-    pub(super) zarr: OnceLock<Arc<ZarrView>>,
+    zarr: OnceLock<Arc<ZarrView>>,
     /// Why FITS files could not be read, by number, where only their elements told that.
     unreadable: Mutex<HashMap<u32, String>>,
     /// How pictures are made.
@@ -201,113 +198,109 @@ fn previews(snapshot: &Snapshot, catalogue: &Catalogue, style: Style) -> HashMap
     shown.collect()
 }
 
-/// Whether a file can have that name: one that is not too long under `arrays/` may be with another ending.
-pub(super) fn is_possible(name: &str) -> bool {
-    u32::try_from(name.len()).is_ok_and(|len| len <= NAME_MAX)
+/// The views of a state. They follow from its arrays and the names of these.
+#[derive(Clone, Copy)]
+pub(super) struct InViews<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) made: &'a Views,
 }
 
-impl State {
-    /// The files of a view that has them by the names of arrays.
-    pub(super) fn view(&self, view: View) -> Option<&Arc<HashMap<u32, ViewFile>>> {
-        let made = || match view {
-            View::Fits => fits_files(&self.snapshot, self.catalogue()),
-            _ => previews(&self.snapshot, self.catalogue(), self.views.style),
-        };
-        let slot = self.views.slot(view)?;
-        Some(slot.get_or_init(|| Arc::new(made())))
-    }
-
-    /// Makes what a view shows.
-    pub(super) fn make(&self, view: View) {
-        if self.view(view).is_none() {
-            self.zarr();
+impl<'a> InViews<'a> {
+    /// `zarr/`.
+    pub(super) fn zarr(self) -> Zarr<'a> {
+        Zarr {
+            snapshot: self.snapshot,
+            catalogue: self.catalogue,
+            shown: &self.made.zarr,
         }
     }
 
-    /// The number of array `i` under `arrays/`.
-    pub(super) fn array_number(&self, i: usize) -> Option<u32> {
-        let place = self.snapshot.arrays().get(i)?.home();
-        let paths = self.snapshot.paths()?;
-        let directory = self.catalogue().number_of(paths, paths.parent(place))?;
-        self.catalogue().number(directory, &paths.stem(place))
+    /// The files of a view that has them by the names of arrays.
+    fn files(self, view: View) -> Option<&'a HashMap<u32, ViewFile>> {
+        let made = || match view {
+            View::Fits => fits_files(self.snapshot, self.catalogue),
+            _ => previews(self.snapshot, self.catalogue, self.made.style),
+        };
+        let slot = self.made.slot(view)?;
+        Some(slot.get_or_init(|| Arc::new(made())))
     }
 
     /// The number of the FITS file of an array, a table or a directory.
-    fn fits_number(&self, subject: Subject) -> Option<u32> {
+    fn fits_number(self, subject: Subject) -> Option<u32> {
         match subject {
-            Subject::Array(i) => self.array_number(i),
+            Subject::Array(i) => self.catalogue.number_of_array(self.snapshot, i),
             Subject::Table(place) | Subject::Directory(place) => {
-                self.catalogue().number_of(self.snapshot.paths()?, place)
+                self.catalogue.number_of(self.snapshot.paths()?, place)
             }
         }
     }
 
     /// Why the FITS file of an array, a table or a directory could not be read when that was tried last.
-    pub(super) fn why_unreadable(&self, subject: Subject) -> Option<String> {
+    pub(super) fn why_unreadable(self, subject: Subject) -> Option<String> {
         let number = self.fits_number(subject)?;
-        locked(&self.views.unreadable).get(&number).cloned()
+        locked(&self.made.unreadable).get(&number).cloned()
     }
 
     /// The path of the FITS file of an array, a table or a directory below the mountpoint.
-    pub(super) fn fits_path(&self, subject: Subject) -> Option<String> {
+    pub(super) fn fits_path(self, subject: Subject) -> Option<String> {
         let number = self.fits_number(subject)?;
-        let path = self.view_path(Node::View(View::Fits, number))?;
-        path.rsplit('/').all(is_possible).then_some(path)
+        let path = self.path(Node::View(View::Fits, number))?;
+        are_names(&path).then_some(path)
     }
 
-    fn view_file(&self, view: View, number: u32) -> Result<&ViewFile> {
+    fn file(self, view: View, number: u32) -> Result<&'a ViewFile> {
         let found = match view {
             View::Previews => self.plane(number).map(|(file, _)| file),
-            _ => self.view(view).and_then(|files| files.get(&number)),
+            _ => self.files(view).and_then(|files| files.get(&number)),
         };
         found.ok_or(Error::NotFound)
     }
 
     /// Bytes of a file of a view.
-    pub(super) fn view_len(&self, view: View, number: u32) -> Result<u64> {
+    pub(super) fn len(self, view: View, number: u32) -> Result<u64> {
         match view {
-            View::Zarr => self.zarr_len(number),
-            _ => Ok(self.view_file(view, number)?.len),
+            View::Zarr => self.zarr().len(number),
+            _ => Ok(self.file(view, number)?.len),
         }
     }
 
     /// The node of that name in a directory of a view.
-    pub(super) fn find_in_view(&self, view: View, directory: u32, name: &OsStr) -> Option<Node> {
+    pub(super) fn find(self, view: View, directory: u32, name: &OsStr) -> Option<Node> {
         if view == View::Zarr {
-            return self.find_in_zarr(directory, name);
+            return self.zarr().find(directory, name);
         }
         let name = name.to_str()?;
-        let catalogue = self.catalogue();
         if let Some(plane) = self.find_plane(view, directory, name) {
             return Some(plane);
         }
         if let Some(stem) = name.strip_suffix(view.suffix()) {
-            let number = catalogue.number(directory, stem)?;
+            let number = self.catalogue.number(directory, stem)?;
             // the name alone does not tell whether FITS or PNG can hold the array
-            let known = self.view(view)?.contains_key(&number);
+            let known = self.files(view)?.contains_key(&number);
             return known.then_some(Node::View(view, number));
         }
         let name = view.directory_in_arrays(name)?;
-        let number = catalogue.number(directory, &name)?;
+        let number = self.catalogue.number(directory, &name)?;
         let has_planes = self.planes_in(view, number).is_some();
-        let is_directory = has_planes || catalogue.entries(number).is_some();
+        let is_directory = has_planes || self.catalogue.entries(number).is_some();
         is_directory.then_some(Node::ViewDir(view, number))
     }
 
     /// The next name of a directory of a view from `position` on, which is moved behind it. `entries` are those of the directory under
     /// `arrays/`; each has two positions, as a directory may have a file beside it.
-    pub(super) fn next_in_view(
-        &self,
+    pub(super) fn next(
+        self,
         view: View,
         entries: &Range<usize>,
         position: &mut usize,
     ) -> Option<(OsString, Node)> {
-        let files = self.view(view)?;
+        let files = self.files(view)?;
         loop {
             // even positions are directories, odd ones files of the same name
             let (entry, at_file) = (*position / 2, *position % 2 == 1);
             *position = position.saturating_add(1);
-            let (number, name, entry) = self.catalogue().entry(entries, entry)?;
+            let (number, name, entry) = self.catalogue.entry(entries, entry)?;
             let is_shown = match entry {
                 EntryKind::Directory => {
                     let is_array = |file: &ViewFile| matches!(file.subject, Subject::Array(_));
@@ -315,7 +308,7 @@ impl State {
                 }
                 EntryKind::Array(..) if at_file => files.contains_key(&number),
                 EntryKind::Array(..) => {
-                    let is_listed = self.catalogue().entries(number).is_some();
+                    let is_listed = self.catalogue.entries(number).is_some();
                     !is_listed && self.planes_in(view, number).is_some()
                 }
                 EntryKind::Link { .. } => false,
@@ -329,17 +322,17 @@ impl State {
             } else {
                 (view.directory_name(&name), Node::ViewDir(view, number))
             };
-            if is_possible(&name) {
+            if check_name(name.as_ref()).is_ok() {
                 return Some((name.into(), node));
             }
         }
     }
 
     /// The path of a file or directory of a view below the mountpoint.
-    pub(super) fn view_path(&self, node: Node) -> Option<String> {
+    pub(super) fn path(self, node: Node) -> Option<String> {
         let (view, mut number, suffix) = match node {
             Node::ViewDir(View::Zarr, _) | Node::View(View::Zarr, _) => {
-                return self.zarr_path(node);
+                return self.zarr().path(node);
             }
             Node::ViewDir(view, number) => (view, number, ""),
             Node::View(view, number) => (view, number, view.suffix()),
@@ -348,7 +341,7 @@ impl State {
         let mut parts = Vec::new();
         // from the file up to the root of the view, whose number is 0
         while number != 0 {
-            let (directory, name) = self.catalogue().name_of(number)?;
+            let (directory, name) = self.catalogue.name_of(number)?;
             parts.push(if parts.is_empty() && !suffix.is_empty() {
                 format!("{name}{suffix}")
             } else {
@@ -363,37 +356,35 @@ impl State {
 
     /// Whether a file shows an array whose origin `holds`.
     pub(super) fn shows_any(
-        &self,
+        self,
         view: View,
         number: u32,
         holds: impl Fn(&Origin) -> bool,
     ) -> bool {
         if view == View::Zarr {
-            return self.zarr_shows(number, holds);
+            return self.zarr().origin(number).is_some_and(holds);
         }
-        let arrays = self.view_file(view, number).map(|file| &file.arrays);
+        let arrays = self.file(view, number).map(|file| &file.arrays);
         let mut arrays = arrays.into_iter().flatten();
         arrays.any(|i| {
             let array = self.snapshot.arrays().get(*i);
             array.is_some_and(|array| holds(array.origin()))
         })
     }
-}
 
-impl State {
     /// The bytes of a file of a view.
-    pub(super) fn view_source(&self, view: View, number: u32) -> Result<Arc<dyn Source>, Library> {
+    pub(super) fn source(self, view: View, number: u32) -> Result<Arc<dyn Source>, Library> {
         if view == View::Zarr {
-            return self.zarr_source(number);
+            return self.zarr().source(number);
         }
         let missing = |_| Library::corrupt(Place::File, "the tree no longer has this array");
-        let file = self.view_file(view, number).map_err(missing)?;
-        let snapshot = &self.snapshot;
+        let file = self.file(view, number).map_err(missing)?;
+        let snapshot = self.snapshot;
         let elements = |i| Format::Bin.saved(snapshot, i);
         match (view, file.subject) {
             (View::Previews, Subject::Array(i)) => {
                 let (_, plane) = self.plane(number).unwrap_or((file, Vec::new()));
-                (snapshot.picture(i, &plane, self.views.style)?).open(&elements)
+                (snapshot.picture(i, &plane, self.made.style)?).open(&elements)
             }
             (View::Fits, subject) => {
                 let file = snapshot.fits_plan().file(subject)?;
@@ -401,6 +392,66 @@ impl State {
             }
             _ => Err(missing(Error::NotFound)),
         }
+    }
+
+    /// The picture whose planes that number belongs to, and the indices that it stands for.
+    fn plane(self, mut number: u32) -> Option<(&'a ViewFile, Vec<u64>)> {
+        let mut plane = Vec::new();
+        loop {
+            if let Some(file) = self.files(View::Previews)?.get(&number) {
+                plane.reverse();
+                return Some((file, plane));
+            }
+            let (directory, name) = self.catalogue.name_of(number)?;
+            plane.push(name.parse().ok()?);
+            number = directory;
+        }
+    }
+
+    /// How many planes, or directories of them, a directory of a view has, and whether they are planes; none if it is no such directory.
+    pub(super) fn planes_in(self, view: View, directory: u32) -> Option<(u64, bool)> {
+        if view != View::Previews || directory == 0 {
+            return None;
+        }
+        let (file, plane) = self.plane(directory)?;
+        let Subject::Array(i) = file.subject else {
+            return None;
+        };
+        let axes = self.snapshot.planes(i);
+        let inside = axes.iter().zip(&plane).all(|(len, index)| index < len);
+        let len = axes
+            .get(plane.len())
+            .filter(|len| **len <= MOST_PLANES && inside)?;
+        let is_last = plane.len().saturating_add(1) == axes.len();
+        let single = axes.iter().all(|len| *len == 1);
+        (!single).then_some((*len, is_last))
+    }
+
+    /// The names of these planes.
+    pub(super) fn plane_names(self, view: View, directory: u32) -> Vec<OsString> {
+        let (len, are_files) = self.planes_in(view, directory).unwrap_or((0, false));
+        let suffix = if are_files { view.suffix() } else { "" };
+        (0..len).map(|n| format!("{n}{suffix}").into()).collect()
+    }
+
+    /// The node of a plane, or a directory of planes, of that name.
+    fn find_plane(self, view: View, directory: u32, name: &str) -> Option<Node> {
+        let index = name.strip_suffix(view.suffix()).unwrap_or(name);
+        let n: u64 = index
+            .parse()
+            .ok()
+            .filter(|n: &u64| n.to_string() == index)?;
+        let (len, are_files) = self.planes_in(view, directory)?;
+        if n >= len || are_files == (index == name) {
+            return None;
+        }
+        let number = locked(self.catalogue.numbers()).of(directory, index);
+        let number = number.filter(|number| *number < NUMBERS)?;
+        Some(if are_files {
+            Node::View(view, number)
+        } else {
+            Node::ViewDir(view, number)
+        })
     }
 }
 

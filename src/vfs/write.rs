@@ -33,7 +33,7 @@ impl Vfs {
     /// other files it is ignored: `cp -p`, `rsync -a` and `tar` would complain about an error.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NotFound`], those of writing, and of [`Vfs::set_facts`].
+    /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NotFound`], those of writing, and of [`Saves::set_facts`](super::Saves::set_facts).
     pub fn setattr(
         &self,
         node: Node,
@@ -45,7 +45,8 @@ impl Vfs {
         if matches!(node, Node::Tree(_) | Node::Scratch(_)) {
             return self.set_scratch(node, open, changes);
         }
-        self.set_facts(&self.attr(&self.shown.now(), node)?, changes)?;
+        self.saves
+            .set_facts(&self.attr(&self.shown.now(), node)?, changes)?;
         if let Some(size) = changes.size {
             match node {
                 Node::Block(_) | Node::Array(..) => {
@@ -67,7 +68,7 @@ impl Vfs {
     fn set_scratch(&self, node: Node, open: Option<&Open>, changes: &Attributes) -> Result<Attr> {
         let file = self.file_of(node)?;
         if file.role() == Role::Tree {
-            self.set_facts(&self.attr_of(&file), changes)?;
+            self.saves.set_facts(&self.attr_of(&file), changes)?;
         }
         match (changes.size, open) {
             (None, _) => {}
@@ -358,7 +359,7 @@ impl Vfs {
             Open::Fixed(_) | Open::Directory(..) => return,
         };
         if let Err(error) = saved {
-            let path = self.path_of(node);
+            let path = self.path_to(Some(node), None);
             let file = self.saves.path.display();
             warn!("{file}: {path}: closed with unsaved bytes: {error}");
         }

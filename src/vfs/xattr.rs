@@ -8,7 +8,7 @@ use rustix::fs::XattrFlags;
 
 use super::node::Node;
 use super::scratch::Role;
-use super::{Error, Result, State, Vfs, index, locked, pid_namespace};
+use super::{Error, Losses, Result, Saves, State, TreeFile, Vfs, index, locked, pid_namespace};
 use crate::asdf::text_frame::standard;
 use crate::codec::{Choice, codes};
 
@@ -124,57 +124,15 @@ impl Vfs {
     fn attributes_of(&self, node: Node) -> Result<Vec<(&'static str, String)>> {
         let state = self.shown.now();
         Ok(match node {
-            Node::Root => self.root_attributes(&state),
+            Node::Root => root_attributes(&self.saves, &state, &self.losses()),
             Node::Block(n) => block_attributes(&state, index(n))?,
             Node::Array(n, _) => array_attributes(&state, n)?,
-            Node::Tree(_) | Node::Scratch(_) => self.text_attributes(node),
+            Node::Tree(_) | Node::Scratch(_) => match self.file_of(node) {
+                Ok(file) if file.role() == Role::Tree => text_attributes(&self.tree),
+                _ => Vec::new(),
+            },
             _ => Vec::new(),
         })
-    }
-
-    /// Of `tree.yaml`: why it is not saved, and where the text is kept.
-    fn text_attributes(&self, node: Node) -> Vec<(&'static str, String)> {
-        let is_tree = self
-            .file_of(node)
-            .is_ok_and(|file| file.role() == Role::Tree);
-        let refused = is_tree.then(|| {
-            self.tree.refusal(|refused| {
-                let kept = refused.kept().map(|kept| kept.display().to_string());
-                let kept = kept.map(|kept| ("rejected", kept));
-                [("error", refused.describe())]
-                    .into_iter()
-                    .chain(kept)
-                    .collect()
-            })
-        });
-        refused.flatten().unwrap_or_default()
-    }
-
-    /// Of the root: what is known of FILE, and the attributes of the mount, which are [`UNLISTED`].
-    fn root_attributes(&self, state: &State) -> Vec<(&'static str, String)> {
-        let layout = state.snapshot.layout();
-        let mut out = vec![
-            ("file", self.saves.path.display().to_string()),
-            ("version", layout.version.to_string()),
-            ("container", state.snapshot.container()),
-            ("cache_used", state.snapshot.cache().used().to_string()),
-            ("pid", std::process::id().to_string()),
-        ];
-        out.extend(pid_namespace().map(|namespace| ("pidns", namespace)));
-        let losses = self.losses();
-        let news = [
-            ("unsaved", losses.unsaved.join("\n")),
-            ("scratch", losses.scratch.join(", ")),
-        ];
-        let news = news.into_iter().filter(|(_, value)| !value.is_empty());
-        out.extend(news);
-        if self.tree.only_in_memory().is_some() {
-            out.push(("unkept", "tree.yaml".to_owned()));
-        }
-        if let Some(standard) = standard(state.snapshot.text()) {
-            out.push(("standard", standard));
-        }
-        out
     }
 }
 
@@ -190,6 +148,45 @@ pub fn shortened(mut text: String) -> String {
 fn compression(value: &[u8]) -> Result<Choice> {
     let choice = Choice::named(value.trim_ascii_end());
     choice.ok_or_else(|| Error::Invalid(&UNKNOWN_COMPRESSION))
+}
+
+/// Of `tree.yaml`: why it is not saved, and where the text is kept.
+fn text_attributes(tree: &TreeFile) -> Vec<(&'static str, String)> {
+    let refused = tree.refusal(|refused| {
+        let kept = refused.kept().map(|kept| kept.display().to_string());
+        let kept = kept.map(|kept| ("rejected", kept));
+        [("error", refused.describe())]
+            .into_iter()
+            .chain(kept)
+            .collect()
+    });
+    refused.unwrap_or_default()
+}
+
+/// Of the root: what is known of FILE, and the attributes of the mount, which are [`UNLISTED`].
+fn root_attributes(saves: &Saves, state: &State, losses: &Losses) -> Vec<(&'static str, String)> {
+    let layout = state.snapshot.layout();
+    let mut out = vec![
+        ("file", saves.path.display().to_string()),
+        ("version", layout.version.to_string()),
+        ("container", state.snapshot.container()),
+        ("cache_used", state.snapshot.cache().used().to_string()),
+        ("pid", std::process::id().to_string()),
+    ];
+    out.extend(pid_namespace().map(|namespace| ("pidns", namespace)));
+    let news = [
+        ("unsaved", losses.unsaved.join("\n")),
+        ("scratch", losses.scratch.join(", ")),
+    ];
+    let news = news.into_iter().filter(|(_, value)| !value.is_empty());
+    out.extend(news);
+    if saves.tree.only_in_memory().is_some() {
+        out.push(("unkept", "tree.yaml".to_owned()));
+    }
+    if let Some(standard) = standard(state.snapshot.text()) {
+        out.push(("standard", standard));
+    }
+    out
 }
 
 /// Of a block: its header, how much of it is verified, and what is wrong with it.

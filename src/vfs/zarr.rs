@@ -6,13 +6,12 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::catalogue::{Catalogue, EntryKind};
+use super::error::{are_names, check_name};
 use super::format::Format;
-use super::node::{NUMBERS, Node};
-use super::state::State;
-use super::views::{View, is_possible};
+use super::node::{NUMBERS, Node, View};
 use super::{Error, Result, index, locked};
 use crate::asdf::outline::PlaceId;
 use crate::asdf::{Origin, Snapshot};
@@ -47,6 +46,15 @@ struct Slot {
     directories: u32,
     /// The first number of its files: its metadata; then come the chunks.
     files: u32,
+}
+
+/// `zarr/` of a state.
+#[derive(Clone, Copy)]
+pub(super) struct Zarr<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) catalogue: &'a Catalogue,
+    /// Made by the first request that needs it.
+    pub(super) shown: &'a OnceLock<Arc<ZarrView>>,
 }
 
 /// A directory of `zarr/`.
@@ -141,23 +149,23 @@ impl Slot {
     }
 }
 
-impl State {
-    /// What `zarr/` shows.
-    pub(super) fn zarr(&self) -> &Arc<ZarrView> {
-        let made = || Arc::new(ZarrView::new(&self.snapshot, self.catalogue()));
-        self.views.zarr.get_or_init(made)
+impl<'a> Zarr<'a> {
+    /// What is shown.
+    fn shown(self) -> &'a ZarrView {
+        let made = || Arc::new(ZarrView::new(self.snapshot, self.catalogue));
+        self.shown.get_or_init(made)
     }
 
-    fn chunks(&self, slot: Slot) -> Option<Chunks> {
+    fn chunks(self, slot: Slot) -> Option<Chunks> {
         self.snapshot.zarr_chunks(slot.array)
     }
 
-    fn zarr_directory(&self, number: u32) -> Option<Directory> {
+    fn directory_of(self, number: u32) -> Option<Directory> {
         if number < FIRST {
-            self.catalogue().entries(number)?;
+            self.catalogue.entries(number)?;
             return Some(Directory::Group(number));
         }
-        let (slot, at) = self.zarr().of_number(number, |slot| slot.directories)?;
+        let (slot, at) = self.shown().of_number(number, |slot| slot.directories)?;
         let Some(at) = at.checked_sub(1) else {
             return Some(Directory::Array(*slot));
         };
@@ -166,12 +174,12 @@ impl State {
         Some(Directory::Chunks(*slot, chunks, found))
     }
 
-    fn zarr_file(&self, number: u32) -> Option<File> {
+    fn file_of(self, number: u32) -> Option<File> {
         if number < FIRST {
-            self.catalogue().entries(number)?;
+            self.catalogue.entries(number)?;
             return Some(File::Group(number));
         }
-        let (slot, at) = self.zarr().of_number(number, |slot| slot.files)?;
+        let (slot, at) = self.shown().of_number(number, |slot| slot.files)?;
         let Some(at) = at.checked_sub(1) else {
             return Some(File::Array(*slot));
         };
@@ -181,18 +189,18 @@ impl State {
     }
 
     /// Whether there is a directory of that number.
-    pub(super) fn has_zarr_directory(&self, number: u32) -> bool {
-        self.zarr_directory(number).is_some()
+    pub(super) fn has_directory(self, number: u32) -> bool {
+        self.directory_of(number).is_some()
     }
 
     /// The node of that name in a directory.
-    pub(super) fn find_in_zarr(&self, within: u32, name: &OsStr) -> Option<Node> {
+    pub(super) fn find(self, within: u32, name: &OsStr) -> Option<Node> {
         let name = name.to_str()?;
-        match self.zarr_directory(within)? {
+        match self.directory_of(within)? {
             Directory::Group(number) if name == METADATA => Some(file(number)),
             Directory::Group(within) => {
                 let found = |(name, is_beside): (String, bool)| {
-                    let number = self.catalogue().number(within, &name)?;
+                    let number = self.catalogue.number(within, &name)?;
                     self.node_in_group(within, number, is_beside)
                 };
                 names_in_arrays(name).find_map(found)
@@ -207,24 +215,20 @@ impl State {
     }
 
     /// The node of a name under `arrays/`: the group if it is a directory beside an array, else the array, or the group if there is none.
-    fn node_in_group(&self, within: u32, number: u32, is_beside: bool) -> Option<Node> {
-        let is_array = self.catalogue().array(number).is_some();
-        let holder = self.catalogue().directory_of(number)?;
+    fn node_in_group(self, within: u32, number: u32, is_beside: bool) -> Option<Node> {
+        let is_array = self.catalogue.array(number).is_some();
+        let holder = self.catalogue.directory_of(number)?;
         if is_array && !is_beside {
-            let slot = self.zarr().of_name(number)?;
+            let slot = self.shown().of_name(number)?;
             return Some(directory(slot.directories)).filter(|_| holder == within);
         }
-        let is_group = is_array == is_beside && self.catalogue().entries(number).is_some();
+        let is_group = is_array == is_beside && self.catalogue.entries(number).is_some();
         is_group.then(|| directory(number))
     }
 
     /// The next name of a directory from `position` on, which is moved behind it: the metadata first.
-    pub(super) fn next_in_zarr(
-        &self,
-        within: u32,
-        position: &mut usize,
-    ) -> Option<(OsString, Node)> {
-        let known = self.zarr_directory(within)?;
+    pub(super) fn next(self, within: u32, position: &mut usize) -> Option<(OsString, Node)> {
+        let known = self.directory_of(within)?;
         let at = *position;
         *position = at.saturating_add(1);
         let (name, node) = match (&known, at.checked_sub(1)) {
@@ -249,37 +253,37 @@ impl State {
     }
 
     /// The next node of a group from entry `at` of its directory under `arrays/` on, which is moved behind it.
-    fn next_in_group(&self, group: u32, at: &mut usize) -> Option<(String, Node)> {
-        let entries = self.catalogue().entries(group)?;
+    fn next_in_group(self, group: u32, at: &mut usize) -> Option<(String, Node)> {
+        let entries = self.catalogue.entries(group)?;
         loop {
-            let (number, name, kind) = self.catalogue().entry(&entries, *at)?;
+            let (number, name, kind) = self.catalogue.entry(&entries, *at)?;
             *at = at.saturating_add(1);
             let node = match kind {
                 EntryKind::Directory => Some(directory(number)),
                 EntryKind::Array(..) => {
-                    let slot = self.zarr().of_name(number);
+                    let slot = self.shown().of_name(number);
                     slot.map(|slot| directory(slot.directories))
                 }
                 EntryKind::Link { .. } => None,
             };
             let is_directory = matches!(kind, EntryKind::Directory);
-            let is_beside = is_directory && self.catalogue().array(number).is_some();
+            let is_beside = is_directory && self.catalogue.array(number).is_some();
             let name = node_name(&name, is_beside);
-            if let Some(node) = node.filter(|_| is_possible(&name)) {
+            if let Some(node) = node.filter(|_| check_name(name.as_ref()).is_ok()) {
                 return Some((name, node));
             }
         }
     }
 
     /// Bytes of a file.
-    pub(super) fn zarr_len(&self, number: u32) -> Result<u64> {
-        Ok(match self.zarr_file(number).ok_or(Error::NotFound)? {
+    pub(super) fn len(self, number: u32) -> Result<u64> {
+        Ok(match self.file_of(number).ok_or(Error::NotFound)? {
             File::Group(group) => {
-                if let Some(len) = locked(&self.zarr().lens).get(&group) {
+                if let Some(len) = locked(&self.shown().lens).get(&group) {
                     return Ok(*len);
                 }
                 let len = len_u64(self.group_text(group).len());
-                locked(&self.zarr().lens).insert(group, len);
+                locked(&self.shown().lens).insert(group, len);
                 len
             }
             File::Array(slot) => len_u64(self.array_text(slot)?.len()),
@@ -288,13 +292,13 @@ impl State {
     }
 
     /// The bytes of a file.
-    pub(super) fn zarr_source(&self, number: u32) -> Result<Arc<dyn Source>, Library> {
+    pub(super) fn source(self, number: u32) -> Result<Arc<dyn Source>, Library> {
         let missing = || unsupported("the tree no longer has this array");
-        Ok(match self.zarr_file(number).ok_or_else(missing)? {
+        Ok(match self.file_of(number).ok_or_else(missing)? {
             File::Group(group) => Arc::new(Memory::new(self.group_text(group))),
             File::Array(slot) => Arc::new(Memory::new(self.array_text(slot)?)),
             File::Chunk(slot, chunk) => {
-                let elements = Format::Bin.saved(&self.snapshot, slot.array)?;
+                let elements = Format::Bin.saved(self.snapshot, slot.array)?;
                 self.snapshot
                     .zarr_array(slot.array)?
                     .chunk(chunk, elements)?
@@ -302,16 +306,10 @@ impl State {
         })
     }
 
-    /// The block that the elements of a chunk are in; that of any other file is none, and takes no time.
-    pub(super) fn zarr_block(&self, node: Node) -> Option<usize> {
-        let Node::View(View::Zarr, number) = node else {
-            return None;
-        };
-        match self.zarr_file(number)? {
-            File::Chunk(slot, _) => match self.snapshot.arrays().get(slot.array)?.origin() {
-                Origin::Block(n) => Some(*n),
-                _ => None,
-            },
+    /// Where the elements of a chunk are; those of any other file are nowhere.
+    pub(super) fn origin(self, number: u32) -> Option<&'a Origin> {
+        match self.file_of(number)? {
+            File::Chunk(slot, _) => Some(self.snapshot.arrays().get(slot.array)?.origin()),
             File::Group(_) | File::Array(_) => None,
         }
     }
@@ -320,42 +318,33 @@ impl State {
     ///
     /// # Errors
     /// Why it has none.
-    pub(super) fn zarr_listed(&self, i: usize) -> Result<(String, Chunks), Library> {
+    pub(super) fn listed(self, i: usize) -> Result<(String, Chunks), Library> {
         let chunks = self.snapshot.zarr_array(i)?.chunks;
-        let name = self.array_number(i);
-        let slot = name.and_then(|name| self.zarr().of_name(name));
+        let name = self.catalogue.number_of_array(self.snapshot, i);
+        let slot = name.and_then(|name| self.shown().of_name(name));
         let slot = slot.ok_or_else(|| unsupported("more chunks than there are numbers for"))?;
-        let path = self.zarr_path(directory(slot.directories));
-        let path = path.filter(|path| path.rsplit('/').all(is_possible));
+        let path = self.path(directory(slot.directories));
+        let path = path.filter(|path| are_names(path));
         let path = path.ok_or_else(|| unsupported("its name would be too long"))?;
         Ok((path, chunks))
     }
 
-    /// Whether a file shows an array whose origin `holds`.
-    pub(super) fn zarr_shows(&self, number: u32, holds: impl Fn(&Origin) -> bool) -> bool {
-        let shown = match self.zarr_file(number) {
-            Some(File::Chunk(slot, _)) => self.snapshot.arrays().get(slot.array),
-            _ => None,
-        };
-        shown.is_some_and(|array| holds(array.origin()))
-    }
-
     /// The text of the metadata of an array.
-    fn array_text(&self, slot: Slot) -> Result<Vec<u8>, Library> {
+    fn array_text(self, slot: Slot) -> Result<Vec<u8>, Library> {
         let array = self.snapshot.zarr_array(slot.array)?;
         let metadata = self.snapshot.zarr_metadata(&array);
         Ok(text(&metadata))
     }
 
     /// The text of the metadata of a group, with that of all nodes below it unless they are too many.
-    fn group_text(&self, number: u32) -> Vec<u8> {
+    fn group_text(self, number: u32) -> Vec<u8> {
         let mut below = Object::new();
         let all = self.add_below(number, "", &mut below);
         text(&group(&self.group_attributes(number), all.map(|()| below)))
     }
 
     /// Adds the metadata of what is below a group by its paths. `None` if there is too much of it.
-    fn add_below(&self, within: u32, path: &str, out: &mut Object) -> Option<()> {
+    fn add_below(self, within: u32, path: &str, out: &mut Object) -> Option<()> {
         let mut at = 0;
         while let Some((name, Node::ViewDir(_, number))) = self.next_in_group(within, &mut at) {
             if out.len() >= MAX_CONSOLIDATED {
@@ -366,7 +355,7 @@ impl State {
                 let metadata = group(&self.group_attributes(number), None);
                 out.insert(path.clone(), metadata);
                 self.add_below(number, &(path + "/"), out)?;
-            } else if let Some(Directory::Array(slot)) = self.zarr_directory(number)
+            } else if let Some(Directory::Array(slot)) = self.directory_of(number)
                 && let Ok(array) = self.snapshot.zarr_array(slot.array)
             {
                 out.insert(path, self.snapshot.zarr_metadata(&array));
@@ -376,14 +365,14 @@ impl State {
     }
 
     /// The attributes of a group.
-    fn group_attributes(&self, number: u32) -> Object {
+    fn group_attributes(self, number: u32) -> Object {
         let place = self.place_of_group(number);
         place.map_or_else(Object::new, |place| self.snapshot.zarr_attributes(place))
     }
 
     /// The place of a directory under `arrays/`: that around the first array in it, or around the first directory.
-    fn place_of_group(&self, number: u32) -> Option<PlaceId> {
-        let entries = self.catalogue().entries(number)?;
+    fn place_of_group(self, number: u32) -> Option<PlaceId> {
+        let entries = self.catalogue.entries(number)?;
         let paths = self.snapshot.paths()?;
         let place = |(number, _, kind): (u32, String, &EntryKind)| {
             let inside = match kind {
@@ -393,35 +382,32 @@ impl State {
             };
             Some(paths.parent(inside))
         };
-        let mut all = (0..).map_while(|at| self.catalogue().entry(&entries, at));
+        let mut all = (0..).map_while(|at| self.catalogue.entry(&entries, at));
         all.find_map(place)
     }
 
     /// The path of a file or directory below the mountpoint.
-    pub(super) fn zarr_path(&self, node: Node) -> Option<String> {
+    pub(super) fn path(self, node: Node) -> Option<String> {
         let below = |directory: u32, name: &str| {
-            Some(format!(
-                "{}/{name}",
-                self.zarr_path(self::directory(directory))?
-            ))
+            Some(format!("{}/{name}", self.path(self::directory(directory))?))
         };
         match node {
             Node::ViewDir(View::Zarr, 0) => Some(View::Zarr.name().to_owned()),
-            Node::ViewDir(View::Zarr, number) => match self.zarr_directory(number)? {
+            Node::ViewDir(View::Zarr, number) => match self.directory_of(number)? {
                 Directory::Group(number) => {
-                    let (within, name) = self.catalogue().name_of(number)?;
-                    let is_beside = self.catalogue().array(number).is_some();
+                    let (within, name) = self.catalogue.name_of(number)?;
+                    let is_beside = self.catalogue.array(number).is_some();
                     below(within, &node_name(&name, is_beside))
                 }
                 Directory::Array(slot) => {
-                    let (within, name) = self.catalogue().name_of(slot.name)?;
+                    let (within, name) = self.catalogue.name_of(slot.name)?;
                     below(within, &node_name(&name, false))
                 }
                 Directory::Chunks(slot, chunks, directory) => {
                     below(slot.directories, &chunks.key(directory))
                 }
             },
-            Node::View(View::Zarr, number) => match self.zarr_file(number)? {
+            Node::View(View::Zarr, number) => match self.file_of(number)? {
                 File::Group(number) => below(number, METADATA),
                 File::Array(slot) => below(slot.directories, METADATA),
                 File::Chunk(slot, chunk) => {

@@ -10,122 +10,119 @@ use crate::asdf::text_frame::standard;
 use crate::asdf::{Array, Snapshot};
 use crate::vfs::state::State;
 use crate::vfs::tree_file::Refused;
-use crate::vfs::{Vfs, View, locked};
+use crate::vfs::{Saves, View, locked};
 
 /// What is said of saves before the first.
 const NOTHING_SAVED: &str = "nothing saved since the file was mounted";
 /// How many arrays are named, the largest first.
 const LARGEST: usize = 5;
 
-impl Vfs {
-    /// The text as it is now.
-    pub(super) fn status(&self, state: &State) -> Text {
-        let snapshot = &state.snapshot;
-        let mut text = Text::default();
-        self.mounted(snapshot, &mut text);
-        self.whereabouts(&mut text);
-        contents(snapshot, &mut text);
-        self.news(&mut text);
-        problems(snapshot, &mut text);
-        if self.options.validate != Validate::Off {
-            broken_rules(snapshot, &mut text);
-        }
-        text
+/// The text as it is now. `scratch`: the files that the end of the mount would lose.
+pub(super) fn status(saves: &Saves, scratch: &[String], state: &State) -> Text {
+    let snapshot = &state.snapshot;
+    let mut text = Text::default();
+    mounted(saves, snapshot, &mut text);
+    whereabouts(saves, &mut text);
+    contents(snapshot, &mut text);
+    news(saves, scratch, &mut text);
+    problems(snapshot, &mut text);
+    if saves.options.validate != Validate::Off {
+        broken_rules(snapshot, &mut text);
     }
+    text
+}
 
-    /// What is mounted, and how.
-    fn mounted(&self, snapshot: &Snapshot, text: &mut Text) {
-        let layout = snapshot.layout();
-        text.line(format_args!("file      {}", self.saves.path.display()));
-        let standard = standard(snapshot.text());
+/// What is mounted, and how.
+fn mounted(saves: &Saves, snapshot: &Snapshot, text: &mut Text) {
+    let layout = snapshot.layout();
+    text.line(format_args!("file      {}", saves.path.display()));
+    let standard = standard(snapshot.text());
+    text.line(format_args!(
+        "format    {} {}{}, {}",
+        snapshot.container(),
+        layout.version,
+        standard.map_or_else(String::new, |standard| format!(", standard {standard}")),
+        sized(snapshot.file_len())
+    ));
+    if let Some(writer) = snapshot.written_by() {
+        text.line(format_args!("written   by {writer}"));
+    }
+    match saves.why_read_only() {
+        Some(why) => text.line(format_args!("mount     read-only: {why}")),
+        None => text.line(format_args!("mount     writable")),
+    }
+    for (name, told) in saves.file.told() {
+        text.line(format_args!("{name:<10}{told}"));
+    }
+    text.line(format_args!(
+        "daemon    process {} of asdf-mount {}{}",
+        std::process::id(),
+        env!("CARGO_PKG_VERSION"),
+        saves.options.given
+    ));
+    for view in View::ALL {
+        let (name, what) = (view.name(), view.what());
+        if saves.options.shows(view) {
+            text.line(format_args!("view      {name}/: {what}"));
+        } else {
+            text.line(format_args!("offered   -o {name}: {what}"));
+        }
+    }
+}
+
+/// Whether FILE is still there, and what is shown.
+fn whereabouts(saves: &Saves, text: &mut Text) {
+    if let Err(why) = saves.check_up_to_date() {
+        text.line(format_args!("changed   {why}"));
+    }
+    if let Some(why) = saves.why_not_there() {
+        text.line(format_args!("changed   {why}"));
+    }
+    let older = locked(&saves.news).older_texts.clone();
+    for older in older.iter().filter(|it| it.symlink_metadata().is_ok()) {
         text.line(format_args!(
-            "format    {} {}{}, {}",
-            snapshot.container(),
-            layout.version,
-            standard.map_or_else(String::new, |standard| format!(", standard {standard}")),
-            sized(snapshot.file_len())
+            "rejected  {}: an earlier mount refused this text; correct it and copy it over tree.yaml, or remove it",
+            older.display()
         ));
-        if let Some(writer) = snapshot.written_by() {
-            text.line(format_args!("written   by {writer}"));
-        }
-        match self.saves.why_read_only() {
-            Some(why) => text.line(format_args!("mount     read-only: {why}")),
-            None => text.line(format_args!("mount     writable")),
-        }
-        for (name, told) in self.saves.file.told() {
-            text.line(format_args!("{name:<10}{told}"));
-        }
+    }
+}
+
+/// What became of saves, and of what was not saved.
+fn news(saves: &Saves, scratch: &[String], text: &mut Text) {
+    if let Some((done, total)) = saves.copying() {
+        let (done, total) = (sized(done), sized(total));
         text.line(format_args!(
-            "daemon    process {} of asdf-mount {}{}",
-            std::process::id(),
-            env!("CARGO_PKG_VERSION"),
-            self.options.given
+            "saving    by a new file: {done} of {total} written"
         ));
-        for view in View::ALL {
-            let (name, what) = (view.name(), view.what());
-            if view.is_shown(&self.options) {
-                text.line(format_args!("view      {name}/: {what}"));
-            } else {
-                text.line(format_args!("offered   -o {name}: {what}"));
+    }
+    let refused = saves.tree.refusal(Refused::describe);
+    let news = locked(&saves.news);
+    let mut unsaved = refused.iter().chain(news.given_up()).peekable();
+    if unsaved.peek().is_none() {
+        match &news.last_save {
+            Some((when, what)) => {
+                let ago = when.elapsed().unwrap_or_default().as_secs();
+                text.line(format_args!("save      {what}, {ago} s ago"));
             }
+            None => text.line(format_args!("save      {NOTHING_SAVED}")),
         }
     }
-
-    /// Whether FILE is still there, and what is shown.
-    fn whereabouts(&self, text: &mut Text) {
-        if let Err(why) = self.saves.check_up_to_date() {
-            text.line(format_args!("changed   {why}"));
-        }
-        if let Some(why) = self.saves.why_not_there() {
-            text.line(format_args!("changed   {why}"));
-        }
-        let older = locked(&self.saves.news).older_texts.clone();
-        for older in older.iter().filter(|it| it.symlink_metadata().is_ok()) {
-            text.line(format_args!(
-                "rejected  {}: an earlier mount refused this text; correct it and copy it over tree.yaml, or remove it",
-                older.display()
-            ));
-        }
+    for why in unsaved {
+        text.line(format_args!("save      NOT SAVED: {why}"));
     }
-
-    /// What became of saves, and of what was not saved.
-    fn news(&self, text: &mut Text) {
-        if let Some((done, total)) = self.saves.copying() {
-            let (done, total) = (sized(done), sized(total));
-            text.line(format_args!(
-                "saving    by a new file: {done} of {total} written"
-            ));
-        }
-        let refused = self.tree.refusal(Refused::describe);
-        let scratch = self.losses().scratch;
-        let news = locked(&self.saves.news);
-        let mut unsaved = refused.iter().chain(news.given_up()).peekable();
-        if unsaved.peek().is_none() {
-            match &news.last_save {
-                Some((when, what)) => {
-                    let ago = when.elapsed().unwrap_or_default().as_secs();
-                    text.line(format_args!("save      {what}, {ago} s ago"));
-                }
-                None => text.line(format_args!("save      {NOTHING_SAVED}")),
-            }
-        }
-        for why in unsaved {
-            text.line(format_args!("save      NOT SAVED: {why}"));
-        }
-        if refused.is_some() {
-            text.line(format_args!(
-                "revert    asdf-mount --revert {} drops this text and shows the saved tree",
-                self.saves.path.display()
-            ));
-        }
-        for why in news.refusals() {
-            text.line(format_args!("refused   {why}"));
-        }
-        for file in scratch.iter().take(MAX_PROBLEMS) {
-            text.line(format_args!(
-                "memory    {file} exists only in this mount: copy it out before unmounting"
-            ));
-        }
+    if refused.is_some() {
+        text.line(format_args!(
+            "revert    asdf-mount --revert {} drops this text and shows the saved tree",
+            saves.path.display()
+        ));
+    }
+    for why in news.refusals() {
+        text.line(format_args!("refused   {why}"));
+    }
+    for file in scratch.iter().take(MAX_PROBLEMS) {
+        text.line(format_args!(
+            "memory    {file} exists only in this mount: copy it out before unmounting"
+        ));
     }
 }
 
