@@ -353,13 +353,13 @@ impl WrittenFile {
             (Content::Emptied(bytes), _) | (Content::Edited(bytes), Node::Block(_)) => {
                 bytes.resize(size);
             }
-            // ftruncate(2) to the present size changes nothing, and must not encode the block again
-            (_, Node::Block(_)) => {
-                if saves.blocks.size(&saves.shown.now(), self.file)? != size {
-                    self.begin_edit(saves)?.resize(size);
-                }
+            (_, block @ Node::Block(_))
+                if saves.blocks.size(&saves.shown.now(), block)? != size =>
+            {
+                self.begin_edit(saves)?.resize(size);
             }
-            (_, array) if empties(saves, array, size)? => self.empty(saves)?,
+            (_, array @ Node::Array(..)) if empties(saves, array, size)? => self.empty(saves)?,
+            // ftruncate(2) to the present size changes nothing, and must not encode the block again
             _ => {}
         }
         self.note_write(&Ok(()));
