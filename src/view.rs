@@ -9,7 +9,6 @@ pub(crate) mod json;
 pub mod page;
 #[cfg(feature = "cli")]
 pub mod picture;
-mod sample;
 pub mod stats;
 #[cfg(feature = "cli")]
 pub mod zarr;
