@@ -173,7 +173,7 @@ fn fits_files(snapshot: &Snapshot, catalogue: &Catalogue) -> HashMap<u32, ViewFi
         let file = plan.file(subject).ok()?;
         let shown = ViewFile {
             subject,
-            len: file.file_len(),
+            len: file.len,
             arrays: file.arrays().collect(),
         };
         Some((number, shown))

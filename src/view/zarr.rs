@@ -14,8 +14,8 @@ use std::sync::Arc;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
-use super::json::{entries, not_finite};
-use super::{MAX_BESIDE, no_longer};
+use super::json::not_finite;
+use super::{MAX_BESIDE, entries, no_longer};
 use crate::asdf::datatype::{ByteOrder, Datatype, Orders, Scalar};
 use crate::asdf::npy::names;
 use crate::asdf::outline::PlaceId;
