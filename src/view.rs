@@ -11,7 +11,7 @@ pub mod page;
 pub mod picture;
 pub mod stats;
 #[cfg(feature = "cli")]
-pub mod zarr;
+pub(crate) mod zarr;
 
 use std::collections::HashSet;
 use std::hash::Hash;

@@ -19,7 +19,7 @@ use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, unsupported};
 use crate::source::{Memory, Source, len_u64};
 use crate::view::zarr::{
-    CHUNKS, ChunkPlace, Chunks, METADATA, Object, group, names_in_arrays, node_name, text,
+    CHUNKS, Chunks, METADATA, Object, group, names_in_arrays, node_name, text,
 };
 
 /// The first number of what is in an array; those below are of groups.
@@ -53,7 +53,8 @@ struct Slot {
 enum Directory {
     Group(u32),
     Array(Slot),
-    Chunks(Slot, Chunks, ChunkPlace),
+    /// That at a place of the chunks.
+    Chunks(Slot, Chunks, u64),
 }
 
 /// A file of `zarr/`.
@@ -71,7 +72,7 @@ impl ZarrView {
         // each array takes a run of numbers, so that a number is turned into array and chunk by one binary search
         let (mut directories, mut files) = (FIRST, FIRST);
         let slots = arrays.into_iter().filter_map(|(array, name)| {
-            let chunks = snapshot.zarr_array(array).ok()?.chunks;
+            let chunks = snapshot.zarr_chunks(array).ok()?;
             let slot = Slot {
                 name,
                 array,
@@ -125,19 +126,13 @@ fn file(number: u32) -> Node {
 }
 
 impl Slot {
-    /// The node of a directory of chunks, or of a chunk.
-    fn node(self, chunks: &Chunks, place: ChunkPlace) -> Option<Node> {
+    /// The node of a place of the chunks.
+    fn node(self, chunks: &Chunks, place: u64) -> Option<Node> {
         let behind = |first, at: u64| number(first, at.checked_add(1)?);
         match chunks.chunk(place) {
             Some(chunk) => behind(self.files, chunk).map(file),
-            None => behind(self.directories, chunks.number(place)).map(directory),
+            None => behind(self.directories, place).map(directory),
         }
-    }
-
-    /// The node of the chunks: their top directory, or the only one.
-    fn top(self, chunks: &Chunks) -> Option<Node> {
-        let top = chunks.directory(0);
-        self.node(chunks, top.unwrap_or_else(|| chunks.place(0)))
     }
 }
 
@@ -149,7 +144,7 @@ impl State {
     }
 
     fn chunks(&self, slot: Slot) -> Option<Chunks> {
-        self.snapshot.zarr_chunks(slot.array)
+        self.snapshot.zarr_chunks(slot.array).ok()
     }
 
     fn zarr_directory(&self, number: u32) -> Option<Directory> {
@@ -162,8 +157,8 @@ impl State {
             return Some(Directory::Array(*slot));
         };
         let chunks = self.chunks(*slot)?;
-        let found = chunks.directory(at.into())?;
-        Some(Directory::Chunks(*slot, chunks, found))
+        let is_there = u64::from(at) < chunks.directories();
+        is_there.then(|| Directory::Chunks(*slot, chunks, at.into()))
     }
 
     fn zarr_file(&self, number: u32) -> Option<File> {
@@ -198,7 +193,7 @@ impl State {
                 names_in_arrays(name).find_map(found)
             }
             Directory::Array(slot) if name == METADATA => Some(file(slot.files)),
-            Directory::Array(slot) if name == CHUNKS => slot.top(&self.chunks(slot)?),
+            Directory::Array(slot) if name == CHUNKS => slot.node(&self.chunks(slot)?, 0),
             Directory::Array(_) => None,
             Directory::Chunks(slot, chunks, within) => {
                 slot.node(&chunks, chunks.entry(within, Chunks::index(name)?)?)
@@ -237,7 +232,7 @@ impl State {
             (Directory::Array(slot), None) => (METADATA.to_owned(), file(slot.files)),
             (Directory::Array(slot), Some(0)) => {
                 let chunks = self.chunks(*slot)?;
-                (CHUNKS.to_owned(), slot.top(&chunks)?)
+                (CHUNKS.to_owned(), slot.node(&chunks, 0)?)
             }
             (Directory::Array(_), Some(_)) => return None,
             (Directory::Chunks(slot, chunks, within), _) => {
@@ -283,7 +278,7 @@ impl State {
                 len
             }
             File::Array(slot) => len_u64(self.array_text(slot)?.len()),
-            File::Chunk(slot, _) => self.snapshot.zarr_array(slot.array)?.chunks.chunk_len(),
+            File::Chunk(slot, _) => self.snapshot.zarr_chunks(slot.array)?.chunk_len(),
         })
     }
 
@@ -295,9 +290,7 @@ impl State {
             File::Array(slot) => Arc::new(Memory::new(self.array_text(slot)?)),
             File::Chunk(slot, chunk) => {
                 let elements = Format::Bin.saved(&self.snapshot, slot.array)?;
-                self.snapshot
-                    .zarr_array(slot.array)?
-                    .chunk(chunk, elements)?
+                self.snapshot.zarr_chunk(slot.array, chunk, elements)?
             }
         })
     }
@@ -321,7 +314,7 @@ impl State {
     /// # Errors
     /// Why it has none.
     pub(super) fn zarr_listed(&self, i: usize) -> Result<(String, Chunks), Library> {
-        let chunks = self.snapshot.zarr_array(i)?.chunks;
+        let chunks = self.snapshot.zarr_chunks(i)?;
         let name = self.array_number(i);
         let slot = name.and_then(|name| self.zarr().of_name(name));
         let slot = slot.ok_or_else(|| unsupported("more chunks than there are numbers for"))?;
@@ -342,9 +335,7 @@ impl State {
 
     /// The text of the metadata of an array.
     fn array_text(&self, slot: Slot) -> Result<Vec<u8>, Library> {
-        let array = self.snapshot.zarr_array(slot.array)?;
-        let metadata = self.snapshot.zarr_metadata(&array);
-        Ok(text(&metadata))
+        Ok(text(&self.snapshot.zarr_metadata(slot.array)?))
     }
 
     /// The text of the metadata of a group, with that of all nodes below it unless they are too many.
@@ -367,9 +358,9 @@ impl State {
                 out.insert(path.clone(), metadata);
                 self.add_below(number, &(path + "/"), out)?;
             } else if let Some(Directory::Array(slot)) = self.zarr_directory(number)
-                && let Ok(array) = self.snapshot.zarr_array(slot.array)
+                && let Ok(metadata) = self.snapshot.zarr_metadata(slot.array)
             {
-                out.insert(path, self.snapshot.zarr_metadata(&array));
+                out.insert(path, metadata);
             }
         }
         Some(())
