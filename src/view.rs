@@ -6,7 +6,7 @@ pub mod fits;
 #[cfg(feature = "cli")]
 pub(crate) mod json;
 #[cfg(feature = "cli")]
-pub mod page;
+pub(crate) mod page;
 #[cfg(feature = "cli")]
 pub mod picture;
 pub mod stats;
