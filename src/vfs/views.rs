@@ -309,7 +309,7 @@ impl State {
             *position = position.saturating_add(1);
             let (number, name, entry) = self.catalogue().entry(entries, entry)?;
             let is_shown = match entry {
-                EntryKind::Directory => {
+                EntryKind::Directory(_) => {
                     let is_array = |file: &ViewFile| matches!(file.subject, Subject::Array(_));
                     !at_file || files.get(&number).is_some_and(|file| !is_array(file))
                 }
@@ -318,7 +318,7 @@ impl State {
                     let is_listed = self.catalogue().entries(number).is_some();
                     !is_listed && self.planes_in(view, number).is_some()
                 }
-                EntryKind::Link { .. } => false,
+                EntryKind::Link(_) => false,
             };
             if !is_shown {
                 continue;

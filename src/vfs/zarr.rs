@@ -13,8 +13,7 @@ use super::format::Format;
 use super::node::{NUMBERS, Node};
 use super::state::State;
 use super::views::{View, is_possible};
-use super::{Error, Result, index, locked};
-use crate::asdf::outline::PlaceId;
+use super::{Error, Result, locked};
 use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, unsupported};
 use crate::source::{Memory, Source, len_u64};
@@ -250,14 +249,14 @@ impl State {
             let (number, name, kind) = self.catalogue().entry(&entries, *at)?;
             *at = at.saturating_add(1);
             let node = match kind {
-                EntryKind::Directory => Some(directory(number)),
+                EntryKind::Directory(_) => Some(directory(number)),
                 EntryKind::Array(..) => {
                     let slot = self.zarr().of_name(number);
                     slot.map(|slot| directory(slot.directories))
                 }
-                EntryKind::Link { .. } => None,
+                EntryKind::Link(_) => None,
             };
-            let is_directory = matches!(kind, EntryKind::Directory);
+            let is_directory = matches!(kind, EntryKind::Directory(_));
             let is_beside = is_directory && self.catalogue().array(number).is_some();
             let name = node_name(&name, is_beside);
             if let Some(node) = node.filter(|_| is_possible(&name)) {
@@ -368,24 +367,8 @@ impl State {
 
     /// The attributes of a group.
     fn group_attributes(&self, number: u32) -> Object {
-        let place = self.place_of_group(number);
+        let place = self.catalogue().place_of(number);
         place.map_or_else(Object::new, |place| self.snapshot.zarr_attributes(place))
-    }
-
-    /// The place of a directory under `arrays/`: that around the first array in it, or around the first directory.
-    fn place_of_group(&self, number: u32) -> Option<PlaceId> {
-        let entries = self.catalogue().entries(number)?;
-        let paths = self.snapshot.paths()?;
-        let place = |(number, _, kind): (u32, String, &EntryKind)| {
-            let inside = match kind {
-                EntryKind::Array(i, _) => self.snapshot.arrays().get(index(*i))?.home(),
-                EntryKind::Directory => self.place_of_group(number)?,
-                EntryKind::Link { from, .. } => *from,
-            };
-            Some(paths.parent(inside))
-        };
-        let mut all = (0..).map_while(|at| self.catalogue().entry(&entries, at));
-        all.find_map(place)
     }
 
     /// The path of a file or directory below the mountpoint.

@@ -88,6 +88,12 @@ impl Numbers {
         None
     }
 
+    /// The number of a path below `arrays/`, if it was given one.
+    pub(super) fn at(&self, path: &str) -> Option<u32> {
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        names.try_fold(0, |directory, name| self.find(directory, name))
+    }
+
     /// Half of a hash: names that share one are told apart by themselves.
     fn hash(&self, directory: u32, name: &str) -> u32 {
         let hash = self.hasher.hash_one((directory, name)) >> u32::BITS;
