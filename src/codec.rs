@@ -82,7 +82,7 @@ mod bzp2;
 mod cache;
 pub mod caller;
 mod chunks;
-mod cores;
+pub(crate) mod cores;
 mod decoded;
 mod deflate;
 mod entries;
@@ -113,7 +113,6 @@ use crate::source::Source;
 #[cfg(feature = "remote")]
 pub(crate) use ahead::{Reader, Readers};
 pub use cache::{Cache, CountedBuf, SEGMENT};
-pub(crate) use cores::cores;
 pub use decoded::Decoded;
 #[cfg(feature = "cli")]
 pub(crate) use deflate::crc32;

@@ -6,21 +6,23 @@ pub mod fits;
 #[cfg(feature = "cli")]
 pub(crate) mod json;
 #[cfg(feature = "cli")]
-pub mod page;
+pub(crate) mod page;
 #[cfg(feature = "cli")]
 pub mod picture;
-mod sample;
 pub mod stats;
 #[cfg(feature = "cli")]
-pub mod zarr;
+pub(crate) mod zarr;
 
+use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::Arc;
 
+use crate::asdf::datatype::Datatype;
 use crate::asdf::outline::PlaceId;
 use crate::asdf::tree::Node;
 use crate::asdf::{Array, Paths};
 use crate::error::{Error, Result, corrupt};
-use crate::source::Source;
+use crate::source::{Joined, Memory, Source};
 
 /// Mappings of more keys are not looked into for what they say of an array in them: there may be as many arrays.
 #[cfg(feature = "cli")]
@@ -48,6 +50,24 @@ fn shown_as(paths: &Paths, array: &Array) -> PlaceId {
     }
 }
 
+/// The entries of mappings by what `name` calls their keys, as far as it does. Of equal keys, those of the first mapping count, and in it
+/// the last one; what is merged is passed over, as [`Node::merged`] gives it.
+fn entries<'t, K: Clone + Eq + Hash>(
+    mappings: impl Iterator<Item = Node<'t>>,
+    name: impl Fn(Node<'t>) -> Option<K>,
+) -> Vec<(K, Node<'t>)> {
+    let (mut all, mut seen) = (Vec::new(), HashSet::new());
+    for mapping in mappings {
+        let own = mapping.entries().filter(|(key, _)| !key.is_merge());
+        let own = own.filter_map(|(key, value)| Some((name(key)?, value)));
+        let mut own: Vec<_> = own.collect();
+        own.reverse();
+        own.retain(|(name, _)| seen.insert(name.clone()));
+        all.extend(own.into_iter().rev());
+    }
+    all
+}
+
 /// A number without its fraction.
 #[expect(
     clippy::as_conversions,
@@ -56,6 +76,21 @@ fn shown_as(paths: &Paths, array: &Array) -> PlaceId {
 )]
 fn whole(number: f64) -> i64 {
     number as i64
+}
+
+/// The datatype and the shape of an array.
+fn typed(array: &Array) -> Result<(&Datatype, &[u64])> {
+    array.datatype().zip(array.shape()).ok_or_else(no_longer)
+}
+
+/// A source with zeros behind it, so that it has `len` bytes.
+fn padded(bytes: Arc<dyn Source>, len: u64) -> Result<Arc<dyn Source>> {
+    let missing = len.saturating_sub(bytes.len());
+    if missing == 0 {
+        return Ok(bytes);
+    }
+    let zeros = vec![0; usize::try_from(missing).unwrap_or(0)];
+    Ok(Arc::new(Joined::new(bytes, Arc::new(Memory::new(zeros)))?))
 }
 
 fn no_longer() -> Error {

@@ -262,30 +262,6 @@ impl Paths {
         let parts = above.map(|id| self.directory_name(id)).chain([last]);
         parts.collect::<Vec<_>>().join("/")
     }
-
-    /// The relative path from the directory that holds the place `from` to the place `to`: to its directory, or to its
-    /// files without their suffix.
-    #[must_use]
-    pub fn relative(&self, from: PlaceId, to: PlaceId, is_directory: bool) -> String {
-        let (mut directory, mut target) = (self.way(from), self.way(to));
-        // a link is resolved from the directory in which it stands
-        directory.pop();
-        let last = target.pop();
-        let common = directory.iter().zip(&target);
-        let common = common.take_while(|(a, b)| a == b).count();
-        let up = directory.len().saturating_sub(common);
-        let mut parts: Vec<Cow<'_, str>> = vec!["..".into(); up];
-        let down = target.into_iter().skip(common);
-        parts.extend(down.map(|id| self.directory_name(id)));
-        parts.extend(last.map(|id| {
-            if is_directory {
-                self.directory_name(id)
-            } else {
-                self.stem(id)
-            }
-        }));
-        parts.join("/")
-    }
 }
 
 /// Steps as a path, see [`Paths::path`], without their middle if they are too long for a message. Steps that are
@@ -385,28 +361,6 @@ mod tests {
     fn places(body: &str) -> Paths {
         let text = format!("---\n{}\n...\n", body.replace("ARRAY", ARRAY));
         Paths::of(Tree::parse(text).unwrap())
-    }
-
-    #[test]
-    fn the_way_between_places_is_relative() {
-        let found = places(
-            "a: &a {x: &x ARRAY, a.bin: ARRAY, x.npy: {z: &z ARRAY}}\nb: *a\ny: *x\nd: {e: {f: *x, g: *a}, h: *z}",
-        );
-        for (from, to, is_directory, want) in [
-            ("y", "a/x", false, "a/x"),
-            ("b", "a", true, "a"),
-            ("d/e/f", "a/x", false, "../../a/x"),
-            ("d/e/g", "a", true, "../../a"),
-            ("d/h", "a/x.npy/z", false, "../a/x%2Enpy/z"),
-            ("d/e/f", "d/h", false, "../h"),
-            ("a/x", "a", true, "../a"),
-        ] {
-            let way = {
-                let at = |path| found.find(path).unwrap();
-                found.relative(at(from), at(to), is_directory)
-            };
-            assert_eq!(way, want, "{from} -> {to}");
-        }
     }
 
     #[test]

@@ -168,11 +168,14 @@ impl<C: Chunked> Stream for Chunks<C> {
     }
 
     fn held(&self) -> u64 {
-        lock(&self.walk).held().saturating_add(self.codec.held())
+        lock(&self.walk)
+            .found
+            .held()
+            .saturating_add(self.codec.held())
     }
 
     fn thin_out(&self) {
-        lock(&self.walk).thin_out();
+        lock(&self.walk).found.thin_out();
     }
 }
 
@@ -377,15 +380,5 @@ impl ChunkWalk {
         } else {
             near.at
         }
-    }
-
-    /// Bytes of memory held.
-    fn held(&self) -> u64 {
-        self.found.held()
-    }
-
-    /// Drops about half of what is kept.
-    fn thin_out(&mut self) {
-        self.found.thin_out();
     }
 }

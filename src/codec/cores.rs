@@ -2,8 +2,11 @@
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use super::caller::{self, while_wanted};
 use crate::error::{Result, corrupt};
 
 /// Threads that can run at the same moment; one, if the system does not say.
@@ -11,35 +14,35 @@ pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The results of `work` for each item, in order. The calling thread works on the first item, and a new thread on each other one; if no
-/// thread can be started, the calling thread does it. If the work on an item panics, `panicked` gives its result.
-pub(super) fn on_all_cores<T: Sync, R: Send>(
+/// The results of `work` for each item, in order. On each core a thread takes the next item until none is left, so that a large one keeps
+/// no other core waiting; the calling thread is one of them. If the work on an item panics, `panicked` gives its result.
+pub(crate) fn on_all_cores<T: Sync, R: Send + Sync>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
     panicked: impl Fn(&T) -> R + Sync,
 ) -> Vec<R> {
-    let Some((first, others)) = items.split_first() else {
-        return Vec::new();
+    let results: Vec<_> = items.iter().map(|_| OnceLock::new()).collect();
+    let (next, wanted) = (AtomicUsize::new(0), caller::current());
+    let work = |item| catch_unwind(AssertUnwindSafe(|| work(item)));
+    let take = || {
+        while let n = next.fetch_add(1, Ordering::Relaxed)
+            && let Some((result, item)) = results.get(n).zip(items.get(n))
+        {
+            result.get_or_init(|| work(item).unwrap_or_else(|_| panicked(item)));
+        }
     };
-    let work =
-        |item: &T| catch_unwind(AssertUnwindSafe(|| work(item))).unwrap_or_else(|_| panicked(item));
-    let work = &work;
     thread::scope(|scope| {
-        let others: Vec<_> = others
-            .iter()
-            .map(|item| {
-                let thread = thread::Builder::new().spawn_scoped(scope, move || work(item));
-                (item, thread)
-            })
-            .collect();
-        // Behind the others, which run meanwhile; one item alone costs no thread.
-        let mut results = vec![work(first)];
-        results.extend(others.into_iter().map(|(item, thread)| match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|_| panicked(item)),
-            Err(_) => work(item),
-        }));
-        results
-    })
+        for _ in 1..cores().min(items.len()) {
+            let take = || while_wanted(wanted.clone(), take);
+            // without a thread, this one does its work
+            let _ = thread::Builder::new().spawn_scoped(scope, take);
+        }
+        take();
+    });
+    results
+        .into_iter()
+        .filter_map(OnceLock::into_inner)
+        .collect()
 }
 
 /// What `decode` gives, or an error if the codec panics. What it has left behind must not be used again.
@@ -48,7 +51,7 @@ pub(super) fn caught<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// The result of an item whose thread has panicked, for work that ends in this library's errors.
-pub(super) fn codec_panicked<T, R>(_: &T) -> Result<R> {
+pub(crate) fn codec_panicked<T, R>(_: &T) -> Result<R> {
     Err(corrupt("a codec panicked"))
 }
 

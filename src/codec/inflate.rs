@@ -62,15 +62,10 @@ impl Inflate {
     /// A decoder for windows of 2 to the power of `window_bits`; without a zlib header around the stream if that is negative.
     fn new(window_bits: c_int) -> Result<Self> {
         let mut stream = Box::new(z::z_stream::default());
+        let len = c_int::try_from(size_of::<z::z_stream>()).unwrap_or(0);
         // SAFETY: the stream is a valid one with the default allocator; version and size are those it was compiled with.
-        let code = unsafe {
-            z::inflateInit2_(
-                &raw mut *stream,
-                window_bits,
-                z::zlibVersion(),
-                stream_size(),
-            )
-        };
+        let code =
+            unsafe { z::inflateInit2_(&raw mut *stream, window_bits, z::zlibVersion(), len) };
         if code == z::Z_OK {
             Ok(Self(stream))
         } else {
@@ -140,10 +135,6 @@ impl Drop for Inflate {
         // SAFETY: the stream is initialised, and not used after this.
         unsafe { z::inflateEnd(&raw mut *self.0) };
     }
-}
-
-fn stream_size() -> c_int {
-    c_int::try_from(size_of::<z::z_stream>()).unwrap_or(0)
 }
 
 /// A length for zlib; those that it is given are at most [`AT_ONCE`].

@@ -403,7 +403,7 @@ impl FrameCursor {
         }
         if at.frame.is_none() {
             self.content = FrameContent::of(block.frame);
-        } else if self.content.is_short() {
+        } else if self.content.short {
             stream.meet_short()?;
         }
         if self.input.capacity() < block.len {
@@ -433,7 +433,7 @@ impl FrameCursor {
 
     /// Compares the checksum of the content if the frame ends just here.
     fn end_frame(&mut self, headers: &mut Headers) -> Result<()> {
-        if self.pending.len() > 0 || !self.content.is_summed() {
+        if self.pending.len() > 0 || self.content.sum.is_none() {
             return Ok(());
         }
         // An end mark that is missing is not missed before more bytes are wanted.

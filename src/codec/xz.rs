@@ -136,7 +136,7 @@ impl Stream for XzPayload {
             stream: self,
             position: 0,
             part_end: 0,
-            decoder: decoder(0),
+            decoder: XzStream::new_mem_limit(true, 0),
             memory: 0,
             input: Input::new(0),
             end: 0,
@@ -155,11 +155,6 @@ impl Stream for XzPayload {
         let index = self.index.get().and_then(Option::as_ref);
         index.map_or(0, |index| index.blocks.held())
     }
-}
-
-/// A decoder that stops before it takes more than so many KiB of memory.
-fn decoder(memory: u32) -> XzStream {
-    XzStream::new_mem_limit(true, memory)
 }
 
 /// A decoder that runs through the blocks.
@@ -228,7 +223,8 @@ impl XzCursor {
     fn start(&mut self, offset: u64) -> Result<()> {
         let (decoded, stored) = self.stream.part(offset)?;
         let header = array_at::<12>(self.stream.stored.as_ref(), 0);
-        self.decoder = decoder(self.memory);
+        // it stops before it takes more than so many KiB
+        self.decoder = XzStream::new_mem_limit(true, self.memory);
         // The stream header tells the decoder the kind of check, whichever block comes behind it.
         if self.stream.data_size > 0 {
             process(&mut self.decoder, &header?, &mut [])?;

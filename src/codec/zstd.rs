@@ -114,7 +114,7 @@ impl Stream for ZstdStream {
     }
 
     fn held(&self) -> u64 {
-        lock(&self.frames).held()
+        lock(&self.frames).entries.held()
     }
 }
 

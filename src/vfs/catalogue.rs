@@ -33,19 +33,12 @@ struct CatalogueEntry {
 /// What an entry of the catalogue is.
 #[derive(Debug)]
 pub(super) enum EntryKind {
-    /// A directory.
-    Directory,
+    /// The directory of that place.
+    Directory(PlaceId),
     /// The array of that index in the snapshot, as a file in each format, and what these show.
     Array(u32, ArrayData),
-    /// A link from one place to another: to its directory, or to its file in this format.
-    Link {
-        /// The place of the link.
-        from: PlaceId,
-        /// The place that it leads to.
-        to: PlaceId,
-        /// The format of the file; none of a directory.
-        format: Option<Format>,
-    },
+    /// A link to that node: a directory, or a file of an array.
+    Link(Node),
 }
 
 impl CatalogueEntry {
@@ -57,9 +50,9 @@ impl CatalogueEntry {
     /// The node of the entry; of an array, the file in this format.
     fn node(&self, format: Format) -> Node {
         match self.kind {
-            EntryKind::Directory => Node::ArrayDir(self.number),
+            EntryKind::Directory(_) => Node::ArrayDir(self.number),
             EntryKind::Array(..) => Node::Array(self.number, format),
-            EntryKind::Link { .. } => Node::ArrayLink(self.number),
+            EntryKind::Link(_) => Node::ArrayLink(self.number),
         }
     }
 
@@ -106,7 +99,7 @@ impl Catalogue {
     /// Whether all of it depends on FILE alone: no array lies in another file.
     pub(super) fn is_of_one_file(&self) -> bool {
         self.entries.iter().all(|entry| match &entry.kind {
-            EntryKind::Directory | EntryKind::Link { .. } => true,
+            EntryKind::Directory(_) | EntryKind::Link(_) => true,
             EntryKind::Array(_, data) => {
                 !matches!(data.origin(), Origin::External(_) | Origin::Chunked)
             }
@@ -156,7 +149,7 @@ impl Catalogue {
     #[must_use]
     pub(super) fn subdirectories(&self, directory: u32) -> Option<usize> {
         let entries = self.entries.get(self.entries(directory)?)?;
-        let is_directory = |entry: &CatalogueEntry| matches!(entry.kind, EntryKind::Directory);
+        let is_directory = |entry: &CatalogueEntry| matches!(entry.kind, EntryKind::Directory(_));
         // directories come first among the entries of a directory, as `Node` sorts them
         Some(entries.partition_point(is_directory))
     }
@@ -214,10 +207,30 @@ impl Catalogue {
         locked(&self.numbers).directory(number)
     }
 
-    /// The link with that number, an [`EntryKind::Link`].
-    #[must_use]
-    pub(super) fn link(&self, number: u32) -> Option<&EntryKind> {
-        self.find(Node::ArrayLink(number))
+    /// The place in the tree of the directory with that number. Without arrays, not even `arrays/` has one.
+    pub(super) fn place_of(&self, directory: u32) -> Option<PlaceId> {
+        if directory == 0 {
+            return (!self.entries.is_empty()).then_some(PlaceId::ROOT);
+        }
+        match self.find(Node::ArrayDir(directory))? {
+            EntryKind::Directory(place) => Some(*place),
+            _ => None,
+        }
+    }
+
+    /// Where the link with that number leads, from the directory in which it stands.
+    pub(super) fn target(&self, number: u32) -> Option<String> {
+        let link = Node::ArrayLink(number);
+        let EntryKind::Link(target) = self.find(link)? else {
+            return None;
+        };
+        let (from, to) = (self.path(link)?, self.path(*target)?);
+        let ((from, _), (above, name)) = from.rsplit_once('/').zip(to.rsplit_once('/'))?;
+        let pairs = from.split('/').zip(above.split('/'));
+        let common = pairs.take_while(|(a, b)| a == b).count();
+        let up = from.split('/').skip(common).map(|_| "..");
+        let parts = up.chain(above.split('/').skip(common)).chain([name]);
+        Some(parts.collect::<Vec<_>>().join("/"))
     }
 
     /// The path of a node below the mountpoint, if it is there.
@@ -266,10 +279,7 @@ impl Catalogue {
 
     /// The number of a place's directory.
     pub(super) fn number_of(&self, paths: &Paths, place: PlaceId) -> Option<u32> {
-        let names = paths.directory_path(place);
-        let numbers = locked(&self.numbers);
-        let mut names = names.split('/').filter(|name| !name.is_empty());
-        names.try_fold(0, |directory, name| numbers.find(directory, name))
+        locked(&self.numbers).at(&paths.directory_path(place))
     }
 
     /// The number of array `i` of the snapshot.
@@ -379,6 +389,12 @@ impl Numbers {
         None
     }
 
+    /// The number of a path below `arrays/`, if it was given one.
+    fn at(&self, path: &str) -> Option<u32> {
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        names.try_fold(0, |directory, name| self.find(directory, name))
+    }
+
     /// Half of a hash: names that share one are told apart by themselves.
     fn hash(&self, directory: u32, name: &str) -> u32 {
         let hash = self.hasher.hash_one((directory, name)) >> u32::BITS;
@@ -411,6 +427,8 @@ fn number(node: Node) -> Option<u32> {
 /// The entries of a catalogue, in the order of the tree.
 fn entries(snapshot: &Snapshot, paths: &Paths, numbers: &mut Numbers) -> Vec<CatalogueEntry> {
     let mut entries = Vec::new();
+    // a link may lead to what has no number yet
+    let mut links = Vec::new();
     // the number of each directory, which stands in front of what is in it
     let mut made = HashMap::from([(PlaceId::ROOT, 0)]);
     for (id, place) in paths.outline().ids().skip(1) {
@@ -428,15 +446,12 @@ fn entries(snapshot: &Snapshot, paths: &Paths, numbers: &mut Numbers) -> Vec<Cat
             });
             Some(number)
         };
-        let from = id;
         if files {
             let stem = paths.stem(id);
             if let What::Link { to, .. } = place.what {
-                for format in Format::ALL {
-                    let name = format!("{stem}{}", format.suffix());
-                    let format = Some(format);
-                    enter(&name, EntryKind::Link { from, to, format });
-                }
+                let files =
+                    Format::ALL.map(|format| (format!("{stem}{}", format.suffix()), format));
+                links.extend(files.map(|(name, format)| (directory, name, to, Some(format))));
             } else if let What::Array(i) = place.what
                 && let Some(array) = snapshot.arrays().get(index(i))
             {
@@ -444,14 +459,28 @@ fn entries(snapshot: &Snapshot, paths: &Paths, numbers: &mut Numbers) -> Vec<Cat
             }
         }
         if is_directory {
-            let (name, format) = (paths.directory_name(id), None);
+            let name = paths.directory_name(id);
             if let What::Link { to, .. } = place.what {
-                enter(&name, EntryKind::Link { from, to, format });
-            } else if let Some(number) = enter(&name, EntryKind::Directory) {
+                links.push((directory, name.into_owned(), to, None));
+            } else if let Some(number) = enter(&name, EntryKind::Directory(id)) {
                 made.insert(id, number);
             }
         }
     }
+    let links = links
+        .into_iter()
+        .filter_map(|(directory, name, to, format)| {
+            let target = match format {
+                Some(format) => Node::Array(numbers.at(&paths.file_path(to))?, format),
+                None => Node::ArrayDir(*made.get(&to)?),
+            };
+            Some(CatalogueEntry {
+                directory,
+                number: numbers.of(directory, &name)?,
+                kind: EntryKind::Link(target),
+            })
+        });
+    entries.extend(links);
     entries
 }
 

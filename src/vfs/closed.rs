@@ -164,8 +164,7 @@ impl ClosedFile {
                 attr.size = format.len(names.array(number)?.1);
             }
             (Node::ArrayLink(number), Some(names)) => {
-                names.link(number)?;
-                attr.attr_valid = Duration::ZERO;
+                attr.size = len_u64(names.target(number)?.len());
             }
             (text, _) if text.is_info() => attr.attr_valid = Duration::ZERO,
             _ => return None,

@@ -292,7 +292,7 @@ fn fits_tsv(state: &State) -> Text {
                         if place.is_none_or(|(paths, place)| paths.listed(place).is_none()) {
                             "-".clone_into(&mut shown);
                         }
-                        text.row([&*path, &shown, &file.file_len().to_string(), &why]);
+                        text.row([&*path, &shown, &file.len.to_string(), &why]);
                     }
                     None => text.row([&*path, "-", "-", "its name would be too long"]),
                 }

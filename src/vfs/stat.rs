@@ -78,14 +78,13 @@ impl Vfs {
 
     /// Attributes, without reading the tree, of a node that can't be measured without it; nothing for other nodes. A directory whose names
     /// have not been made has the link count 1, which says that directories in it are not counted. A text under `info/` has its last
-    /// length, if it was made before, and a link the length 0. The kernel asks again before it tells these lengths to a program, and
-    /// keeps no pages that would be cut off there.
+    /// length, if it was made before. The kernel asks again before it tells this length to a program, and keeps no pages that would be cut
+    /// off there.
     pub(super) fn unmeasured(&self, state: &State, node: Node) -> Option<Attr> {
         let made = match node {
             Node::ARRAYS => state.is_named(),
             Node::ViewDir(view, _) => state.views.has_made(view),
-            Node::ArrayLink(number) if !state.needs_tree_for(number) => true,
-            text if text.is_info() || matches!(text, Node::ArrayLink(_)) => {
+            text if text.is_info() => {
                 let known = locked(&state.infos).get(&node).map_or(0, |info| info.0);
                 let attr = self.described(state, node, known, 1);
                 let attr_valid = Duration::ZERO;

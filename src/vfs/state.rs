@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::catalogue::{Catalogue, EntryKind, Numbers};
-use super::format::Format;
+use super::catalogue::{Catalogue, Numbers};
 use super::node::{Node, View};
 use super::version::{BlockChange, Shows, Through, Versions, shown};
 use super::views::{InViews, Views};
@@ -229,25 +228,13 @@ impl State {
         header.is_some_and(|header| header.compression == [0; 4])
     }
 
-    /// Whether the tree has to be read to tell the target of the link with that number.
-    pub(super) fn needs_tree_for(&self, link: u32) -> bool {
-        let is_here = |link: &EntryKind| matches!(link, EntryKind::Link { .. });
-        self.snapshot.is_unread() && self.catalogue().link(link).is_some_and(is_here)
-    }
-
     /// The target of the link with that number.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no such link, or if it leads nowhere at the moment.
     pub(super) fn link(&self, number: u32) -> Result<Vec<u8>> {
-        match self.catalogue().link(number).ok_or(Error::NotFound)? {
-            EntryKind::Link { from, to, format } => {
-                let paths = self.snapshot.paths().ok_or(Error::NotFound)?;
-                let way = paths.relative(*from, *to, format.is_none());
-                Ok((way + format.map_or("", Format::suffix)).into_bytes())
-            }
-            EntryKind::Directory | EntryKind::Array(..) => Err(Error::NotFound),
-        }
+        let target = self.catalogue().target(number).ok_or(Error::NotFound)?;
+        Ok(target.into_bytes())
     }
 
     /// Checks that a directory has this version, by the remainder of it, if its number means another directory in another version.

@@ -170,7 +170,7 @@ fn fits_files(snapshot: &Snapshot, catalogue: &Catalogue) -> HashMap<u32, ViewFi
         let file = plan.file(subject).ok()?;
         let shown = ViewFile {
             subject,
-            len: file.file_len(),
+            len: file.len,
             arrays: file.arrays().collect(),
         };
         Some((number, shown))
@@ -302,7 +302,7 @@ impl<'a> InViews<'a> {
             *position = position.saturating_add(1);
             let (number, name, entry) = self.catalogue.entry(entries, entry)?;
             let is_shown = match entry {
-                EntryKind::Directory => {
+                EntryKind::Directory(_) => {
                     let is_array = |file: &ViewFile| matches!(file.subject, Subject::Array(_));
                     !at_file || files.get(&number).is_some_and(|file| !is_array(file))
                 }
@@ -311,7 +311,7 @@ impl<'a> InViews<'a> {
                     let is_listed = self.catalogue.entries(number).is_some();
                     !is_listed && self.planes_in(view, number).is_some()
                 }
-                EntryKind::Link { .. } => false,
+                EntryKind::Link(_) => false,
             };
             if !is_shown {
                 continue;

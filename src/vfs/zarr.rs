@@ -12,13 +12,12 @@ use super::catalogue::{Catalogue, EntryKind};
 use super::error::{are_names, check_name};
 use super::format::Format;
 use super::node::{NUMBERS, Node, View};
-use super::{Error, Result, index, locked};
-use crate::asdf::outline::PlaceId;
+use super::{Error, Result, locked};
 use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, unsupported};
 use crate::source::{Memory, Source, len_u64};
 use crate::view::zarr::{
-    CHUNKS, ChunkPlace, Chunks, METADATA, Object, group, names_in_arrays, node_name, text,
+    CHUNKS, Chunks, METADATA, Object, group, names_in_arrays, node_name, text,
 };
 
 /// The first number of what is in an array; those below are of groups.
@@ -61,7 +60,8 @@ pub(super) struct Zarr<'a> {
 enum Directory {
     Group(u32),
     Array(Slot),
-    Chunks(Slot, Chunks, ChunkPlace),
+    /// That at a place of the chunks.
+    Chunks(Slot, Chunks, u64),
 }
 
 /// A file of `zarr/`.
@@ -79,7 +79,7 @@ impl ZarrView {
         // each array takes a run of numbers, so that a number is turned into array and chunk by one binary search
         let (mut directories, mut files) = (FIRST, FIRST);
         let slots = arrays.into_iter().filter_map(|(array, name)| {
-            let chunks = snapshot.zarr_array(array).ok()?.chunks;
+            let chunks = snapshot.zarr_chunks(array).ok()?;
             let slot = Slot {
                 name,
                 array,
@@ -133,19 +133,13 @@ fn file(number: u32) -> Node {
 }
 
 impl Slot {
-    /// The node of a directory of chunks, or of a chunk.
-    fn node(self, chunks: &Chunks, place: ChunkPlace) -> Option<Node> {
+    /// The node of a place of the chunks.
+    fn node(self, chunks: &Chunks, place: u64) -> Option<Node> {
         let behind = |first, at: u64| number(first, at.checked_add(1)?);
         match chunks.chunk(place) {
             Some(chunk) => behind(self.files, chunk).map(file),
-            None => behind(self.directories, chunks.number(place)).map(directory),
+            None => behind(self.directories, place).map(directory),
         }
-    }
-
-    /// The node of the chunks: their top directory, or the only one.
-    fn top(self, chunks: &Chunks) -> Option<Node> {
-        let top = chunks.directory(0);
-        self.node(chunks, top.unwrap_or_else(|| chunks.place(0)))
     }
 }
 
@@ -157,7 +151,7 @@ impl<'a> Zarr<'a> {
     }
 
     fn chunks(self, slot: Slot) -> Option<Chunks> {
-        self.snapshot.zarr_chunks(slot.array)
+        self.snapshot.zarr_chunks(slot.array).ok()
     }
 
     fn directory_of(self, number: u32) -> Option<Directory> {
@@ -170,8 +164,8 @@ impl<'a> Zarr<'a> {
             return Some(Directory::Array(*slot));
         };
         let chunks = self.chunks(*slot)?;
-        let found = chunks.directory(at.into())?;
-        Some(Directory::Chunks(*slot, chunks, found))
+        let is_there = u64::from(at) < chunks.directories();
+        is_there.then(|| Directory::Chunks(*slot, chunks, at.into()))
     }
 
     fn file_of(self, number: u32) -> Option<File> {
@@ -206,7 +200,7 @@ impl<'a> Zarr<'a> {
                 names_in_arrays(name).find_map(found)
             }
             Directory::Array(slot) if name == METADATA => Some(file(slot.files)),
-            Directory::Array(slot) if name == CHUNKS => slot.top(&self.chunks(slot)?),
+            Directory::Array(slot) if name == CHUNKS => slot.node(&self.chunks(slot)?, 0),
             Directory::Array(_) => None,
             Directory::Chunks(slot, chunks, within) => {
                 slot.node(&chunks, chunks.entry(within, Chunks::index(name)?)?)
@@ -241,7 +235,7 @@ impl<'a> Zarr<'a> {
             (Directory::Array(slot), None) => (METADATA.to_owned(), file(slot.files)),
             (Directory::Array(slot), Some(0)) => {
                 let chunks = self.chunks(*slot)?;
-                (CHUNKS.to_owned(), slot.top(&chunks)?)
+                (CHUNKS.to_owned(), slot.node(&chunks, 0)?)
             }
             (Directory::Array(_), Some(_)) => return None,
             (Directory::Chunks(slot, chunks, within), _) => {
@@ -259,14 +253,14 @@ impl<'a> Zarr<'a> {
             let (number, name, kind) = self.catalogue.entry(&entries, *at)?;
             *at = at.saturating_add(1);
             let node = match kind {
-                EntryKind::Directory => Some(directory(number)),
+                EntryKind::Directory(_) => Some(directory(number)),
                 EntryKind::Array(..) => {
                     let slot = self.shown().of_name(number);
                     slot.map(|slot| directory(slot.directories))
                 }
-                EntryKind::Link { .. } => None,
+                EntryKind::Link(_) => None,
             };
-            let is_directory = matches!(kind, EntryKind::Directory);
+            let is_directory = matches!(kind, EntryKind::Directory(_));
             let is_beside = is_directory && self.catalogue.array(number).is_some();
             let name = node_name(&name, is_beside);
             if let Some(node) = node.filter(|_| check_name(name.as_ref()).is_ok()) {
@@ -287,7 +281,7 @@ impl<'a> Zarr<'a> {
                 len
             }
             File::Array(slot) => len_u64(self.array_text(slot)?.len()),
-            File::Chunk(slot, _) => self.snapshot.zarr_array(slot.array)?.chunks.chunk_len(),
+            File::Chunk(slot, _) => self.snapshot.zarr_chunks(slot.array)?.chunk_len(),
         })
     }
 
@@ -299,9 +293,7 @@ impl<'a> Zarr<'a> {
             File::Array(slot) => Arc::new(Memory::new(self.array_text(slot)?)),
             File::Chunk(slot, chunk) => {
                 let elements = Format::Bin.saved(self.snapshot, slot.array)?;
-                self.snapshot
-                    .zarr_array(slot.array)?
-                    .chunk(chunk, elements)?
+                self.snapshot.zarr_chunk(slot.array, chunk, elements)?
             }
         })
     }
@@ -319,7 +311,7 @@ impl<'a> Zarr<'a> {
     /// # Errors
     /// Why it has none.
     pub(super) fn listed(self, i: usize) -> Result<(String, Chunks), Library> {
-        let chunks = self.snapshot.zarr_array(i)?.chunks;
+        let chunks = self.snapshot.zarr_chunks(i)?;
         let name = self.catalogue.number_of_array(self.snapshot, i);
         let slot = name.and_then(|name| self.shown().of_name(name));
         let slot = slot.ok_or_else(|| unsupported("more chunks than there are numbers for"))?;
@@ -331,9 +323,7 @@ impl<'a> Zarr<'a> {
 
     /// The text of the metadata of an array.
     fn array_text(self, slot: Slot) -> Result<Vec<u8>, Library> {
-        let array = self.snapshot.zarr_array(slot.array)?;
-        let metadata = self.snapshot.zarr_metadata(&array);
-        Ok(text(&metadata))
+        Ok(text(&self.snapshot.zarr_metadata(slot.array)?))
     }
 
     /// The text of the metadata of a group, with that of all nodes below it unless they are too many.
@@ -356,9 +346,9 @@ impl<'a> Zarr<'a> {
                 out.insert(path.clone(), metadata);
                 self.add_below(number, &(path + "/"), out)?;
             } else if let Some(Directory::Array(slot)) = self.directory_of(number)
-                && let Ok(array) = self.snapshot.zarr_array(slot.array)
+                && let Ok(metadata) = self.snapshot.zarr_metadata(slot.array)
             {
-                out.insert(path, self.snapshot.zarr_metadata(&array));
+                out.insert(path, metadata);
             }
         }
         Some(())
@@ -366,24 +356,8 @@ impl<'a> Zarr<'a> {
 
     /// The attributes of a group.
     fn group_attributes(self, number: u32) -> Object {
-        let place = self.place_of_group(number);
+        let place = self.catalogue.place_of(number);
         place.map_or_else(Object::new, |place| self.snapshot.zarr_attributes(place))
-    }
-
-    /// The place of a directory under `arrays/`: that around the first array in it, or around the first directory.
-    fn place_of_group(self, number: u32) -> Option<PlaceId> {
-        let entries = self.catalogue.entries(number)?;
-        let paths = self.snapshot.paths()?;
-        let place = |(number, _, kind): (u32, String, &EntryKind)| {
-            let inside = match kind {
-                EntryKind::Array(i, _) => self.snapshot.arrays().get(index(*i))?.home(),
-                EntryKind::Directory => self.place_of_group(number)?,
-                EntryKind::Link { from, .. } => *from,
-            };
-            Some(paths.parent(inside))
-        };
-        let mut all = (0..).map_while(|at| self.catalogue.entry(&entries, at));
-        all.find_map(place)
     }
 
     /// The path of a file or directory below the mountpoint.

@@ -16,7 +16,7 @@ mod table;
 
 use std::sync::Arc;
 
-use super::{Elements, no_longer, product};
+use super::{Elements, no_longer, padded, product, typed};
 use crate::asdf::Array;
 use crate::asdf::Snapshot;
 use crate::asdf::datatype::Datatype;
@@ -25,12 +25,12 @@ use crate::asdf::outline::PlaceId;
 use crate::asdf::paths::Paths;
 use crate::asdf::rows::{RowPart, Rows};
 use crate::error::{Result, unsupported};
-use crate::source::{Joined, Made, Memory, Source, len_u64};
+use crate::source::{Joined, Memory, Source, len_u64};
 
 use column::{Columns, MAX_COLUMNS};
 use header::{HeaderText, printable_ascii};
 pub use plan::FitsPlan;
-use sky::{Sky, Way};
+use sky::{SKY_LEN, Sky};
 
 /// What is shown as a FITS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub enum Subject {
 #[derive(Debug, Default)]
 pub struct FitsFile {
     units: Vec<Unit>,
+    /// Bytes of the file.
+    pub len: u64,
     /// What tells the place of its images in the sky.
     sky: Option<Arc<Sky>>,
     /// The columns that FITS can't hold, each with the reason.
@@ -86,8 +88,12 @@ impl Unit {
     }
 
     /// Its bytes.
-    fn open(&self, elements: Elements<'_>, way: Option<&Arc<Way>>) -> Result<Arc<dyn Source>> {
-        let header = self.header(way);
+    fn open(
+        &self,
+        elements: Elements<'_>,
+        sky: Option<&Arc<dyn Source>>,
+    ) -> Result<Arc<dyn Source>> {
+        let header = self.header(sky)?;
         if self.parts.is_empty() {
             return Ok(header);
         }
@@ -100,41 +106,33 @@ impl Unit {
         });
         let parts = parts.collect::<Result<_>>()?;
         let data = Rows::new(parts, self.width, self.count)?.into_source();
-        let used = header.len().saturating_add(data.len());
-        let padding = self.len().unwrap_or(0).saturating_sub(used);
-        let padding = vec![0; usize::try_from(padding).unwrap_or(0)];
-        let data = Arc::new(Joined::new(data, Arc::new(Memory::new(padding)))?);
-        Ok(Arc::new(Joined::new(header, data)?))
+        let whole = Arc::new(Joined::new(header, data)?);
+        padded(whole, self.len().ok_or_else(no_longer)?)
     }
 
-    /// Its header: with coordinates, which are found when it is read, if it has room for them.
-    fn header(&self, way: Option<&Arc<Way>>) -> Arc<dyn Source> {
-        let blank = self.header.clone();
-        let (Some(at), Some(way)) = (self.sky_at, way) else {
-            return Arc::new(Memory::new(blank));
-        };
-        let way = Arc::clone(way);
-        Arc::new(Made::new(len_u64(blank.len()), move || {
-            let mut header = blank.clone();
-            way.write(header.get_mut(at..).unwrap_or_default())?;
-            Ok(Arc::new(Memory::new(header)))
-        }))
+    /// Its header, with these cards of coordinates if it has room for them.
+    fn header(&self, sky: Option<&Arc<dyn Source>>) -> Result<Arc<dyn Source>> {
+        let cards = |bytes: &[u8]| Arc::new(Memory::new(bytes.to_vec()));
+        let before = self.sky_at.and_then(|at| self.header.get(..at));
+        let behind = self
+            .sky_at
+            .and_then(|at| self.header.get(at..)?.get(SKY_LEN..));
+        Ok(match (before, sky, behind) {
+            (Some(before), Some(sky), Some(behind)) => {
+                let behind = Joined::new(Arc::clone(sky), cards(behind))?;
+                Arc::new(Joined::new(cards(before), Arc::new(behind))?)
+            }
+            _ => cards(&self.header),
+        })
     }
 }
 
 impl FitsFile {
     /// Bytes of the file, if they are fewer than 2^63.
-    fn len(&self) -> Option<u64> {
+    fn counted(&self) -> Option<u64> {
         let mut lens = self.units.iter().map(Unit::len);
         let len = lens.try_fold(0_u64, |sum, len| sum.checked_add(len?))?;
         i64::try_from(len).ok().and(Some(len))
-    }
-
-    /// Bytes of the file.
-    #[must_use]
-    pub fn file_len(&self) -> u64 {
-        // a longer file is refused
-        self.len().unwrap_or(u64::MAX)
     }
 
     /// The arrays that it is made of, by index.
@@ -148,10 +146,9 @@ impl FitsFile {
     /// # Errors
     /// Those of `elements`; [`Error::Corrupt`] if there are too few of them.
     pub fn open(&self, snapshot: &Snapshot, elements: Elements<'_>) -> Result<Arc<dyn Source>> {
-        let way = self.sky.as_ref().map(|sky| sky.way(snapshot, elements));
-        let way = way.map(Arc::new);
+        let sky = self.sky.as_ref().map(|sky| sky.cards(snapshot, elements));
         let units = self.units.iter();
-        let mut units = units.map(|unit| unit.open(elements, way.as_ref()));
+        let mut units = units.map(|unit| unit.open(elements, sky.as_ref()));
         let first = units.next().ok_or_else(no_longer)??;
         units.try_fold(first, |all, unit| -> Result<Arc<dyn Source>> {
             Ok(Arc::new(Joined::new(all, unit?)?))
@@ -179,8 +176,7 @@ impl Snapshot {
         sky: Option<Arc<Sky>>,
     ) -> Result<FitsFile> {
         let array = self.array(i)?;
-        let datatype = array.datatype().ok_or_else(no_longer)?;
-        let shape = array.shape().ok_or_else(no_longer)?;
+        let (datatype, shape) = typed(array)?;
         let count = product(shape).ok_or_else(no_longer)?;
         if !matches!(datatype, Datatype::Struct(_)) {
             return Ok(FitsFile {
@@ -190,14 +186,12 @@ impl Snapshot {
             });
         }
         let mut columns = Columns::default();
-        let added = columns.add("", datatype, &[], 0, (None, None));
-        columns.notes.extend(array.note());
-        let part = RowPart {
-            records: i,
-            record: added.or(datatype.size()).ok_or_else(no_longer)?,
-            fields: std::mem::take(&mut columns.fields),
-        };
-        columns.table(vec![part], count, (name, &*array.brief_path()))
+        let part = columns.add_array((i, array), "", &[], (None, None));
+        columns.table(
+            part.into_iter().collect(),
+            count,
+            (name, &*array.brief_path()),
+        )
     }
 
     /// The number that stands for no value in an array of integers, if the tree gives one.
@@ -219,7 +213,7 @@ impl Columns {
             let why = format!("FITS tables have {MAX_COLUMNS} columns at most");
             return Err(unsupported(why));
         }
-        if self.count == 0 {
+        if self.count == 0 || parts.is_empty() {
             let why = self.omitted.into_iter().next();
             let why = why.map_or_else(|| "no columns".to_owned(), |(_, why)| why);
             return Err(unsupported(why));
@@ -246,7 +240,7 @@ impl Columns {
         Ok(FitsFile {
             units: primary.chain([unit]).collect(),
             omitted: self.omitted,
-            sky: None,
+            ..FitsFile::default()
         })
     }
 }

@@ -6,13 +6,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::hash::Hash;
 use std::io;
 
 use serde::ser::{self, Serialize, SerializeMap};
 use serde_json::ser::{PrettyFormatter, Serializer};
 
-use super::array_at;
+use super::{array_at, entries};
 use crate::asdf::Snapshot;
 use crate::asdf::scalar::Value;
 use crate::asdf::tree::{Node, NodeKind, Tree};
@@ -174,24 +173,6 @@ impl Serialize for JsonNode<'_> {
             NodeKind::Alias => to.serialize_unit(),
         }
     }
-}
-
-/// The entries of mappings by what `name` calls their keys, as far as it does. Of equal keys, those of the first mapping count, and in it
-/// the last one; what is merged is passed over, as [`Node::merged`] gives it.
-pub(super) fn entries<'t, K: Clone + Eq + Hash>(
-    mappings: impl Iterator<Item = Node<'t>>,
-    name: impl Fn(Node<'t>) -> Option<K>,
-) -> Vec<(K, Node<'t>)> {
-    let (mut all, mut seen) = (Vec::new(), HashSet::new());
-    for mapping in mappings {
-        let own = mapping.entries().filter(|(key, _)| !key.is_merge());
-        let own = own.filter_map(|(key, value)| Some((name(key)?, value)));
-        let mut own: Vec<_> = own.collect();
-        own.reverse();
-        own.retain(|(name, _)| seen.insert(name.clone()));
-        all.extend(own.into_iter().rev());
-    }
-    all
 }
 
 /// The string that stands for a number that JSON has none for, as YAML writes it.

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::array_at;
 use super::picture::{Style, best, short};
-use super::stats::{Histogram, Stats};
+use super::stats::{Histogram, Spread};
 use crate::asdf::Snapshot;
 use crate::asdf::tree::{Node, NodeKind, Tree};
 use crate::error::{Result, printable};
@@ -39,11 +39,11 @@ const PLOT: (u16, u16) = (240, 40);
 const UNFOLDED: usize = 12;
 
 /// What a page begins with.
-pub const BEGINS: &[u8] = b"<!DOCTYPE html>\n<html lang=en>";
+pub(crate) const BEGINS: &[u8] = b"<!DOCTYPE html>\n<html lang=en>";
 
 /// A page that is being written.
 #[derive(Default)]
-pub struct Page {
+pub(crate) struct Page {
     style: Style,
     body: String,
     /// Arrays of all files.
@@ -61,8 +61,7 @@ pub struct Page {
 
 impl Page {
     /// An empty page for so many files, whose pictures are drawn like this.
-    #[must_use]
-    pub fn new(files: usize, style: Style) -> Self {
+    pub(crate) fn new(files: usize, style: Style) -> Self {
         Self {
             style: Style {
                 most: style.most.min(MOST_READ),
@@ -75,7 +74,7 @@ impl Page {
     }
 
     /// Adds a file. What can't be read of it is said in its place.
-    pub fn add(&mut self, name: &str, snapshot: &Snapshot) {
+    pub(crate) fn add(&mut self, name: &str, snapshot: &Snapshot) {
         self.begin(name);
         let blocks = snapshot.layout().blocks.len();
         let arrays = snapshot.arrays();
@@ -85,11 +84,9 @@ impl Page {
         let spreads = snapshot.spreads(&shown);
         self.style.size = self.side(snapshot, &shown);
         let kind = snapshot.container();
-        let by = snapshot.written_by().map(|by| format!(", written by {by}"));
-        let line = format!(
-            "{kind}, {blocks} blocks, {count} arrays{}",
-            by.unwrap_or_default()
-        );
+        let by = snapshot.written_by();
+        let by = by.map_or_else(String::new, |by| format!(", written by {by}"));
+        let line = format!("{kind}, {blocks} blocks, {count} arrays{by}");
         self.write(format_args!("<p class=faint>{}</p>\n", escaped(&line)));
         if count > 0 {
             self.body.push_str("<h2>Arrays</h2>\n<div class=cards>\n");
@@ -119,7 +116,7 @@ impl Page {
     }
 
     /// Adds a file that can't be read, and why.
-    pub fn add_unread(&mut self, name: &str, why: &str) {
+    pub(crate) fn add_unread(&mut self, name: &str, why: &str) {
         self.begin(name);
         self.write(format_args!("<p>{}</p></details>\n", escaped(why)));
     }
@@ -136,8 +133,7 @@ impl Page {
     }
 
     /// The whole page.
-    #[must_use]
-    pub fn finish(self, title: &str) -> String {
+    pub(crate) fn finish(self, title: &str) -> String {
         let hash = |text: &str| BASE64_STANDARD.encode(Sha256::digest(text));
         let (style, script) = (hash(STYLE), hash(SCRIPT));
         let policy = format!(
@@ -164,12 +160,7 @@ impl Page {
     }
 
     /// Writes what is known of an array.
-    fn card(
-        &mut self,
-        snapshot: &Snapshot,
-        i: usize,
-        spread: &Result<Option<(Stats, Option<Histogram>)>>,
-    ) {
+    fn card(&mut self, snapshot: &Snapshot, i: usize, spread: &Result<Option<Spread>>) {
         let Some(array) = snapshot.arrays().get(i) else {
             return;
         };

@@ -31,7 +31,7 @@ use read::{Grid, Numbers, Reader};
 
 pub use limits::{Curve, GreyLimits};
 pub(super) use numbers::short;
-pub use sheet::{Sheet, best};
+pub(crate) use sheet::{Sheet, best};
 
 /// Points of the longer side that a small array is enlarged to, and of the shorter side of a long one.
 const ENLARGED: u16 = 480;
@@ -124,7 +124,7 @@ impl Shown {
 }
 
 /// A picture of an array that can be drawn.
-pub struct Picture {
+pub(crate) struct Picture {
     values: Numbers,
     shown: Shown,
     style: Style,
@@ -132,14 +132,15 @@ pub struct Picture {
     /// The number of its first element.
     first: u64,
     /// The path of the array, and its type and shape, as they are under the picture.
-    pub caption: [String; 2],
+    pub(crate) caption: [String; 2],
     /// What it is called, without its path, and the unit of its values.
     name: String,
     unit: Option<String>,
     /// The array that has the places of the elements of a line; what it is called, and its unit.
     places: Option<(Numbers, String)>,
-    /// Columns and rows of points for each block.
-    enlarged: (u16, u16),
+    /// Points of the part that shows the array, and the size of letters.
+    sides: (u16, u16),
+    font: u16,
 }
 
 /// The values of an array, and the places of the elements of a line.
@@ -150,21 +151,17 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if it has no axis, no elements, such that are no numbers, or no such plane; [`Array::problem`].
-    pub fn picture(&self, i: usize, plane: &[u64], style: Style) -> Result<Picture> {
+    pub(crate) fn picture(&self, i: usize, plane: &[u64], style: Style) -> Result<Picture> {
         let array = self.array(i)?;
-        let refuse = |why: String| {
-            let at = Place::Array(array.brief_path());
-            Error::unsupported(at, why)
-        };
+        let refuse = |why: &str| Error::unsupported(Place::Array(array.brief_path()), why);
         let Some((values, shape)) = Numbers::of(i, array).zip(array.shape()) else {
-            return Err(refuse("pictures are of numbers".to_owned()));
+            return Err(refuse("pictures are of numbers"));
         };
         if shape.contains(&0) {
-            let why = "an array without elements has no picture";
-            return Err(refuse(why.to_owned()));
+            return Err(refuse("an array without elements has no picture"));
         }
         let (first_axes, shown) = shown(shape, values.scalar, style.size);
-        let shown = shown.ok_or_else(|| refuse("a single number has no picture".to_owned()))?;
+        let shown = shown.ok_or_else(|| refuse("a single number has no picture"))?;
         let (mut shown, mut axes, mut alone) = (shown, first_axes.to_vec(), 1);
         if let Shown::Plane(_, channels @ 2.., one) = &mut shown
             && let Some(index) = plane.get(axes.len())
@@ -175,10 +172,9 @@ impl Snapshot {
         let of_plane = shape.get(first_axes.len()..).and_then(product);
         let of_plane = of_plane.unwrap_or(u64::MAX);
         if values.bytes(of_plane) > MOST_READ {
-            let why = "an array of more than 2^40 bytes has no picture";
-            return Err(refuse(why.to_owned()));
+            return Err(refuse("an array of more than 2^40 bytes has no picture"));
         }
-        let (number, index) = plane_at(&axes, plane).map_err(refuse)?;
+        let (number, index) = plane_at(&axes, plane).map_err(|why| refuse(&why))?;
         let number = number.checked_div(alone).unwrap_or(0);
         let mut kind = format!("{} {shape:?}", values.scalar.name());
         if !index.is_empty() {
@@ -189,6 +185,7 @@ impl Snapshot {
         let name = self.name_of(array).unwrap_or_else(|| last.to_owned());
         // a short block can pretend to be an array of terabytes: of such a one single elements are read
         let endless = self.repeats_endlessly(array);
+        let sides = sides(&shown, style.size);
         Ok(Picture {
             values,
             style: Style {
@@ -204,14 +201,15 @@ impl Snapshot {
                 Shown::Line(count) => self.places_beside(array, count),
                 Shown::Plane(..) => None,
             },
-            enlarged: enlarged(&shown, style.size),
+            sides,
+            // a small picture in a large frame has small letters
+            font: font(style.size.min(sides.0.max(sides.1))),
             shown,
         })
     }
 
     /// How many planes each of the first axes of array `i` has; none if its picture shows all of it.
-    #[must_use]
-    pub fn planes(&self, i: usize) -> &[u64] {
+    pub(crate) fn planes(&self, i: usize) -> &[u64] {
         let array = self.array(i).ok();
         let known = array.and_then(|array| Some((array.shape()?, array.datatype()?)));
         match known {
@@ -326,26 +324,25 @@ fn room(size: u16) -> (u16, u16) {
     (size.saturating_sub(bar), size.saturating_sub(caption))
 }
 
-/// How many columns and rows of points a block has in a picture of that size. Few rows, or columns, are bands that can be seen.
-fn enlarged(shown: &Shown, size: u16) -> (u16, u16) {
+/// Points of the part of a picture of that size that shows the array. A small plane is enlarged; few rows, or columns, are bands that can
+/// be seen.
+fn sides(shown: &Shown, size: u16) -> (u16, u16) {
     let Shown::Plane(grid, ..) = shown else {
-        return (1, 1);
+        let width = size.min(WIDEST_LINE);
+        return (width, width / 2);
     };
     let (room, (width, height)) = (room(size), grid.points);
     let times = |room: u16, points: u16| room.checked_div(points).unwrap_or(1);
     let most = times(room.0, width).min(times(room.1, height));
     let wanted = ENLARGED.div_ceil(width.max(height).max(1));
     let all = wanted.min(most).max(1);
-    let times_of = |len: u64, room: u16, points: u16| {
+    let extent = |len: u64, room: u16, points: u16| {
         let least = if len < FEW { BAND.min(size / 8) } else { 1 };
         let band = least.div_ceil(points.max(1));
-        band.min(times(room, points)).max(all)
+        points.saturating_mul(band.min(times(room, points)).max(all))
     };
     let (columns, rows) = grid.sides;
-    (
-        times_of(columns, room.0, width),
-        times_of(rows, room.1, height),
-    )
+    (extent(columns, room.0, width), extent(rows, room.1, height))
 }
 
 impl Grid {
@@ -373,68 +370,43 @@ impl Grid {
 
 impl Picture {
     /// The same picture with a name in front of the path.
-    #[must_use]
-    pub fn of_file(mut self, name: &str) -> Self {
+    pub(crate) fn of_file(mut self, name: &str) -> Self {
         let [path, _] = &mut self.caption;
         *path = format!("{}: {path}", in_letters(name));
         self
     }
 
     /// The arrays whose elements it shows.
-    pub fn arrays(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn arrays(&self) -> impl Iterator<Item = usize> {
         let places = self.places.as_ref().map(|(places, _)| places.array);
         iter::once(self.values.array).chain(places)
     }
 
-    /// Points of the part that shows the array.
-    fn sides(&self) -> (u16, u16) {
-        match self.shown {
-            Shown::Plane(grid, ..) => {
-                let side = |points: u16, times: u16| points.saturating_mul(times);
-                let (points, times) = (grid.points, self.enlarged);
-                (side(points.0, times.0), side(points.1, times.1))
-            }
-            Shown::Line(_) => {
-                let width = self.style.size.min(WIDEST_LINE);
-                (width, width / 2)
-            }
-        }
-    }
-
-    /// The size of letters.
-    fn font(&self) -> u16 {
-        let (width, height) = self.sides();
-        // a small picture in a large frame has small letters
-        font(self.style.size.min(width.max(height)))
-    }
-
     /// Columns of the bar, and rows of the caption.
     fn around(&self) -> (u16, u16) {
-        let (bar, caption) = around(self.style.size, self.font());
+        let (bar, caption) = around(self.style.size, self.font);
         let has_bar = matches!(self.shown, Shown::Plane(..)) && !self.shown.has_colours();
         (if has_bar { bar } else { 0 }, caption)
     }
 
     /// Width and height.
     fn size(&self) -> (u16, u16) {
-        let ((width, height), (bar, caption)) = (self.sides(), self.around());
+        let ((width, height), (bar, caption)) = (self.sides, self.around());
         let mut width = width.saturating_add(bar);
         if caption > 0 {
-            let narrowest = self.font().saturating_mul(NARROWEST);
+            let narrowest = self.font.saturating_mul(NARROWEST);
             width = width.max(narrowest.min(self.style.size));
         }
         (width, height.saturating_add(caption))
     }
 
     /// Bytes of the file in a mount, which follow from the shape.
-    #[must_use]
-    pub fn file_len(&self) -> u64 {
+    pub(crate) fn file_len(&self) -> u64 {
         most_bytes(self.size(), self.shown.has_colours())
     }
 
     /// About how many bytes the PNG file has at most: few of a line, and one or three for each point of noise.
-    #[must_use]
-    pub fn likely_len(&self) -> u64 {
+    pub(crate) fn likely_len(&self) -> u64 {
         let size = match self.shown {
             Shown::Plane(grid, ..) => grid.points,
             Shown::Line(_) => (1, 1),
@@ -446,7 +418,7 @@ impl Picture {
     ///
     /// # Errors
     /// Those of opening and reading the elements.
-    pub fn draw(&self, elements: Elements<'_>) -> Result<(Vec<u8>, bool)> {
+    pub(crate) fn draw(&self, elements: Elements<'_>) -> Result<(Vec<u8>, bool)> {
         let (canvas, are_flags) = self.canvas(&self.opened(elements)?)?;
         Ok((canvas.png(self.shown.has_colours(), None)?, are_flags))
     }
@@ -455,7 +427,7 @@ impl Picture {
     ///
     /// # Errors
     /// Those of opening the elements.
-    pub fn open(self, elements: Elements<'_>) -> Result<Arc<dyn Source>> {
+    pub(crate) fn open(self, elements: Elements<'_>) -> Result<Arc<dyn Source>> {
         let (len, opened) = (self.file_len(), self.opened(elements)?);
         Ok(Arc::new(Made::new(len, move || {
             let (canvas, _) = self.canvas(&opened)?;
@@ -485,13 +457,12 @@ impl Picture {
             }
             Shown::Line(count) => (self.draw_line(&mut canvas, opened, count)?, false),
         };
-        let sides = self.sides();
         self.draw_caption(&mut canvas, &third);
         if !matches!(self.shown, Shown::Line(_)) {
             // the plane and its bar keep their colours; letters around them have more shades than a palette has room for
-            let font = self.font();
-            let bar = sides.0.saturating_add(font / 2);
-            canvas.settle(&[0..sides.0, bar..bar.saturating_add(font)], sides.1);
+            let ((width, height), font) = (self.sides, self.font);
+            let bar = width.saturating_add(font / 2);
+            canvas.settle(&[0..width, bar..bar.saturating_add(font)], height);
         }
         Ok((canvas, are_flags))
     }
@@ -502,11 +473,11 @@ impl Picture {
         if rows == 0 {
             return;
         }
-        let ([path, kind], font) = (&self.caption, self.font());
+        let ([path, kind], font) = (&self.caption, self.font);
         let unit = self.unit.as_ref().map(|unit| format!(" {unit}"));
         let second = format!("{kind}{} \u{b7} {words}", unit.unwrap_or_default());
         let room = canvas.size().0.saturating_sub(font);
-        let mut top = self.sides().1.saturating_add(3);
+        let mut top = self.sides.1.saturating_add(3);
         for (text, by_end) in [(path, true), (&second, false)] {
             canvas.write((font / 2, top), text, (font, room), by_end);
             top = top.saturating_add(font).saturating_add(2);

@@ -3,25 +3,24 @@
 //! Elements are read once and in order. NaN counts for itself alone; infinities are numbers here, as in numpy.
 
 use std::fmt;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-pub use super::sample::Histogram;
-use super::sample::Sample;
 use super::whole;
 use crate::asdf::Snapshot;
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::numbers::{
     MOST_READ, each_chunk, each_integer, each_number, nearest, single, unsigned,
 };
-use crate::codec::caller::{self, while_wanted};
-use crate::codec::{Cache, cores};
+use crate::codec::Cache;
+use crate::codec::cores::{codec_panicked, on_all_cores};
 use crate::error::Result;
-use crate::source::Source;
+use crate::source::{Source, len_u64};
 
 /// Numbers of an array that are looked at for its histogram.
 const SAMPLE: u64 = 1 << 16;
+/// Parts of the range of a histogram.
+const PARTS: usize = 60;
+/// The part of all numbers below and above that is left out, as few of them would stretch the range.
+const BEYOND: usize = 500;
 
 /// A number as its array has it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,14 +55,6 @@ pub struct Stats {
     pub nan: u64,
 }
 
-impl Stats {
-    /// Those of so many numbers with this range and sum, and of so many NaN.
-    fn of(range: Option<(Number, Number)>, sum: f64, count: u64, nan: u64) -> Self {
-        let mean = range.map(|_| sum / unsigned(count));
-        Self { range, mean, nan }
-    }
-}
-
 impl Snapshot {
     /// Reads array `i` and tells of its numbers, and calls `each` with each of them; `None` of strings, structures, complex numbers, which
     /// have no order, arrays of more than 2^40 bytes, and large ones that show the bytes of their block over and over.
@@ -89,48 +80,103 @@ impl Snapshot {
     #[must_use]
     pub fn all_stats(&self) -> Vec<Result<Option<Stats>>> {
         let all: Vec<usize> = (0..self.arrays().len()).collect();
-        for_each(&all, |i| self.stats(i, &mut |_| {}))
+        on_all_cores(&all, |i| self.stats(*i, &mut |_| {}), codec_panicked)
     }
 
     /// [`Snapshot::all_stats`] of these arrays alone, and how their numbers are spread.
     #[must_use]
     pub fn spreads(&self, arrays: &[usize]) -> Vec<Result<Option<Spread>>> {
-        for_each(arrays, |i| {
-            let array = self.array(i)?;
+        let spread = |i: &usize| {
+            let array = self.array(*i)?;
             let size = array.datatype().and_then(Datatype::size);
             let count = array.bin_len().checked_div(size.unwrap_or(1)).unwrap_or(0);
             let mut sample = Sample::new(count, SAMPLE);
-            let stats = self.stats(i, &mut |number| sample.take(number))?;
+            let stats = self.stats(*i, &mut |number| sample.take(number))?;
             Ok(stats.map(|stats| (stats, Histogram::of(sample))))
-        })
+        };
+        on_all_cores(arrays, spread, codec_panicked)
     }
 }
 
 /// The statistics of an array, and how its numbers are spread, if they are not all one.
 pub type Spread = (Stats, Option<Histogram>);
 
-/// What each of these arrays comes to, in their order. A thread for each core takes the next array until none is left, so that a large
-/// one keeps no other core waiting.
-fn for_each<T: Send + Sync>(arrays: &[usize], of: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let found: Vec<_> = arrays.iter().map(|_| OnceLock::new()).collect();
-    let (next, wanted) = (AtomicUsize::new(0), caller::current());
-    let work = || {
-        while_wanted(wanted.clone(), || {
-            while let n = next.fetch_add(1, Ordering::Relaxed)
-                && let Some((to, i)) = found.get(n).zip(arrays.get(n))
-            {
-                to.get_or_init(|| of(*i));
-            }
-        });
-    };
-    thread::scope(|scope| {
-        for _ in 1..cores().min(found.len()) {
-            // without a thread, this one does its work
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
+/// The finite ones of many numbers that come in order: all, or some of each part of them.
+pub(super) struct Sample {
+    pub(super) numbers: Vec<f64>,
+    /// From one that is looked at to the next: on average, and now.
+    step: u64,
+    left: u64,
+    state: u64,
+}
+
+impl Sample {
+    /// No number yet. Of so many, about `most` will be looked at.
+    pub(super) fn new(count: u64, most: u64) -> Self {
+        let step = count.div_ceil(most.max(1)).max(1);
+        Self {
+            numbers: Vec::new(),
+            step,
+            left: step.div_ceil(2),
+            state: 0,
         }
-        work();
-    });
-    found.into_iter().filter_map(OnceLock::into_inner).collect()
+    }
+
+    /// Takes the next number.
+    pub(super) fn take(&mut self, number: f64) {
+        self.left = self.left.saturating_sub(1);
+        if self.left > 0 {
+            return;
+        }
+        if number.is_finite() {
+            self.numbers.push(number);
+        }
+        // steps of many lengths: of a plane of any width, no column is preferred (Knuth's MMIX generator)
+        self.state = self
+            .state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let longest = self.step.saturating_mul(2).saturating_sub(1);
+        let more = (self.state >> 33).checked_rem(longest).unwrap_or(0);
+        self.left = more.saturating_add(1);
+    }
+}
+
+/// How many of the numbers of an array are in each part of their range.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Histogram {
+    /// Where it begins and ends.
+    pub limits: (f64, f64),
+    /// How high each part is, from 0 to 1, by the logarithm of its count.
+    pub heights: Vec<f64>,
+}
+
+impl Histogram {
+    /// Of the numbers of a sample; none if all of them are one.
+    pub(super) fn of(sample: Sample) -> Option<Self> {
+        let mut sorted = sample.numbers;
+        sorted.sort_unstable_by(f64::total_cmp);
+        let beyond = sorted.len() / BEYOND;
+        let kept = sorted.get(beyond..sorted.len().saturating_sub(beyond))?;
+        let (low, high) = (*kept.first()?, *kept.last()?);
+        let range = high - low;
+        if !(range.is_finite() && range > 0.0) {
+            return None;
+        }
+        let mut before = 0;
+        let heights = (1..=len_u64(PARTS)).map(|n| {
+            let end = low + range * (unsigned(n) / unsigned(len_u64(PARTS)));
+            let below = kept.partition_point(|number| *number <= end);
+            let count = below.saturating_sub(std::mem::replace(&mut before, below));
+            unsigned(len_u64(count).saturating_add(1)).ln()
+        });
+        let heights: Vec<f64> = heights.collect();
+        let most = heights.iter().copied().fold(0.0, f64::max);
+        Some(Self {
+            limits: (low, high),
+            heights: heights.iter().map(|height| height / most).collect(),
+        })
+    }
 }
 
 /// Reads all elements, of this type and byte order, in chunks, and calls `each` with each of them.
@@ -140,8 +186,8 @@ fn stats_of(
     (scalar, order): (Scalar, ByteOrder),
     each: &mut impl FnMut(f64),
 ) -> Result<Stats> {
-    let (len, mut count) = (elements.len(), 0_u64);
-    if matches!(scalar, Scalar::Int64 | Scalar::Uint64) {
+    let (len, mut count, mut nan) = (elements.len(), 0_u64, 0_u64);
+    let (range, sum) = if matches!(scalar, Scalar::Int64 | Scalar::Uint64) {
         // only these are counted as integers: all others are exact as `f64`
         let is_signed = scalar == Scalar::Int64;
         let (mut range, mut sum) = (None::<(i128, i128)>, 0_i128);
@@ -155,32 +201,34 @@ fn stats_of(
             });
         })?;
         let range = range.map(|(low, high)| (Number::Integer(low), Number::Integer(high)));
-        return Ok(Stats::of(range, nearest(sum), count, 0));
-    }
-    let (mut range, mut sum, mut nan) = (None::<(f64, f64)>, 0.0, 0_u64);
-    each_chunk(cache, elements, len, &mut |bytes| {
-        // sums of few numbers are the more exact: each chunk has its own
-        let mut of_chunk = 0.0;
-        each_number(scalar, order, bytes, &mut |number: f64| {
-            if number.is_nan() {
-                nan = nan.saturating_add(1);
-                return;
-            }
-            each(number);
-            count = count.saturating_add(1);
-            of_chunk += number;
-            let (low, high) = range.unwrap_or((number, number));
-            range = Some((low.min(number), high.max(number)));
-        });
-        sum += of_chunk;
-    })?;
-    let number = |number: f64| match scalar {
-        Scalar::Float64 => Number::Double(number),
-        Scalar::Float16 | Scalar::Float32 => Number::Single(single(number)),
-        _ => Number::Integer(whole(number).into()),
+        (range, nearest(sum))
+    } else {
+        let (mut range, mut sum) = (None::<(f64, f64)>, 0.0);
+        each_chunk(cache, elements, len, &mut |bytes| {
+            // sums of few numbers are the more exact: each chunk has its own
+            let mut of_chunk = 0.0;
+            each_number(scalar, order, bytes, &mut |number: f64| {
+                if number.is_nan() {
+                    nan = nan.saturating_add(1);
+                    return;
+                }
+                each(number);
+                count = count.saturating_add(1);
+                of_chunk += number;
+                let (low, high) = range.unwrap_or((number, number));
+                range = Some((low.min(number), high.max(number)));
+            });
+            sum += of_chunk;
+        })?;
+        let number = |number: f64| match scalar {
+            Scalar::Float64 => Number::Double(number),
+            Scalar::Float16 | Scalar::Float32 => Number::Single(single(number)),
+            _ => Number::Integer(whole(number).into()),
+        };
+        (range.map(|(low, high)| (number(low), number(high))), sum)
     };
-    let range = range.map(|(low, high)| (number(low), number(high)));
-    Ok(Stats::of(range, sum, count, nan))
+    let mean = range.map(|_| sum / unsigned(count));
+    Ok(Stats { range, mean, nan })
 }
 
 #[cfg(test)]
@@ -228,5 +276,38 @@ mod tests {
             "Some(\"0 1\") Some(0.75) 0"
         );
         assert_eq!(text(of(Scalar::Int16, vec![])), "None None 0");
+    }
+
+    fn sample(numbers: &[f64], most: u64) -> Sample {
+        let mut sample = Sample::new(len_u64(numbers.len()), most);
+        for number in numbers {
+            sample.take(*number);
+        }
+        sample
+    }
+
+    #[test]
+    fn each_number_is_in_one_part() {
+        let found = Histogram::of(sample(&[0.0, 1.0, 1.0, 60.0, f64::NAN], 10)).unwrap();
+        assert_eq!((found.limits, found.heights.len()), ((0.0, 60.0), 60));
+        for (part, height) in [(0, 1.0), (1, 0.0), (59, 0.5)] {
+            assert!((found.heights[part] - height).abs() < 1e-9, "{part}");
+        }
+        assert_eq!(Histogram::of(sample(&[2.0, 2.0], 10)), None);
+    }
+
+    /// Each hundredth number was taken: of a hundred columns always the first.
+    #[test]
+    fn no_width_makes_a_sample_of_one_column() {
+        for columns in [100, 250, 500, 987, 1000, 1024, 1597] {
+            let ramp: Vec<f64> = (0..columns * 400).map(|i| f64::from(i % columns)).collect();
+            let mut found = sample(&ramp, 4000).numbers;
+            assert!((3000..5000).contains(&found.len()), "{}", found.len());
+            found.sort_unstable_by(f64::total_cmp);
+            for (part, want) in [(found.len() / 4, 0.25), (found.len() / 2, 0.5)] {
+                let found = found[part] / f64::from(columns);
+                assert!((found - want).abs() < 0.03, "{columns}: {found}");
+            }
+        }
     }
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
-use super::json::{entries, not_finite};
-use super::{MAX_BESIDE, no_longer};
+use super::json::not_finite;
+use super::{MAX_BESIDE, entries, no_longer, padded, typed};
 use crate::asdf::datatype::{ByteOrder, Datatype, Orders, Scalar};
 use crate::asdf::npy::names;
 use crate::asdf::outline::PlaceId;
@@ -24,20 +24,20 @@ use crate::asdf::strided::MAX_NDIM;
 use crate::asdf::tree::{Node, NodeKind};
 use crate::asdf::{Array, Paths, Snapshot, scalar};
 use crate::error::{Place, Result, unsupported};
-use crate::source::{Joined, Memory, Source, Window};
+use crate::source::{Source, Window};
 
-pub use chunks::{ChunkPlace, Chunks};
-pub use references::References;
+pub(crate) use chunks::Chunks;
+pub(crate) use references::References;
 
 /// Attributes, or metadata by the paths of nodes.
-pub type Object = serde_json::Map<String, Value>;
+pub(crate) type Object = serde_json::Map<String, Value>;
 
 /// The name of the file with the metadata of a group or an array.
-pub const METADATA: &str = "zarr.json";
+pub(crate) const METADATA: &str = "zarr.json";
 /// What metadata of all versions are called.
 const OURS: [&str; 5] = [METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata"];
 /// The name of the directory of an array's chunks, or of the only chunk of an array without axes.
-pub const CHUNKS: &str = "c";
+pub(crate) const CHUNKS: &str = "c";
 /// Most keys of a mapping whose scalars are attributes: each array in it has them.
 const MAX_KEYS: usize = 256;
 /// Longest text of an attribute, in bytes.
@@ -45,56 +45,73 @@ const MAX_TEXT: usize = 4 << 10;
 /// The keys beside an array that may name its axes.
 const AXES: [&str; 3] = ["dimension_names", "dimensions", "dims"];
 
-/// An array as Zarr has it.
-#[derive(Debug)]
-pub struct ZarrArray {
-    /// Its chunks.
-    pub chunks: Chunks,
-    array: usize,
-    /// `data_type` and `fill_value` of the metadata.
-    data_type: (Value, Value),
-    codec: Value,
-    /// What becomes of the fields of a record.
-    fields: Vec<RowField>,
-    itemsize: u64,
-}
-
 impl Snapshot {
-    /// Array `i` as Zarr has it.
+    /// The chunks of array `i`.
     ///
     /// # Errors
     /// [`crate::error::Error::Unsupported`] if Zarr has no such type; [`Array::problem`].
-    pub fn zarr_array(&self, i: usize) -> Result<ZarrArray> {
+    pub(crate) fn zarr_chunks(&self, i: usize) -> Result<Chunks> {
         let array = self.array(i)?;
-        let made = ZarrArray::new(i, array);
-        made.map_err(|error| error.at(Place::Array(array.brief_path())))
+        let chunks = chunks_of(array);
+        chunks.map_err(|error| error.at(Place::Array(array.brief_path())))
     }
 
-    /// The chunks of array `i`, if it is one that Zarr can have.
-    #[must_use]
-    pub fn zarr_chunks(&self, i: usize) -> Option<Chunks> {
-        let array = self.array(i).ok()?;
-        Chunks::of(array.shape()?, array.datatype()?.size()?)
-    }
-
-    /// The metadata of an array of [`Snapshot::zarr_array`].
-    #[must_use]
-    pub fn zarr_metadata(&self, of: &ZarrArray) -> Value {
-        let shape = self.arrays().get(of.array).and_then(Array::shape);
-        let (attributes, axes) = self.attributes_and_axes(of.array);
-        let (data_type, fill_value) = &of.data_type;
-        json!({
+    /// The metadata of array `i`.
+    ///
+    /// # Errors
+    /// As [`Snapshot::zarr_chunks`].
+    pub(crate) fn zarr_metadata(&self, i: usize) -> Result<Value> {
+        let chunks = self.zarr_chunks(i)?;
+        let (datatype, shape) = typed(self.array(i)?)?;
+        let (attributes, axes) = self.attributes_and_axes(i);
+        let codec = match datatype.orders() {
+            Orders::All(order) if !matches!(datatype, Datatype::Struct(_)) => {
+                json!({ "name": "bytes", "configuration": { "endian": order.to_string() } })
+            }
+            _ => json!({ "name": "bytes" }),
+        };
+        Ok(json!({
             "zarr_format": 3,
             "node_type": "array",
             "shape": shape,
-            "data_type": data_type,
-            "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": of.chunks.shape() } },
+            "data_type": data_type(datatype).map_err(unsupported)?,
+            "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": chunks.shape() } },
             "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
-            "fill_value": fill_value,
-            "codecs": [of.codec],
+            "fill_value": fill_value(datatype),
+            "codecs": [codec],
             "attributes": attributes,
             "dimension_names": axes,
-        })
+        }))
+    }
+
+    /// The bytes of a chunk of array `i`, whose elements in C order are these: padded with zeros if it reaches beyond the array.
+    ///
+    /// # Errors
+    /// As [`Snapshot::zarr_chunks`]; [`crate::error::Error::Corrupt`] if there are too few elements.
+    pub(crate) fn zarr_chunk(
+        &self,
+        i: usize,
+        chunk: u64,
+        mut elements: Arc<dyn Source>,
+    ) -> Result<Arc<dyn Source>> {
+        let chunks = self.zarr_chunks(i)?;
+        let extent = chunks.extent(chunk).ok_or_else(no_longer)?;
+        let (datatype, _) = typed(self.array(i)?)?;
+        if let Datatype::Struct(_) = datatype {
+            let mut fields = Vec::new();
+            let record = lay_out(datatype, 0, &mut fields);
+            let count = elements.len().checked_div(record).unwrap_or(0);
+            let part = RowPart {
+                records: elements,
+                record,
+                fields,
+            };
+            elements = Rows::new(vec![part], record, count)?.into_source();
+        }
+        let len = extent.end.saturating_sub(extent.start);
+        let there = Window::new(elements, extent.start, len)?;
+        // all chunks of a regular grid are equally long
+        padded(Arc::new(there), chunks.chunk_len())
     }
 
     /// The attributes of array `i`, and the names of its axes.
@@ -115,8 +132,7 @@ impl Snapshot {
     }
 
     /// The attributes of the group of a place: the scalars of its mapping.
-    #[must_use]
-    pub fn zarr_attributes(&self, place: PlaceId) -> Object {
+    pub(crate) fn zarr_attributes(&self, place: PlaceId) -> Object {
         let is_group = |paths: &&Paths| paths.outline().array(place).is_none();
         let paths = self.paths().filter(is_group);
         let node = paths.and_then(|paths| paths.node(place));
@@ -124,74 +140,22 @@ impl Snapshot {
     }
 }
 
-impl ZarrArray {
-    fn new(array: usize, of: &Array) -> Result<Self> {
-        let known = of.datatype().zip(of.shape());
-        let (datatype, shape) = known.ok_or_else(no_longer)?;
-        let kind = data_type(datatype).map_err(unsupported)?;
-        let itemsize = datatype.size().ok_or_else(no_longer)?;
-        let too_large = || {
-            let most = chunks::MOST;
-            unsupported(format!(
-                "elements of {itemsize} bytes, chunks have {most} at most"
-            ))
-        };
-        let chunks = Chunks::of(shape, itemsize).ok_or_else(too_large)?;
-        let mut fields = Vec::new();
-        if matches!(datatype, Datatype::Struct(_)) {
-            lay_out(datatype, 0, &mut fields);
-        }
-        let codec = match datatype.orders() {
-            Orders::All(order) if fields.is_empty() => {
-                json!({ "name": "bytes", "configuration": { "endian": order.to_string() } })
-            }
-            _ => json!({ "name": "bytes" }),
-        };
-        Ok(Self {
-            chunks,
-            array,
-            data_type: kind,
-            codec,
-            fields,
-            itemsize,
-        })
-    }
-
-    /// The bytes of a chunk, of the elements in C order: padded with zeros if it reaches beyond the array.
-    ///
-    /// # Errors
-    /// [`crate::error::Error::Corrupt`] if there are too few elements.
-    pub fn chunk(&self, chunk: u64, elements: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
-        let extent = self.chunks.extent(chunk).ok_or_else(no_longer)?;
-        let elements = if self.fields.is_empty() {
-            elements
-        } else {
-            let count = elements.len().checked_div(self.itemsize).unwrap_or(0);
-            let part = RowPart {
-                records: elements,
-                record: self.itemsize,
-                fields: self.fields.clone(),
-            };
-            Rows::new(vec![part], self.itemsize, count)?.into_source()
-        };
-        let len = extent.end.saturating_sub(extent.start);
-        let there: Arc<dyn Source> = Arc::new(Window::new(elements, extent.start, len)?);
-        // all chunks of a regular grid are equally long
-        let missing = self.chunks.chunk_len().saturating_sub(len);
-        if missing == 0 {
-            return Ok(there);
-        }
-        let padding = vec![0; usize::try_from(missing).unwrap_or(0)];
-        Ok(Arc::new(Joined::new(
-            there,
-            Arc::new(Memory::new(padding)),
-        )?))
-    }
+/// The chunks of an array.
+fn chunks_of(array: &Array) -> Result<Chunks> {
+    let (datatype, shape) = typed(array)?;
+    data_type(datatype).map_err(unsupported)?;
+    let itemsize = datatype.size().ok_or_else(no_longer)?;
+    let too_large = || {
+        let most = chunks::MOST;
+        unsupported(format!(
+            "elements of {itemsize} bytes, chunks have {most} at most"
+        ))
+    };
+    Chunks::of(shape, itemsize).ok_or_else(too_large)
 }
 
 /// The metadata of a group, with that of all nodes below it by their paths if they are given.
-#[must_use]
-pub fn group(attributes: &Object, below: Option<Object>) -> Value {
+pub(crate) fn group(attributes: &Object, below: Option<Object>) -> Value {
     let mut metadata = json!({
         "zarr_format": 3,
         "node_type": "group",
@@ -206,15 +170,13 @@ pub fn group(attributes: &Object, below: Option<Object>) -> Value {
 }
 
 /// Metadata as the text of a file.
-#[must_use]
-pub fn text(metadata: &Value) -> Vec<u8> {
+pub(crate) fn text(metadata: &Value) -> Vec<u8> {
     format!("{metadata}\n").into_bytes()
 }
 
 /// The name of a node, by its name under `arrays/`. Percent-encoded is what Zarr forbids: names of metadata, a name of dots, and `__` at the
 /// beginning. A directory beside an array of its name has a `%` behind it: in Zarr, nothing can be in an array.
-#[must_use]
-pub fn node_name(name: &str, is_beside_array: bool) -> String {
+pub(crate) fn node_name(name: &str, is_beside_array: bool) -> String {
     let mut name = match name.strip_prefix("__") {
         Some(rest) => format!("%5F_{rest}"),
         None if OURS.contains(&name) || name.bytes().all(|byte| byte == b'.') => {
@@ -229,7 +191,7 @@ pub fn node_name(name: &str, is_beside_array: bool) -> String {
 }
 
 /// What names under `arrays/` a node of that name may have, if it is a directory beside an array or not.
-pub fn names_in_arrays(name: &str) -> impl Iterator<Item = (String, bool)> {
+pub(crate) fn names_in_arrays(name: &str) -> impl Iterator<Item = (String, bool)> {
     let beside = name.strip_suffix('%').map(|stem| (stem, true));
     let both = [Some((name, false)), beside].into_iter().flatten();
     let all = both.flat_map(|(stem, is_beside)| {
@@ -239,45 +201,49 @@ pub fn names_in_arrays(name: &str) -> impl Iterator<Item = (String, bool)> {
     all.filter(move |(found, is_beside)| node_name(found, *is_beside) == name)
 }
 
-/// The type of elements, and the element that stands where there is none.
-fn data_type(datatype: &Datatype) -> Result<(Value, Value), &'static str> {
+/// The type of elements.
+fn data_type(datatype: &Datatype) -> Result<Value, &'static str> {
+    let text = |name: &str| {
+        let length = json!({ "length_bytes": datatype.size() });
+        json!({ "name": name, "configuration": length })
+    };
     Ok(match datatype {
         Datatype::Ascii(0) | Datatype::Ucs4(0, _) => {
             return Err("Zarr has no strings of no characters");
         }
-        Datatype::Ascii(_) | Datatype::Ucs4(..) => {
-            let is_ascii = matches!(datatype, Datatype::Ascii(_));
-            let name = if is_ascii {
-                "null_terminated_bytes"
-            } else {
-                "fixed_length_utf32"
-            };
-            let length = json!({ "length_bytes": datatype.size() });
-            (json!({ "name": name, "configuration": length }), "".into())
-        }
+        Datatype::Ascii(_) => text("null_terminated_bytes"),
+        Datatype::Ucs4(..) => text("fixed_length_utf32"),
         Datatype::Struct(fields) => {
             let typed = fields.iter().zip(names(fields)).map(|(field, name)| {
                 if !field.shape.is_empty() {
                     return Err("Zarr has no records with arrays in them");
                 }
-                Ok(json!([name, data_type(&field.datatype)?.0]))
+                Ok(json!([name, data_type(&field.datatype)?]))
             });
             let typed: Vec<Value> = typed.collect::<Result<_, _>>()?;
-            let size = datatype.size().unwrap_or(0);
-            let size = usize::try_from(size.min(chunks::MOST)).unwrap_or(0);
-            let zeros = BASE64_STANDARD.encode(vec![0; size]);
-            let kind = json!({ "name": "structured", "configuration": { "fields": typed } });
-            (kind, zeros.into())
+            json!({ "name": "structured", "configuration": { "fields": typed } })
         }
-        Datatype::Scalar(scalar, _) => match scalar {
-            Scalar::Bool8 => ("bool".into(), false.into()),
-            Scalar::Complex64 | Scalar::Complex128 => (scalar.name().into(), json!([0.0, 0.0])),
-            Scalar::Float16 | Scalar::Float32 | Scalar::Float64 => {
-                (scalar.name().into(), json!(0.0))
-            }
-            integer => (integer.name().into(), 0.into()),
-        },
+        Datatype::Scalar(Scalar::Bool8, _) => "bool".into(),
+        Datatype::Scalar(scalar, _) => scalar.name().into(),
     })
+}
+
+/// The element that stands where there is none.
+fn fill_value(datatype: &Datatype) -> Value {
+    match datatype {
+        Datatype::Ascii(_) | Datatype::Ucs4(..) => "".into(),
+        Datatype::Struct(_) => {
+            let size = datatype.size().unwrap_or(0).min(chunks::MOST);
+            let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
+            BASE64_STANDARD.encode(zeros).into()
+        }
+        Datatype::Scalar(scalar, _) => match scalar.kind() {
+            'b' => false.into(),
+            'c' => json!([0.0, 0.0]),
+            'f' => json!(0.0),
+            _ => 0.into(),
+        },
+    }
 }
 
 /// Appends the numbers and texts of a record that begins at `at`, each little-endian. Gives where it ends.
@@ -336,15 +302,10 @@ fn axes(around: Option<Node<'_>>, name: &str, shape: &[u64]) -> Vec<String> {
 
 /// The scalars of a mapping, with those that `<<` merges into it, by their keys; none if it has too many keys.
 fn scalars(mapping: Node<'_>) -> Object {
-    let mut left = MAX_KEYS;
-    let parts = mapping.merged().map(|part| {
-        left = left.checked_sub(part.len().max(1))?;
-        Some(part)
-    });
-    let Some(parts) = parts.collect::<Option<Vec<_>>>() else {
+    if !mapping.is_within(MAX_KEYS) {
         return Object::new();
-    };
-    let all = entries(parts.into_iter(), Node::text).into_iter();
+    }
+    let all = entries(mapping.merged(), Node::text).into_iter();
     let shown = all.filter(|(key, _)| key.len() <= MAX_TEXT);
     let shown = shown.filter_map(|(key, value)| Some((key.to_owned(), attribute(value)?)));
     shown.collect()

@@ -114,7 +114,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("thiserror", &["error.rs", "remote/", "vfs/error.rs"]),
     ("tokio", &["remote.rs", "remote/"]),
     ("twox_hash", &["codec/lz4f/"]),
-    ("zlib_rs", &["codec/blosc/inner.rs", "codec/deflate.rs"]),
+    ("zlib_rs", &["codec/deflate.rs"]),
     ("zstd_safe", &["codec/zstd/native.rs"]),
 ];
 

@@ -53,7 +53,7 @@ pub(super) struct Cframe {
     /// Decoded bytes of all chunks.
     size: u64,
     /// Decoded bytes of each chunk but the last; `None` if that varies.
-    chunk_size: Option<u64>,
+    pub(super) chunk_size: Option<u64>,
     typesize: u8,
     offsets: Chunk,
     /// A piece of the decoded chunk of offsets, the one that was looked at last: where in the chunk it begins, and its bytes.
@@ -209,11 +209,6 @@ impl Cframe {
     pub(super) fn around(&self, len: u64) -> [Range<u64>; 2] {
         let offsets = self.end.saturating_add(self.offsets.len);
         [0..self.header, offsets..len]
-    }
-
-    /// Decoded bytes of each chunk but the last, if they have one size.
-    pub(super) fn chunk_size(&self) -> Option<u64> {
-        self.chunk_size
     }
 
     /// The offset of chunk `number`.

@@ -18,7 +18,7 @@
 //! bytes at most; the libraries choose 8 MiB or less by themselves. Stored chunks and runs are taken in blocks of our own size.
 
 use super::filters;
-use super::inner::{Decoders, Inner};
+use super::inner::{Decoder, Inner};
 use crate::codec::headers::{Headers, array_at, read_into};
 use crate::error::{Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
@@ -349,7 +349,7 @@ fn special_value(kind: u8, typesize: u8) -> Result<Vec<u8>> {
 /// Decodes blocks, one after the other, in buffers that are used again.
 #[derive(Default)]
 pub(super) struct BlockDecoder {
-    decoders: Decoders,
+    zstd: Option<Decoder>,
     input: PooledBuf<u8>,
     scratch: [PooledBuf<u8>; 2],
     /// The first block of the chunk at an offset, decoded, for differences to it.
@@ -435,8 +435,8 @@ impl BlockDecoder {
                 Ok(0) => out.fill(0),
                 Ok(size) if size == len => out.copy_from_slice(input.take(size)?),
                 Ok(size) if size < len => {
-                    let packed = input.take(size)?;
-                    self.decoders.decode(chunk.codec, packed, dictionary, out)?;
+                    let (packed, zstd) = (input.take(size)?, &mut self.zstd);
+                    chunk.codec.decode(zstd, packed, dictionary, out)?;
                 }
                 Ok(size) => {
                     return Err(corrupt(format!("Blosc stream of {size} bytes for {len}")));

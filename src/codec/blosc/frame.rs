@@ -81,7 +81,7 @@ pub(super) fn reencode(
     let frame = frame.filter(|frame| {
         let [head, tail] = frame.around(frame_len(stored));
         edited.decoded.len() == edited.stored_len
-            && frame.chunk_size() == Some(chunk.into())
+            && frame.chunk_size == Some(chunk.into())
             && head.end <= MAX_HEADER
             && tail.start <= tail.end
             && tail.end <= stored.len()
@@ -299,7 +299,7 @@ mod tests {
     fn chunks(stored: &[u8], size: usize) -> Vec<Vec<u8>> {
         let source = Memory::new(stored.to_vec());
         let frame = Cframe::open(&source, size as u64).unwrap();
-        let chunk = frame.chunk_size().unwrap();
+        let chunk = frame.chunk_size.unwrap();
         let stored_chunk = |n| match frame.stored_chunk(&source, n * chunk, n).unwrap() {
             FrameChunk::Stored(range) => stored[range.start as usize..range.end as usize].to_vec(),
             FrameChunk::Special(offset) => offset.to_vec(),

@@ -1,15 +1,11 @@
 //! The codecs inside Blosc chunks.
 
-use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
-
 use super::blosclz;
-
+use crate::codec::inflate::Inflate;
+use crate::codec::input::Stop;
 use crate::codec::lz4f::decode_block;
-use crate::codec::zstd::Decoder;
+pub(super) use crate::codec::zstd::Decoder;
 use crate::error::{Result, corrupt, unsupported};
-
-/// Base 2 logarithm of the largest window of a zlib stream.
-const WINDOW: u8 = 15;
 
 /// A codec that a chunk's header names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,47 +33,45 @@ impl Inner {
             _ => Self::Unknown(format),
         }
     }
-}
 
-/// Decoders that are kept from stream to stream.
-#[derive(Default)]
-pub(super) struct Decoders {
-    zstd: Option<Decoder>,
-    zlib: Option<Inflate>,
-}
-
-impl Decoders {
-    /// Decodes a stream that must fill `out`.
+    /// Decodes a stream that must fill `out`. The decoder of Zstandard is kept from stream to stream.
     pub(super) fn decode(
-        &mut self,
-        codec: Inner,
+        self,
+        zstd: &mut Option<Decoder>,
         packed: &[u8],
         dictionary: &[u8],
         out: &mut [u8],
     ) -> Result<()> {
         let wanted = out.len();
-        let len = match codec {
-            Inner::Registered(number) => {
+        let len = match self {
+            Self::Registered(number) => {
                 return Err(unsupported(format!("Blosc2 codec {number}")));
             }
-            Inner::Unknown(format) => {
+            Self::Unknown(format) => {
                 return Err(unsupported(format!("Blosc codec format {format}")));
             }
-            Inner::BloscLz | Inner::Zlib if !dictionary.is_empty() => {
-                return Err(unsupported(format!("a dictionary of {codec:?} in Blosc2")));
+            Self::BloscLz | Self::Zlib if !dictionary.is_empty() => {
+                return Err(unsupported(format!("a dictionary of {self:?} in Blosc2")));
             }
-            Inner::BloscLz => {
+            Self::BloscLz => {
                 blosclz::decode(packed, out).ok_or_else(|| corrupt("BloscLZ stream"))?;
                 wanted
             }
-            Inner::Lz4 => decode_block(packed, dictionary, out)?,
-            Inner::Zlib => self.inflate(packed, out)?,
-            Inner::Zstd => {
-                let zstd = match self.zstd.take() {
-                    Some(zstd) => zstd,
+            Self::Lz4 => decode_block(packed, dictionary, out)?,
+            Self::Zlib => {
+                // what stands behind the stream is ignored
+                let step = Inflate::zlib()?.run(packed, out, false)?;
+                if step.stop != Stop::End {
+                    return Err(corrupt("zlib stream that does not end"));
+                }
+                step.filled
+            }
+            Self::Zstd => {
+                let kept = match zstd.take() {
+                    Some(kept) => kept,
                     None => Decoder::new()?,
                 };
-                self.zstd.insert(zstd).decode(packed, dictionary, out)?
+                zstd.insert(kept).decode(packed, dictionary, out)?
             }
         };
         if len != wanted {
@@ -86,17 +80,5 @@ impl Decoders {
             )));
         }
         Ok(())
-    }
-
-    /// Decodes a zlib stream, and gives its decoded length. It must end within `packed` and fit `out`, or it is corrupt; what
-    /// stands behind it is ignored.
-    fn inflate(&mut self, packed: &[u8], out: &mut [u8]) -> Result<usize> {
-        let zlib = self.zlib.get_or_insert_with(|| Inflate::new(true, WINDOW));
-        zlib.reset(true);
-        match zlib.decompress(packed, out, InflateFlush::Finish) {
-            Ok(Status::StreamEnd) => Ok(usize::try_from(zlib.total_out()).unwrap_or(usize::MAX)),
-            Ok(_) => Err(corrupt("zlib stream that does not end")),
-            Err(cause) => Err(corrupt(format!("zlib: {}", InflateError::as_str(cause)))),
-        }
     }
 }

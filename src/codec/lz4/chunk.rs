@@ -75,14 +75,6 @@ impl Lz4Chunk {
         }
     }
 
-    /// Bytes of memory that decoding it takes, stored and decoded together; 0 if that is done piece by piece.
-    fn memory(&self) -> u64 {
-        if self.is_long() {
-            return 0;
-        }
-        u64::from(self.size).saturating_add(self.len.into())
-    }
-
     /// Whether it is decoded piece by piece.
     pub(super) fn is_long(&self) -> bool {
         self.size > LONG_CHUNK
@@ -90,11 +82,13 @@ impl Lz4Chunk {
 
     /// As the table of the chunks has it.
     pub(super) fn found(&self) -> FoundChunk {
+        // stored and decoded bytes together
+        let whole = u64::from(self.size).saturating_add(self.len.into());
         FoundChunk {
             at: self.at,
             block: self.size.into(),
             next: self.next(),
-            memory: self.memory(),
+            memory: if self.is_long() { 0 } else { whole },
         }
     }
 

@@ -16,9 +16,9 @@ const SUM_LEN: u64 = 4;
 #[derive(Debug, Default)]
 pub(super) struct FrameContent {
     /// The checksum so far; `None` if the frame has none, or the decoder did not begin at its start.
-    sum: Option<XxHash32>,
+    pub(super) sum: Option<XxHash32>,
     /// Whether the last block was not full.
-    short: bool,
+    pub(super) short: bool,
 }
 
 impl FrameContent {
@@ -36,16 +36,6 @@ impl FrameContent {
         if let Some(sum) = &mut self.sum {
             sum.write(bytes);
         }
-    }
-
-    /// Whether the last block was not full.
-    pub(super) fn is_short(&self) -> bool {
-        self.short
-    }
-
-    /// Whether the checksum will be compared at the end.
-    pub(super) fn is_summed(&self) -> bool {
-        self.sum.is_some()
     }
 
     /// Ends the frame at `end` in the payload, and compares its checksum.

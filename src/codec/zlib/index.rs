@@ -107,11 +107,6 @@ impl PointIndex {
     /// Drops about every second point.
     pub(super) fn thin_out(&mut self) {
         self.points.thin_out();
-        self.count();
-    }
-
-    /// Adds up the memory that the points hold.
-    fn count(&mut self) {
         let points = self.points.rest().iter();
         self.held = points.map(|(_, point)| point.held()).sum();
     }

@@ -141,7 +141,7 @@ fn frame_end(stored: &dyn Source, frame: &Frame) -> Result<u64> {
 
 /// The starts of frames that are known so far, by decoded offset.
 pub(super) struct Frames {
-    entries: Entries<u64>,
+    pub(super) entries: Entries<u64>,
     found: FoundBy,
     data_size: u64,
 }
@@ -227,11 +227,6 @@ impl Frames {
         }
         self.entries.add(decoded, at);
         Ok(())
-    }
-
-    /// Bytes of memory held.
-    pub(super) fn held(&self) -> u64 {
-        self.entries.held()
     }
 }
 

@@ -62,22 +62,46 @@ fn a_save_changes_no_number() {
     assert_eq!(after.lookup(0, "b.bin".as_ref()), None);
 }
 
+/// The way from the directory that holds a link to its target.
+fn target(catalogue: &Catalogue, link: &str) -> String {
+    let (directory, name) = link.rsplit_once('/').unwrap_or(("", link));
+    let names = directory.split('/').filter(|name| !name.is_empty());
+    let directory = names.fold(0, |within, name| {
+        match catalogue.lookup(within, name.as_ref()) {
+            Some(Node::ArrayDir(number)) => number,
+            other => panic!("{name}: {other:?}"),
+        }
+    });
+    match catalogue.lookup(directory, name.as_ref()) {
+        Some(Node::ArrayLink(link)) => catalogue.target(link).unwrap(),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
 #[test]
 fn links_have_targets() {
-    let snapshot = snapshot("{a: &a {x: &x A}, b: *a, y: *x}");
-    let found = Catalogue::of(&snapshot, &Arc::default());
+    let found = catalogue(&Arc::default(), "{a: &a {x: &x A}, b: *a, y: *x}");
     assert_eq!(names(&found, 0), ["a", "b", "y.bin", "y.npy"]);
-    let place = |path| snapshot.paths().unwrap().find(path).unwrap();
-    let [a, x, b, y] = ["a", "a/x", "b", "y"].map(place);
-    let target = |name: &str| {
-        let Some(Node::ArrayLink(link)) = found.lookup(0, name.as_ref()) else {
-            panic!("no link {name}")
-        };
-        match *found.link(link).unwrap() {
-            EntryKind::Link { from, to, format } => (from, to, format),
-            _ => panic!("no link {name}"),
-        }
-    };
-    assert_eq!(target("b"), (b, a, None));
-    assert_eq!(target("y.npy"), (y, x, Some(Format::Npy)));
+    assert_eq!(target(&found, "b"), "a");
+    assert_eq!(target(&found, "y.npy"), "a/x.npy");
+}
+
+#[test]
+fn the_way_between_places_is_relative() {
+    let found = catalogue(
+        &Arc::default(),
+        "{a: &a {x: &x A, a.bin: A, x.npy: {z: &z A}}, b: *a, y: *x, d: {m: &m A, e: {f: *x, g: *a, l: *m}, h: *z, i: {$ref: '#/j/k'}}, j: {k: A}}",
+    );
+    for (link, want) in [
+        ("y.bin", "a/x.bin"),
+        ("b", "a"),
+        ("d/e/f.npy", "../../a/x.npy"),
+        ("d/e/g", "../../a"),
+        ("d/e/l.npy", "../m.npy"),
+        ("d/h.bin", "../a/x%2Enpy/z.bin"),
+        // what it leads to comes behind it
+        ("d/i.bin", "../j/k.bin"),
+    ] {
+        assert_eq!(target(&found, link), want, "{link}");
+    }
 }

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use super::header::{HeaderText, printable_ascii};
+use crate::asdf::Array;
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
-use crate::asdf::rows::{Conversion, RowField};
+use crate::asdf::rows::{Conversion, RowField, RowPart};
 use crate::view::product;
 
 /// How many columns FITS has keywords for.
@@ -22,7 +23,7 @@ pub(super) struct Columns {
     pub(super) cards: HeaderText,
     pub(super) count: usize,
     /// The fields of a record that have elements.
-    pub(super) fields: Vec<RowField>,
+    fields: Vec<RowField>,
     /// The fields that FITS has no columns for, each with the reason.
     pub(super) omitted: Vec<(String, String)>,
     /// What a reader of them must know.
@@ -42,9 +43,31 @@ impl Columns {
         self.count > MAX_COLUMNS
     }
 
+    /// Adds the columns of an array, whose records have cells of that shape. `None` as of [`Columns::add`].
+    pub(super) fn add_array(
+        &mut self,
+        (i, array): (usize, &Array),
+        name: &str,
+        cell: &[u64],
+        said: Said<'_>,
+    ) -> Option<RowPart<usize>> {
+        self.fields.clear();
+        let record = self.add(name, array.datatype()?, cell, 0, said)?;
+        let note = array.note().map(|note| match name {
+            "" => note,
+            name => format!("{name}: {note}"),
+        });
+        self.notes.extend(note);
+        Some(RowPart {
+            records: i,
+            record,
+            fields: std::mem::take(&mut self.fields),
+        })
+    }
+
     /// Adds the columns of a field at byte `at` of each record. Returns where the next field begins; `None` if that is beyond 64 bits, or if
     /// there are too many columns.
-    pub(super) fn add(
+    fn add(
         &mut self,
         name: &str,
         datatype: &Datatype,
@@ -169,16 +192,16 @@ pub(super) fn can_be(number: i128, bits: i8, zero: Option<i128>) -> bool {
 /// characters), how they are converted, and what is added to the stored numbers.
 fn cell(datatype: &Datatype) -> Result<(char, u64, Conversion, Option<i128>), &'static str> {
     Ok(match datatype {
-        Datatype::Ascii(len) => ('A', *len, plain(1, ByteOrder::Big), None),
+        Datatype::Ascii(len) => ('A', *len, number(1, ByteOrder::Big, false), None),
         Datatype::Ucs4(len, order) => ('A', *len, Conversion::Narrow(*order), None),
         Datatype::Struct(_) => return Err("FITS has no columns of arrays of structures"),
         Datatype::Scalar(scalar, order) => match scalar {
             Scalar::Float16 => ('E', 1, Conversion::Widen(*order), None),
             Scalar::Bool8 => ('L', 1, Conversion::Truth, None),
-            Scalar::Complex64 => ('C', 1, plain(4, *order), None),
-            Scalar::Complex128 => ('M', 1, plain(8, *order), None),
-            Scalar::Float32 => ('E', 1, plain(4, *order), None),
-            Scalar::Float64 => ('D', 1, plain(8, *order), None),
+            Scalar::Complex64 => ('C', 1, number(4, *order, false), None),
+            Scalar::Complex128 => ('M', 1, number(8, *order, false), None),
+            Scalar::Float32 => ('E', 1, number(4, *order, false), None),
+            Scalar::Float64 => ('D', 1, number(8, *order, false), None),
             integer => {
                 let (change, zero) = integer_change(*integer, *order);
                 let letter = match integer.size() {
@@ -204,12 +227,12 @@ fn bits(letter: char, change: Conversion) -> i8 {
     }
 }
 
-/// A number that keeps its value.
-fn plain(size: u8, order: ByteOrder) -> Conversion {
+/// The conversion of a number; `flip` turns over its sign bit.
+fn number(size: u8, order: ByteOrder, flip: bool) -> Conversion {
     Conversion::Number {
         size,
         swap: order == ByteOrder::Little && size > 1,
-        flip: false,
+        flip,
     }
 }
 
@@ -225,19 +248,14 @@ pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Conversion, 
     } else {
         half.saturating_neg()
     };
-    let change = Conversion::Number {
-        size,
-        swap: order == ByteOrder::Little && size > 1,
-        flip,
-    };
-    (change, flip.then_some(zero))
+    (number(size, order, flip), flip.then_some(zero))
 }
 
 /// How the elements of an image, or the parts of complex ones, are converted, its BITPIX and BZERO; or why it is no image.
 pub(super) fn pixel(datatype: &Datatype) -> Result<(Conversion, i8, Option<i128>), &'static str> {
     match datatype {
         // only tables have truth values: images have 0 and 1
-        Datatype::Scalar(Scalar::Bool8, order) => Ok((plain(1, *order), 8, None)),
+        Datatype::Scalar(Scalar::Bool8, order) => Ok((number(1, *order, false), 8, None)),
         Datatype::Scalar(..) => {
             let (letter, _, change, zero) = cell(datatype)?;
             Ok((change, bits(letter, change), zero))

@@ -79,13 +79,6 @@ impl HeaderText {
         self.card(&format!("{keyword:<8}= '{quoted:<MIN_TEXT$}'"));
     }
 
-    /// Adds a card with a floating-point number. `None` if FITS can't hold it, because it is not finite.
-    pub(super) fn real(&mut self, keyword: &str, number: f64) -> Option<()> {
-        let text = real(number)?;
-        self.value(keyword, text);
-        Some(())
-    }
-
     /// Adds a text under several words, with further cards for what does not fit into the first (FITS Standard 4.0, section 4.2.1.2).
     /// `None` if the words leave no room.
     pub(super) fn long_text(&mut self, words: &str, text: &str) -> Option<()> {

@@ -1,12 +1,11 @@
 //! The scalars of a `meta` as cards, under the keywords of ESO's HIERARCH convention: `meta.exposure.start_time` is
 //! `HIERARCH META EXPOSURE START_TIME`.
 
-use std::collections::HashSet;
-
 use super::header::{HeaderText, printable_ascii, real};
 use crate::asdf::outline::column::is_tagged;
 use crate::asdf::scalar::Value;
 use crate::asdf::tree::{Node, NodeKind};
+use crate::view::entries;
 
 /// Most cards; what is beyond is left out.
 const MAX_CARDS: usize = 1000;
@@ -37,15 +36,12 @@ fn add(
     (levels, left): (usize, &mut usize),
 ) -> Option<()> {
     // mappings that merge each other have no end
-    let entries = mapping.merged().take(MAX_LEVELS);
-    let entries = entries.flat_map(Node::entries);
-    let mut seen = HashSet::new();
-    for (key, value) in entries.filter(|(key, _)| !key.is_merge()) {
+    if !mapping.is_within(*left) {
+        return None;
+    }
+    for (key, value) in entries(mapping.merged(), Node::text) {
         *left = left.checked_sub(1)?;
         let value = value.follow();
-        let Some(key) = key.text().filter(|key| seen.insert(*key)) else {
-            continue;
-        };
         let keyword = format!("{above} {}", spelled(key));
         let has_room = keyword.len() <= MAX_KEYWORD;
         let added = match value.kind() {
@@ -132,6 +128,13 @@ mod tests {
             "HIERARCH META L = 8",
         ];
         assert_eq!(made(&meta), want);
+    }
+
+    /// The first of them was shown, while a mount and Python have the last.
+    #[test]
+    fn of_equal_keys_the_last_one_counts() {
+        let cards = made("{a: 1, b: 2, a: 3}");
+        assert_eq!(cards, ["HIERARCH META B = 2", "HIERARCH META A = 3"]);
     }
 
     #[test]

@@ -63,8 +63,8 @@ impl FitsPlan<'_> {
     pub fn file(&self, subject: Subject) -> Result<FitsFile> {
         let (paths, place) = self.snapshot.place_of(subject).ok_or_else(no_longer)?;
         let too_long = || unsupported("a FITS file of 2^63 bytes or more");
-        let made = self.units(subject, None).and_then(|made| {
-            made.len().ok_or_else(too_long)?;
+        let made = self.units(subject, None).and_then(|mut made| {
+            made.len = made.counted().ok_or_else(too_long)?;
             Ok(made)
         });
         made.map_err(|error| error.at(Place::Array(paths.brief(place))))

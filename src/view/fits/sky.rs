@@ -8,12 +8,15 @@ mod fit;
 mod gwcs;
 mod transform;
 
-use super::header::{CARD, HeaderText, printable_ascii};
+use std::sync::Arc;
+
+use super::header::{CARD, HeaderText, printable_ascii, real};
 use crate::asdf::Snapshot;
 use crate::asdf::outline::column::is_tagged;
 use crate::asdf::paths::Paths;
 use crate::asdf::tree::{Node, NodeId, NodeKind};
-use crate::error::{Error, Lasting, Result, unsupported};
+use crate::error::{Error, Result, unsupported};
+use crate::source::{Made, Memory, Source, len_u64};
 use crate::view::{Elements, array_at};
 
 use fit::{CHECKED, Region, Tangent};
@@ -21,6 +24,7 @@ use gwcs::{Frame, Gwcs, Reader, float, pair, whole};
 
 /// Cards that a header has for coordinates, blank ones where they take fewer: 53 of the highest degree, and comments.
 pub(super) const CARDS: usize = 57;
+pub(super) const SKY_LEN: usize = CARDS * CARD;
 /// Largest error of coordinates, in pixels.
 const MAX_ERROR: f64 = 0.25;
 /// Degrees by pixel of a mosaic, at most. The oldest files may have seconds of arc.
@@ -77,22 +81,24 @@ impl Sky {
         shape == self.shape
     }
 
-    /// The way to the sky, with the transforms that the tree declares; stored coefficients, which `elements` gives, are not read.
-    pub(super) fn way(&self, snapshot: &Snapshot, elements: Elements<'_>) -> Way {
-        let node = |id: Option<NodeId>| {
-            let paths = snapshot.paths()?;
-            Some((paths, paths.tree().node(id?)?))
-        };
+    /// The cards of the coordinates, by the transforms that the tree declares. The first read of the cards finds what they say; only that
+    /// reads stored coefficients, from `elements`.
+    pub(super) fn cards(&self, snapshot: &Snapshot, elements: Elements<'_>) -> Arc<dyn Source> {
+        let node = |id: Option<NodeId>| snapshot.paths()?.tree().node(id?);
         let [y, x] = self.shape;
-        Way {
-            mosaic: node(self.mosaic).map(|(_, info)| mosaic(info).map_err(unsupported)),
-            gwcs: node(self.wcs).map(|(paths, wcs)| {
-                let reader = Reader::new(snapshot, paths, elements);
+        let way = Way {
+            mosaic: node(self.mosaic).map(|info| mosaic(info).map_err(unsupported)),
+            gwcs: node(self.wcs).map(|wcs| {
+                let reader = Reader::new(snapshot, elements);
                 reader.gwcs(wcs).map_err(unsupported)
             }),
             size: [x, y],
-            cards: Lasting::new(),
-        }
+        };
+        Arc::new(Made::new(len_u64(SKY_LEN), move || {
+            let mut cards = way.cards()?;
+            cards.reserve(CARDS.saturating_sub(cards.len()));
+            Ok(Arc::new(Memory::new(cards.as_bytes().to_vec())))
+        }))
     }
 }
 
@@ -132,30 +138,19 @@ fn mosaic(info: Node<'_>) -> Result<Tangent, String> {
 }
 
 /// A way to the sky, or why it is not known.
-pub(super) struct Way {
+struct Way {
     mosaic: Option<Result<Tangent>>,
     gwcs: Option<Result<Gwcs>>,
     /// Of the image, fastest axis first.
     size: [u64; 2],
-    /// What the headers say, once that is known.
-    cards: Lasting<HeaderText>,
 }
 
 impl Way {
-    /// Puts the coordinates in the place of blank cards of a header.
+    /// The cards of the coordinates, or a comment that tells why there are none.
     ///
     /// # Errors
     /// [`Error::Io`] if stored coefficients can't be read at the moment.
-    pub(super) fn write(&self, cards: &mut [u8]) -> Result<()> {
-        let found = self.cards.get_or_make(|| self.found())?;
-        for (to, from) in cards.iter_mut().zip(found.as_bytes()) {
-            *to = *from;
-        }
-        Ok(())
-    }
-
-    /// The cards of the coordinates, or a comment that tells why there are none.
-    fn found(&self) -> Result<HeaderText> {
+    fn cards(&self) -> Result<HeaderText> {
         let mut cards = HeaderText::default();
         match self.best() {
             Ok((tangent, frame, note)) => {
@@ -242,7 +237,7 @@ fn write(cards: &mut HeaderText, tangent: &Tangent, frame: Frame) -> Option<()> 
         ("CD2_1", yx),
         ("CD2_2", yy),
     ] {
-        cards.real(keyword, number)?;
+        cards.value(keyword, real(number)?);
     }
     if let Some(reference) = reference {
         cards.text("RADESYS", reference);
@@ -252,8 +247,8 @@ fn write(cards: &mut HeaderText, tangent: &Tangent, frame: Frame) -> Option<()> 
         cards.value("A_ORDER", tangent.degree);
         cards.value("B_ORDER", tangent.degree);
         for ((p, q), [a, b]) in &tangent.distortion {
-            cards.real(&format!("A_{p}_{q}"), *a)?;
-            cards.real(&format!("B_{p}_{q}"), *b)?;
+            cards.value(&format!("A_{p}_{q}"), real(*a)?);
+            cards.value(&format!("B_{p}_{q}"), real(*b)?);
         }
     }
     Some(())

@@ -4,13 +4,12 @@ use log::warn;
 
 use super::column::Columns;
 use super::{FitsFile, no_longer, unsupported};
-use crate::asdf::Snapshot;
 use crate::asdf::outline::column::{MAX_LABEL, MAX_QUANTITY, is_table, is_tagged};
 use crate::asdf::outline::pointer::reference;
 use crate::asdf::outline::{PlaceId, What};
 use crate::asdf::paths::Paths;
-use crate::asdf::rows::RowPart;
 use crate::asdf::tree::{Node, NodeKind};
+use crate::asdf::{Array, Snapshot};
 use crate::error::Result;
 use crate::view::array_at;
 
@@ -70,9 +69,10 @@ impl Snapshot {
         let mut count = None;
         for column in declared(paths, node) {
             let added = self.array_of(paths, &column, count);
-            let added = added.and_then(|(array, rows)| {
+            let added = added.and_then(|(i, array, rows, cell)| {
                 count = Some(rows);
-                let part = self.add_column(&mut columns, &column, array);
+                let said = (column.unit, self.masked(i));
+                let part = columns.add_array((i, array), &column.name, cell, said);
                 part.ok_or_else(|| "rows of 2^64 bytes or more".to_owned())
             });
             match added {
@@ -87,13 +87,14 @@ impl Snapshot {
         columns.table(parts, count.unwrap_or(0), (name, &*paths.brief(table)))
     }
 
-    /// The array of a column, and how many rows it has: `rows` if that is known; else why the column can't be shown.
+    /// The array of a column, the number of its rows, and the shape of a cell; or why the column can't be shown. If `rows` is known, the
+    /// array must have as many.
     fn array_of(
         &self,
         paths: &Paths,
         column: &TableColumn<'_>,
         rows: Option<u64>,
-    ) -> Result<(usize, u64), String> {
+    ) -> Result<(usize, &Array, u64, &[u64]), String> {
         let data = column.data.map(|data| paths.referent(data));
         let array = data.and_then(|data| array_at(paths, data));
         let array = array.ok_or_else(|| match data.and_then(reference) {
@@ -101,46 +102,22 @@ impl Snapshot {
             None => "its data are no array of this file",
         })?;
         let known = self.array(array).map_err(|error| error.to_string())?;
-        let own = known.shape().and_then(<[u64]>::first);
-        let own = *own.ok_or("a single value")?;
-        match rows {
-            Some(rows) if own != rows => Err(format!("{own} rows, but the table has {rows}")),
-            _ => Ok((array, own)),
-        }
-    }
-
-    /// Adds the columns of an array, of which each row is a record.
-    fn add_column(
-        &self,
-        columns: &mut Columns,
-        column: &TableColumn<'_>,
-        array: usize,
-    ) -> Option<RowPart<usize>> {
-        let known = self.arrays().get(array)?;
         // the first axis is that of the rows, the others are those of a cell
-        let cell = known.shape()?.get(1..)?;
-        columns.fields.clear();
-        let said = (column.unit, self.masked(array));
-        let record = columns.add(&column.name, known.datatype()?, cell, 0, said)?;
-        let note = known.note();
-        let note = note.map(|note| format!("{}: {note}", column.name));
-        columns.notes.extend(note);
-        Some(RowPart {
-            records: array,
-            record,
-            fields: std::mem::take(&mut columns.fields),
-        })
+        let axes = known.shape().and_then(<[u64]>::split_first);
+        let (own, cell) = axes.ok_or("a single value")?;
+        match rows {
+            Some(rows) if *own != rows => Err(format!("{own} rows, but the table has {rows}")),
+            _ => Ok((array, known, *own, cell)),
+        }
     }
 }
 
 /// The columns of a table.
 fn declared<'t>(paths: &'t Paths, table: Node<'t>) -> Vec<TableColumn<'t>> {
-    let Some(columns) = table.get("columns") else {
-        return Vec::new();
-    };
     let mut names = table.get("colnames").map(Node::items);
-    let columns = paths.referent(columns).items().take(MAX_LISTED).enumerate();
-    let columns = columns.map(|(n, column)| {
+    let columns = table.get("columns").into_iter();
+    let columns = columns.flat_map(|columns| paths.referent(columns).items());
+    let columns = columns.take(MAX_LISTED).enumerate().map(|(n, column)| {
         let listed = names.as_mut().and_then(Iterator::next);
         let column = paths.referent(column);
         let small = column.kind() == NodeKind::Mapping && column.len() <= MAX_QUANTITY;

@@ -30,8 +30,8 @@ fn array_with(name: &str, datatype: &str, shape: &str, more: &str) -> String {
 pub(super) fn made(snapshot: &Snapshot, subject: Subject) -> (Vec<String>, Vec<u8>) {
     let file = snapshot.fits_plan().file(subject).unwrap();
     let source = file.open(snapshot, &|i| snapshot.array_bin(i)).unwrap();
-    assert_eq!(source.len(), file.file_len());
-    assert_eq!(file.file_len() % BLOCK_LEN, 0);
+    assert_eq!(source.len(), file.len);
+    assert_eq!(file.len % BLOCK_LEN, 0);
     let bytes = read_all(&*source, 1 << 20).unwrap();
     let headers = file.units.iter().take_while(|unit| unit.parts.is_empty());
     let headers = headers.map(|unit| unit.header.len()).sum::<usize>();

@@ -3,9 +3,9 @@
 use super::canvas::Rgb;
 use crate::asdf::numbers::unsigned;
 
-/// Where each value is a single bit, and one of them is this one or a higher one, these are flags whatever their name. Classes, labels and
+/// Where each value is a single bit, and one of them is that of this number or a higher one, these are flags whatever their name. Classes, labels and
 /// counts of photons are never so.
-const HIGH: u64 = 1 << 8;
+const HIGH: usize = 8;
 /// The colour of a bit that is alone, as of a mask.
 const SINGLE: Rgb = [0xFF, 0xBB, 0x22];
 /// What is in the names of flags.
@@ -22,8 +22,6 @@ pub(super) struct Flags {
     /// Elements in all, and those with each bit.
     total: u64,
     counts: [u64; 64],
-    /// All bits that are set anywhere.
-    bits: u64,
     /// Whether no element has two of them.
     are_single: bool,
     is_named: bool,
@@ -35,7 +33,6 @@ impl Flags {
         Self {
             total: 0,
             counts: [0; 64],
-            bits: 0,
             are_single: true,
             is_named,
         }
@@ -47,7 +44,6 @@ impl Flags {
         if !self.are_single && !self.is_named {
             return;
         }
-        self.bits |= bits;
         self.total = self.total.saturating_add(1);
         let mut left = bits;
         while let Some(count) = self.counts.get_mut(lowest(left)) {
@@ -59,7 +55,8 @@ impl Flags {
 
     /// Whether these are flags, and no numbers.
     pub(super) fn are_flags(&self) -> bool {
-        self.is_named || self.are_single && self.bits >= HIGH
+        let mut high = self.counts.iter().skip(HIGH);
+        self.is_named || self.are_single && high.any(|count| *count > 0)
     }
 
     /// The bits that are set anywhere, their colours, and the parts of all elements that have them.

@@ -10,7 +10,7 @@ use plotters::style::{Color, RGBColor};
 
 use super::canvas::{Area, Canvas, FAINT, LETTERS, letters};
 use super::limits::{GreyLimits, Tones};
-use super::numbers::{DIGITS, MOST_DIGITS, common, is_rounding, range, short};
+use super::numbers::{DIGITS, MOST_DIGITS, common, is_rounding, range, short, within};
 use super::{NO_VALUES, Picture, Readers, pixel};
 use crate::asdf::numbers::unsigned;
 use crate::error::Result;
@@ -145,7 +145,7 @@ impl Picture {
         (values, places): &Readers,
         count: u64,
     ) -> Result<String> {
-        let (width, height) = self.sides();
+        let (width, height) = self.sides;
         let mut parts = parts(width.saturating_mul(PARTS), count);
         if self.values.bytes(count) > self.style.most {
             for part in &mut parts {
@@ -186,7 +186,7 @@ impl Picture {
         };
         let tones = Tones::of(limits, None, ends.clone(), &ends);
         let limits = tones.map_or((0.0, 0.0), |tones| tones.limits);
-        let named = named.then_some((self.font(), label, &*value));
+        let named = named.then_some((self.font, label, &*value));
         draw(&parts, &chart, limits, named)?;
         let words = tones.map(|tones| range(tones.limits) + &self.style.limits.name());
         Ok(words.unwrap_or_else(|| NO_VALUES.to_owned()))
@@ -282,14 +282,7 @@ impl Ranged for Axis {
 
 impl ValueFormatter<f64> for Axis {
     fn format_ext(&self, value: &f64) -> String {
-        // a tick that is to be 0 may be nearly that
-        let step = self.step(MOST_TICKS);
-        let value = if value.abs() < step / 1e6 {
-            0.0
-        } else {
-            *value
-        };
-        short(value - common((self.low, self.high)), DIGITS)
+        within((self.low, self.high), *value, DIGITS)
     }
 }
 

@@ -21,6 +21,14 @@ pub(super) fn is_rounding((low, high): (f64, f64)) -> bool {
     high / 2.0 - low / 2.0 <= low.abs().max(high.abs()) * (4.0 * f64::EPSILON)
 }
 
+/// A number of a range with so many digits, without what all of the range have in common.
+pub(super) fn within(limits: (f64, f64), number: f64, digits: usize) -> String {
+    // what is to be 0 may be nearly that
+    let is_zero = number.abs() < (limits.1 / 2.0 - limits.0 / 2.0) * 1e-12;
+    let number = if is_zero { 0.0 } else { number };
+    short(number - common(limits), digits)
+}
+
 /// A range in words.
 pub(super) fn range(limits: (f64, f64)) -> String {
     let common = common(limits);

@@ -6,9 +6,9 @@ use super::canvas::{Canvas, FAINT, GROUND, Rgb, width};
 use super::flags::{self, Flags};
 use super::limits::Tones;
 use super::line::Axis;
-use super::numbers::{common, is_rounding, range, short};
+use super::numbers::{common, is_rounding, range, within};
 use super::read::{Blocks, Grid, Reader};
-use super::{Colours, NO_VALUES, Picture, Style};
+use super::{Colours, NO_VALUES, Picture, Style, pixel};
 use crate::asdf::datatype::Scalar;
 use crate::asdf::numbers::unsigned;
 use crate::error::Result;
@@ -195,20 +195,21 @@ impl Picture {
 
     /// Draws a point for each block, row 0 at the bottom.
     fn draw_points(&self, canvas: &mut Canvas, grid: Grid, colours: impl Iterator<Item = Rgb>) {
-        let (_, height) = self.sides();
-        let (across, up) = self.enlarged;
+        let (width, height) = self.sides;
+        let times = |side: u16, points: u16| side.checked_div(points).unwrap_or(1);
+        let (across, up) = (times(width, grid.points.0), times(height, grid.points.1));
         let rows = 1..=grid.points.1;
         let points = rows.flat_map(|row| (0..grid.points.0).map(move |column| (column, row)));
         for ((column, row), colour) in points.zip(colours) {
             let left = column.saturating_mul(across);
             let top = height.saturating_sub(row.saturating_mul(up));
-            canvas.fill((left, top), self.enlarged, colour);
+            canvas.fill((left, top), (across, up), colour);
         }
     }
 
     /// Draws a bar with all shades from black below to white above, and numbers beside it.
     fn draw_bar(&self, canvas: &mut Canvas, tones: &Tones, shades: &[Rgb]) {
-        let ((left, height), font) = (self.sides(), self.font());
+        let ((left, height), font) = (self.sides, self.font);
         let (bar, _) = self.around();
         if bar == 0 {
             return;
@@ -224,29 +225,24 @@ impl Picture {
         let mut free = 0;
         let most = usize::from(height.checked_div(font).unwrap_or(0) / 2);
         for value in round(tones, most).into_iter().rev() {
-            let y = from_top(1.0 - tones.brightness(value), height);
+            let y = pixel((1.0 - tones.brightness(value)) * last);
+            let y = u16::try_from(y).unwrap_or(0);
             canvas.fill((left, y), (font / 4, 1), FAINT);
-            let top = y
-                .saturating_sub(font / 2)
-                .min(height.saturating_sub(font))
-                .max(free);
+            let above = y.saturating_sub(font / 2);
+            let top = above.min(height.saturating_sub(font)).max(free);
             if top.saturating_add(font) > height.max(font) {
                 continue;
             }
             let number = bar_number(tones.limits, value, (font, room));
-            canvas.write(
-                (left.saturating_add(font / 2), top),
-                &number,
-                (font, room),
-                false,
-            );
+            let at = (left.saturating_add(font / 2), top);
+            canvas.write(at, &number, (font, room), false);
             free = top.saturating_add(font);
         }
     }
 
     /// Draws what the colour of each flag is, and how many elements have it. Gives in words how many there are.
     fn draw_legend(&self, canvas: &mut Canvas, legend: &[(usize, Rgb, f64)]) -> String {
-        let ((left, height), font) = (self.sides(), self.font());
+        let ((left, height), font) = (self.sides, self.font);
         let line = font.saturating_add(2);
         let is_mask = self.values.scalar == Scalar::Bool8;
         let words = match (legend, is_mask) {
@@ -322,23 +318,13 @@ fn round(tones: &Tones, most: usize) -> Vec<f64> {
 /// A number beside a bar between these limits: what all have in common is in the caption. In letters of that size it has as many digits
 /// as there is room for.
 fn bar_number(limits: (f64, f64), value: f64, (font, room): (u16, u16)) -> String {
-    let common = common(limits);
-    // what is to be 0 may be nearly that
-    let is_zero = value.abs() < (limits.1 / 2.0 - limits.0 / 2.0) * 1e-12;
-    let value = if is_zero { 0.0 } else { value };
-    let sign = if common == 0.0 { "" } else { "+" };
+    let sign = if common(limits) == 0.0 { "" } else { "+" };
     let numbers = (1..=DIGITS).rev().map(|digits| {
-        let number = short(value - common, digits);
+        let number = within(limits, value, digits);
         format!("{sign}{number}")
     });
     let mut fitting = numbers.filter(|number| width(number, font) <= f32::from(room));
     fitting.next().unwrap_or_default()
-}
-
-/// The row of a part of a height, from the top.
-fn from_top(part: f64, height: u16) -> u16 {
-    let last = f64::from(height.saturating_sub(1));
-    u16::try_from(super::pixel(part * last)).unwrap_or(0)
 }
 
 /// A part of all in percent.

@@ -8,7 +8,7 @@ use crate::asdf::numbers::{each_chunk, each_integer, each_number, unsigned};
 use crate::codec::Cache;
 use crate::error::Result;
 use crate::source::{Source, Window};
-use crate::view::sample::Sample;
+use crate::view::stats::Sample;
 use crate::view::{Elements, whole};
 
 /// Elements of a plane or a line that are looked at for limits.

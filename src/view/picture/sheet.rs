@@ -18,7 +18,7 @@ const GAP: u16 = 8;
 const WORTHY: u64 = 16;
 
 /// A sheet that is being drawn.
-pub struct Sheet {
+pub(crate) struct Sheet {
     /// What each picture is drawn with.
     style: Style,
     columns: u16,
@@ -30,8 +30,7 @@ pub struct Sheet {
 
 impl Sheet {
     /// An empty sheet for so many pictures, as large as the style says.
-    #[must_use]
-    pub fn new(count: usize, style: Style) -> Self {
+    pub(crate) fn new(count: usize, style: Style) -> Self {
         let cells = count.clamp(1, MOST_CELLS);
         let columns = (1..=8_u16).find(|n| usize::from(n.saturating_mul(*n)) >= cells);
         let columns = columns.unwrap_or(8);
@@ -50,14 +49,12 @@ impl Sheet {
     }
 
     /// Whether nothing is on it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.pictures.is_empty()
     }
 
     /// How each of its pictures is to be made.
-    #[must_use]
-    pub fn style(&self) -> Style {
+    pub(crate) fn style(&self) -> Style {
         self.style
     }
 
@@ -65,7 +62,7 @@ impl Sheet {
     ///
     /// # Errors
     /// As [`Picture::draw`].
-    pub fn add(&mut self, picture: &Picture, elements: Elements<'_>) -> Result<()> {
+    pub(crate) fn add(&mut self, picture: &Picture, elements: Elements<'_>) -> Result<()> {
         if self.pictures.len() >= MOST_CELLS {
             self.left_out = self.left_out.saturating_add(1);
             return Ok(());
@@ -85,7 +82,7 @@ impl Sheet {
     ///
     /// # Errors
     /// None that a caller can cause.
-    pub fn file(self) -> Result<(Vec<u8>, usize)> {
+    pub(crate) fn file(self) -> Result<(Vec<u8>, usize)> {
         let cell = self.style.size.saturating_add(GAP);
         let mut placed = Vec::new();
         let mut bottom = GAP / 2;
@@ -104,8 +101,7 @@ impl Sheet {
 }
 
 /// The arrays of a file that are worth a picture, in its order: those of some size, or else all that have one.
-#[must_use]
-pub fn best(snapshot: &Snapshot, style: Style) -> Vec<usize> {
+pub(crate) fn best(snapshot: &Snapshot, style: Style) -> Vec<usize> {
     let arrays = 0..snapshot.arrays().len();
     let found = arrays.filter_map(|i| {
         let picture = snapshot.picture(i, &[], style).ok()?;

@@ -13,7 +13,7 @@ pub(crate) const MOST: u64 = 4 << 20;
 
 /// The chunks of an array, by number in C order of their grid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunks {
+pub(crate) struct Chunks {
     /// The lengths of a chunk's axes, the slowest first.
     shape: Vec<u64>,
     /// How many chunks there are along each axis.
@@ -26,25 +26,14 @@ pub struct Chunks {
     stretch: u64,
 }
 
-/// A directory of chunks, `c` or one below it; or a chunk, to which an index of each axis leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChunkPlace {
-    /// How many indices lead to it from `c`.
-    depth: usize,
-    /// Its number among those of that depth, in C order.
-    at: u64,
-}
-
 impl Chunks {
     /// The chunks of an array of that shape. `None` if an element has no bytes, or more than a chunk may have, or the array 2^63 or more.
-    #[must_use]
-    pub fn of(shape: &[u64], itemsize: u64) -> Option<Self> {
+    pub(crate) fn of(shape: &[u64], itemsize: u64) -> Option<Self> {
         Self::cut(shape, itemsize, MOST)
     }
 
     /// The chunks of `len` bytes each of an array of that shape, if all are whole and have whole rows.
-    #[must_use]
-    pub fn of_len(shape: &[u64], itemsize: u64, len: u64) -> Option<Self> {
+    pub(crate) fn of_len(shape: &[u64], itemsize: u64, len: u64) -> Option<Self> {
         // chunks of an equal, smaller length would do as well, but are not those that are stored
         let chunks = Self::cut(shape, itemsize, len).filter(|it| it.len == len)?;
         chunks.stretch.is_multiple_of(len).then_some(chunks)
@@ -93,26 +82,23 @@ impl Chunks {
     }
 
     /// The lengths of a chunk's axes, the slowest first.
-    #[must_use]
-    pub fn shape(&self) -> &[u64] {
+    pub(crate) fn shape(&self) -> &[u64] {
         &self.shape
     }
 
     /// How many chunks there are.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.counted(self.grid.len())
+    pub(crate) fn count(&self) -> u64 {
+        let axes = self.grid.iter();
+        axes.fold(1, |count, along| count.saturating_mul(*along))
     }
 
     /// Bytes of a chunk.
-    #[must_use]
-    pub fn chunk_len(&self) -> u64 {
+    pub(crate) fn chunk_len(&self) -> u64 {
         self.len
     }
 
     /// Where the bytes of a chunk are among those of the elements in C order; fewer than [`Chunks::chunk_len`] if it is to be padded.
-    #[must_use]
-    pub fn extent(&self, chunk: u64) -> Option<Range<u64>> {
+    pub(crate) fn extent(&self, chunk: u64) -> Option<Range<u64>> {
         let before = chunk.checked_div(self.along)?.checked_mul(self.stretch)?;
         let inside = chunk.checked_rem(self.along)?.checked_mul(self.len)?;
         let start = before.checked_add(inside)?;
@@ -120,69 +106,56 @@ impl Chunks {
         Some(start..end).filter(|_| chunk < self.count())
     }
 
-    /// How many directories or chunks so many indices lead to.
-    fn counted(&self, depth: usize) -> u64 {
+    /// How many directories fewer indices than that lead to.
+    fn above(&self, depth: usize) -> u64 {
         let axes = self.grid.iter().take(depth);
-        axes.fold(1, |count, along| count.saturating_mul(*along))
+        let (above, _) = axes.fold((0_u64, 1_u64), |(above, count), along| {
+            (above.saturating_add(count), count.saturating_mul(*along))
+        });
+        above
     }
 
     /// How many directories there are, `c` among them: none of an array without axes, whose only chunk is `c`.
-    #[must_use]
-    pub fn directories(&self) -> u64 {
-        let depths = (0..self.grid.len()).map(|depth| self.counted(depth));
-        depths.fold(0, u64::saturating_add)
+    pub(crate) fn directories(&self) -> u64 {
+        self.above(self.grid.len())
     }
 
-    /// The directory of that number: `c` is 0, then come those in it, and so on.
-    #[must_use]
-    pub fn directory(&self, mut number: u64) -> Option<ChunkPlace> {
-        for depth in 0..self.grid.len() {
-            let count = self.counted(depth);
-            match number.checked_sub(count) {
-                Some(rest) => number = rest,
-                None => return Some(ChunkPlace { depth, at: number }),
-            }
-        }
-        None
-    }
-
-    /// The place of the chunk of that number.
-    #[must_use]
-    pub fn place(&self, chunk: u64) -> ChunkPlace {
-        ChunkPlace {
-            depth: self.grid.len(),
-            at: chunk,
-        }
+    /// The place of the chunk of that number. Place 0 is `c`; then come what is in it, what is in that, and so on, and the chunks last.
+    pub(crate) fn place(&self, chunk: u64) -> u64 {
+        self.directories().saturating_add(chunk)
     }
 
     /// The number of the chunk at a place; none of a directory.
-    #[must_use]
-    pub fn chunk(&self, place: ChunkPlace) -> Option<u64> {
-        (place.depth == self.grid.len()).then_some(place.at)
+    pub(crate) fn chunk(&self, place: u64) -> Option<u64> {
+        place.checked_sub(self.directories())
     }
 
-    /// The number of a directory.
-    #[must_use]
-    pub fn number(&self, directory: ChunkPlace) -> u64 {
-        let above = (0..directory.depth).map(|depth| self.counted(depth));
-        above.fold(directory.at, u64::saturating_add)
+    /// How many indices lead to a place from `c`, and its number among those of that depth, in C order.
+    fn depth(&self, mut place: u64) -> (usize, u64) {
+        let mut count = 1_u64;
+        for (depth, along) in self.grid.iter().enumerate() {
+            match place.checked_sub(count) {
+                Some(rest) => place = rest,
+                None => return (depth, place),
+            }
+            count = count.saturating_mul(*along);
+        }
+        (self.grid.len(), place)
     }
 
-    /// What a directory holds under that index, if it does.
-    #[must_use]
-    pub fn entry(&self, directory: ChunkPlace, index: u64) -> Option<ChunkPlace> {
-        let along = *self.grid.get(directory.depth)?;
-        let first = directory.at.checked_mul(along)?;
-        Some(ChunkPlace {
-            depth: directory.depth.saturating_add(1),
-            at: first.checked_add(index).filter(|_| index < along)?,
-        })
+    /// The place that a directory holds under that index, if it does.
+    pub(crate) fn entry(&self, directory: u64, index: u64) -> Option<u64> {
+        let (depth, at) = self.depth(directory);
+        let along = *self.grid.get(depth)?;
+        let first = at.checked_mul(along)?;
+        let at = first.checked_add(index).filter(|_| index < along)?;
+        at.checked_add(self.above(depth.checked_add(1)?))
     }
 
-    /// The indices that lead to a directory or chunk.
-    #[must_use]
-    pub fn indices(&self, place: ChunkPlace) -> Vec<u64> {
-        let (axes, mut at) = (self.grid.iter().take(place.depth).rev(), place.at);
+    /// The indices that lead to a place.
+    pub(crate) fn indices(&self, place: u64) -> Vec<u64> {
+        let (depth, mut at) = self.depth(place);
+        let axes = self.grid.iter().take(depth).rev();
         let indices = axes.map(|along| {
             let index = at.checked_rem(*along).unwrap_or(0);
             at = at.checked_div(*along).unwrap_or(0);
@@ -193,17 +166,15 @@ impl Chunks {
         indices
     }
 
-    /// The key of a directory or chunk below the array: `c/3/0`.
-    #[must_use]
-    pub fn key(&self, place: ChunkPlace) -> String {
+    /// The key of a place below the array: `c/3/0`.
+    pub(crate) fn key(&self, place: u64) -> String {
         let indices = self.indices(place).into_iter();
         let indices = indices.map(|index| format!("/{index}"));
         "c".to_owned() + &indices.collect::<String>()
     }
 
     /// The index that a name is, as keys spell it.
-    #[must_use]
-    pub fn index(name: &str) -> Option<u64> {
+    pub(crate) fn index(name: &str) -> Option<u64> {
         let index: u64 = name.parse().ok()?;
         (index.to_string() == name).then_some(index)
     }
@@ -280,23 +251,24 @@ mod tests {
         let chunks = of(&[3, 2 << 20, 2], 4);
         assert_eq!(chunks.grid, [3, 4, 1]);
         assert_eq!((chunks.count(), chunks.directories()), (12, 1 + 3 + 12));
-        let mut keys = Vec::new();
-        let mut open = vec![chunks.directory(0).unwrap()];
+        let (mut keys, mut places) = (Vec::new(), vec![0]);
+        let mut open = vec![0];
         while let Some(directory) = open.pop() {
-            let number = chunks.number(directory);
-            assert_eq!(chunks.directory(number), Some(directory));
-            for index in (0..).map_while(|index| chunks.entry(directory, index)) {
-                keys.push(chunks.key(index));
-                match chunks.chunk(index) {
-                    Some(chunk) => assert_eq!(index, chunks.place(chunk)),
-                    None => open.push(index),
+            for place in (0..).map_while(|index| chunks.entry(directory, index)) {
+                keys.push(chunks.key(place));
+                places.push(place);
+                match chunks.chunk(place) {
+                    Some(chunk) => assert_eq!(place, chunks.place(chunk)),
+                    None => open.push(place),
                 }
             }
         }
         assert_eq!(keys.len(), 3 + 12 + 12);
         assert!(keys.contains(&"c/2/3".to_owned()));
         assert!(keys.contains(&"c/2/3/0".to_owned()));
-        assert_eq!(chunks.directory(16), None);
+        places.sort_unstable();
+        assert_eq!(places, (0..28).collect::<Vec<_>>(), "each once");
+        assert_eq!((chunks.chunk(15), chunks.chunk(16)), (None, Some(0)));
         let none = of(&[], 8);
         assert_eq!((none.count(), none.directories()), (1, 0));
         assert_eq!(none.key(none.place(0)), "c");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
-use super::{Chunks, Object, no_longer, node_name};
+use super::{Chunks, Object, no_longer, node_name, typed};
 use crate::asdf::datatype::Datatype;
 use crate::asdf::fits::Fits;
 use crate::asdf::npy::{names, spelled};
@@ -30,7 +30,7 @@ const LENGTH: usize = 4;
 
 /// The references to the arrays of files, by their keys.
 #[derive(Debug, Default)]
-pub struct References(Object);
+pub(crate) struct References(Object);
 
 /// The chunks of an array, and what they are.
 struct Referred {
@@ -47,7 +47,12 @@ struct Referred {
 impl References {
     /// Adds the arrays of the file at `url` to the group at `path`, which is empty or ends with a slash. Returns the paths of the arrays
     /// that can't be read without this program, each with the reason.
-    pub fn add(&mut self, snapshot: &Snapshot, url: &str, path: &str) -> Vec<(String, Error)> {
+    pub(crate) fn add(
+        &mut self,
+        snapshot: &Snapshot,
+        url: &str,
+        path: &str,
+    ) -> Vec<(String, Error)> {
         self.add_group(path, snapshot, PlaceId::ROOT);
         let arrays = snapshot.arrays().iter().enumerate();
         let left_out = arrays.filter_map(|(i, array)| {
@@ -58,8 +63,7 @@ impl References {
     }
 
     /// All of them as a line of JSON.
-    #[must_use]
-    pub fn into_json(self) -> String {
+    pub(crate) fn into_json(self) -> String {
         let all = json!({ "version": 1, "refs": self.0 });
         format!("{all}\n")
     }
@@ -80,9 +84,9 @@ impl References {
 
     /// Adds an array, and the groups that it is in.
     fn add_array(&mut self, of: &Snapshot, i: usize, (url, path): (&str, &str)) -> Result<()> {
-        of.zarr_array(i)?;
+        of.zarr_chunks(i)?;
         let array = of.array(i)?;
-        let (datatype, shape) = array.datatype().zip(array.shape()).ok_or_else(no_longer)?;
+        let (datatype, shape) = typed(array)?;
         let dtype = dtype(datatype)?;
         let referred = of.referred(i, array, url)?;
         let paths = of.paths().ok_or_else(no_longer)?;

@@ -19,7 +19,7 @@ pub(super) fn array(datatype: &str, more: &str) -> String {
 }
 
 fn metadata(snapshot: &Snapshot) -> Value {
-    snapshot.zarr_metadata(&snapshot.zarr_array(0).unwrap())
+    snapshot.zarr_metadata(0).unwrap()
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn what_zarr_has_no_type_for_is_refused() {
         ),
     ] {
         let body = format!("x: {}\n", array(datatype, &format!("shape: {shape}")));
-        let refused = snapshot(&body, &[0; 8]).zarr_array(0).unwrap_err();
+        let refused = snapshot(&body, &[0; 8]).zarr_chunks(0).unwrap_err();
         let refused = refused.to_string();
         assert!(
             refused.starts_with("array x: ") && refused.contains(why),
@@ -152,21 +152,20 @@ fn the_last_chunk_of_an_axis_is_padded() {
         .map(|n| (n % 251) as u8 + 1)
         .collect();
     let snapshot = snapshot(&body, &bytes);
-    let array = snapshot.zarr_array(0).unwrap();
-    assert_eq!(array.chunks.shape(), [1, 3_145_728]);
-    let bins = || snapshot.array_bin(0).unwrap();
+    let chunks = snapshot.zarr_chunks(0).unwrap();
+    assert_eq!(chunks.shape(), [1, 3_145_728]);
+    let chunk = |n| snapshot.zarr_chunk(0, n, snapshot.array_bin(0).unwrap());
     let whole: Vec<u8> = (0..3)
-        .flat_map(|n| read_all(&*array.chunk(n, bins()).unwrap(), 1 << 23).unwrap())
+        .flat_map(|n| read_all(&*chunk(n).unwrap(), 1 << 23).unwrap())
         .collect();
     assert!(whole == bytes);
-    let body = format!("x: {}\n", self::array("uint8", "shape: [4194305]"));
+    let body = format!("x: {}\n", array("uint8", "shape: [4194305]"));
     let snapshot = self::snapshot(&body, &bytes);
-    let array = snapshot.zarr_array(0).unwrap();
-    let last = array.chunk(1, snapshot.array_bin(0).unwrap()).unwrap();
-    let last = read_all(&*last, 1 << 23).unwrap();
+    let chunk = |n| snapshot.zarr_chunk(0, n, snapshot.array_bin(0).unwrap());
+    let last = read_all(&*chunk(1).unwrap(), 1 << 23).unwrap();
     assert_eq!(last.len(), 2_097_153);
     assert!(last[..2_097_152] == bytes[2_097_153..4_194_305] && last[2_097_152] == 0);
-    assert!(array.chunk(2, snapshot.array_bin(0).unwrap()).is_err());
+    assert!(chunk(2).is_err());
 }
 
 #[test]
@@ -175,8 +174,8 @@ fn numbers_in_records_are_little_endian() {
     let body = format!("x: {}\n", array(record, "shape: [2]"));
     let bytes: Vec<u8> = (0..32).collect();
     let snapshot = snapshot(&body, &bytes);
-    let array = snapshot.zarr_array(0).unwrap();
-    let chunk = array.chunk(0, snapshot.array_bin(0).unwrap()).unwrap();
+    let elements = snapshot.array_bin(0).unwrap();
+    let chunk = snapshot.zarr_chunk(0, 0, elements).unwrap();
     let chunk = read_all(&*chunk, 100).unwrap();
     let want = [1, 0, 2, 3, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12];
     assert_eq!(chunk[..16], want);

@@ -95,12 +95,10 @@ impl Region {
 
     /// The pixels of a grid of that many by that many, whose lines are at these parts of each side: from -1 to 1.
     fn grid(self, count: u32, part: impl Fn(u32) -> f64) -> Vec<[f64; 2]> {
-        let part = &part;
-        let [x, y] = self
-            .sides
-            .map(|[low, high]| move |i| f64::midpoint(low, high) + (high - low) / 2.0 * part(i));
-        let rows = (0..count).flat_map(|j| (0..count).map(move |i| (i, j)));
-        rows.map(|(i, j)| [x(i), y(j)]).collect()
+        let ([x, y], [right, up], part) = (self.middle(), self.half(), &part);
+        let rows = (0..count).flat_map(|j| (0..count).map(move |i| (part(i), part(j))));
+        let pixels = rows.map(|(i, j)| [x + right * i, y + up * j]);
+        pixels.collect()
     }
 
     /// The pixels on which a fit is made: more towards the edges, where polynomials err most.
@@ -318,7 +316,7 @@ impl Equations {
 #[cfg(test)]
 mod tests {
     use super::super::gwcs::Frame;
-    use super::super::transform::{Line, Numbers, Transform, Wrap, rotations};
+    use super::super::transform::{Transform, Wrap, rotations, square};
     use super::*;
     use proptest::prelude::*;
 
@@ -334,20 +332,18 @@ mod tests {
                 (0.0, 1.0, 0.0)
             };
             let own = own.into_iter().map(|number| number * 0.1 / 3600.0 * 500.0);
-            let unit = Line(1.0, 0.0);
             let own: Vec<f64> = own.collect();
-            let own = Numbers::new(move || Ok(own.clone()));
-            Transform::Polynomial2(own, side, [unit; 2])
+            Transform::of(move |[x, y]| Ok([square(&own, side, x, y)]))
         };
-        let to_unit = Line(1.0 / 500.0, -1.0);
-        let transform = Transform::Chain(vec![
-            Transform::Beside(vec![Transform::Line(to_unit), Transform::Line(to_unit)]),
-            Transform::Remap(vec![0, 1, 0, 1], 2),
-            Transform::Beside(vec![polynomial(0), polynomial(1)]),
+        let to_unit = || Transform::line(1.0 / 500.0, -1.0);
+        let transform = Transform::chain(vec![
+            Transform::beside(vec![to_unit(), to_unit()]),
+            Transform::remap(vec![0, 1, 0, 1], 2),
+            Transform::beside(vec![polynomial(0), polynomial(1)]),
             Transform::rotate_sphere(rotations("xyz", &turn).unwrap(), Wrap::At360),
         ]);
         Gwcs {
-            transform,
+            transform: transform.unwrap(),
             bounds: None,
             frame: Frame::Icrs,
         }

@@ -4,11 +4,13 @@
 
 use std::cell::Cell;
 
-use super::transform::{Line, Numbers, Transform, Wrap, rotations};
+use super::transform::{
+    Numbers, Transform, Wrap, between, from_sky, horner, read_once, rotations, sphere, square,
+    times, to_sky, vector,
+};
 use crate::asdf::datatype::Datatype;
 use crate::asdf::numbers::{each_number, nearest};
 use crate::asdf::outline::column::is_tagged;
-use crate::asdf::paths::Paths;
 use crate::asdf::scalar::Value;
 use crate::asdf::tree::{Node, NodeKind};
 use crate::asdf::{Origin, Snapshot};
@@ -48,7 +50,6 @@ pub(super) struct Gwcs {
 /// Reads a gwcs.
 pub(super) struct Reader<'s> {
     snapshot: &'s Snapshot,
-    paths: &'s Paths,
     /// The elements of an array.
     elements: Elements<'s>,
     /// What may still be done for each point.
@@ -56,10 +57,9 @@ pub(super) struct Reader<'s> {
 }
 
 impl<'s> Reader<'s> {
-    pub(super) fn new(snapshot: &'s Snapshot, paths: &'s Paths, elements: Elements<'s>) -> Self {
+    pub(super) fn new(snapshot: &'s Snapshot, elements: Elements<'s>) -> Self {
         Self {
             snapshot,
-            paths,
             elements,
             left: Cell::new(MAX_COST),
         }
@@ -87,8 +87,8 @@ impl<'s> Reader<'s> {
             }
         }
         let frame = celestial(last.ok_or("a last step with a transform")?)?;
-        let transform = chain(parts)?;
-        let (inputs, outputs) = transform.arity();
+        let transform = Transform::chain(parts)?;
+        let (inputs, outputs) = (transform.inputs, transform.outputs);
         if (inputs, outputs) != (2, 2) {
             return Err(format!("{inputs} coordinates to {outputs}, not 2 to 2"));
         }
@@ -118,66 +118,80 @@ impl<'s> Reader<'s> {
             parts.collect::<Found<Vec<_>>>()
         };
         match name {
-            "compose" => chain(parts()?),
-            "concatenate" => Ok(Transform::Beside(parts()?)),
-            "shift" => Ok(Transform::Line(Line(1.0, number(node, "offset")?))),
-            "scale" => Ok(Transform::Line(Line(number(node, "factor")?, 0.0))),
+            "compose" => Ok(Transform::chain(parts()?)?),
+            "concatenate" => Ok(Transform::beside(parts()?)),
+            "shift" => Ok(Transform::line(1.0, number(node, "offset")?)),
+            "scale" => Ok(Transform::line(number(node, "factor")?, 0.0)),
             "identity" => {
                 let count = count(node, "n_dims")?.unwrap_or(1);
                 // each coordinate is copied
                 self.spend(count)?;
-                Ok(Transform::Remap((0..count).collect(), count))
+                Ok(Transform::remap((0..count).collect(), count))
             }
             "constant" => {
                 let inputs = count(node, "dimensions")?.unwrap_or(1);
-                Ok(Transform::Constant(number(node, "value")?, inputs))
+                let value = number(node, "value")?;
+                Ok(Transform::new((inputs, 1), move |_| Ok(vec![value])))
             }
             "remap_axes" => remap(node),
             "polynomial" => self.polynomial(node),
-            "affine" => {
-                let of = |key: &str, wanted: &[u64]| match self.array(node, key)? {
-                    (shape, numbers) if shape == wanted => Ok(numbers),
-                    _ => Err(format!("affine: {key} of another shape")),
-                };
-                Ok(Transform::Affine(
-                    of("matrix", &[2, 2])?,
-                    of("translation", &[2])?,
-                ))
-            }
+            "affine" => self.affine(node),
             "rotate3d" => euler(node),
             "rotate_sequence_3d" => sequence(node),
             "spherical_cartesian" => match text(node, "transform_type")? {
-                "spherical_to_cartesian" => Ok(Transform::ToVector),
-                "cartesian_to_spherical" => match count(node, "wrap_lon_at")? {
-                    Some(180) => Ok(Transform::ToSphere(Wrap::At180)),
-                    Some(360) => Ok(Transform::ToSphere(Wrap::At360)),
-                    _ => Err("spherical_cartesian: wrap_lon_at is not known".to_owned()),
-                },
+                "spherical_to_cartesian" => Ok(Transform::of(|point| Ok(vector(point)))),
+                "cartesian_to_spherical" => {
+                    let wrap = match count(node, "wrap_lon_at")? {
+                        Some(180) => Wrap::At180,
+                        Some(360) => Wrap::At360,
+                        _ => return Err("spherical_cartesian: wrap_lon_at is not known".to_owned()),
+                    };
+                    Ok(Transform::of(move |point| Ok(sphere(point, wrap))))
+                }
                 other => Err(unknown("spherical_cartesian:", Some(other))),
             },
             "gnomonic" => match text(node, "direction")? {
-                "pix2sky" => Ok(Transform::ToSky),
-                "sky2pix" => Ok(Transform::FromSky),
+                "pix2sky" => Ok(Transform::of(|point| Ok(to_sky(point)))),
+                "sky2pix" => Ok(Transform::of(|point| Ok(from_sky(point)))),
                 other => Err(unknown("gnomonic:", Some(other))),
             },
             other => Err(unknown("the transform", Some(other))),
         }
     }
 
+    fn affine(&self, node: Node<'_>) -> Found<Transform> {
+        let of = |key: &str, wanted: &[u64]| match self.array(node, key)? {
+            (shape, numbers) if shape == wanted => Ok(numbers),
+            _ => Err(format!("affine: {key} of another shape")),
+        };
+        let (matrix, translation) = (of("matrix", &[2, 2])?, of("translation", &[2])?);
+        Ok(Transform::of(move |[x, y]| {
+            let (matrix, translation) = (matrix()?, translation()?);
+            Ok(match (matrix.as_slice(), translation.as_slice()) {
+                ([xx, xy, yx, yy], [dx, dy]) => [xx * x + xy * y + dx, yx * x + yy * y + dy],
+                // an array with fewer elements than it declares
+                _ => [f64::NAN; 2],
+            })
+        }))
+    }
+
     fn polynomial(&self, node: Node<'_>) -> Found<Transform> {
         let (shape, numbers) = self.array(node, "coefficients")?;
-        let domain = |n| interval(node, "domain", n);
-        let window = |n| interval(node, "window", n);
+        let line = |n| {
+            let domain = interval(node, "domain", n)?;
+            Found::Ok(between(domain, interval(node, "window", n)?))
+        };
         match *shape.as_slice() {
             [_] => {
-                let line = Line::between(domain(None)?, window(None)?);
-                Ok(Transform::Polynomial1(numbers, line))
+                let line = line(None)?;
+                Ok(Transform::of(move |[x]| Ok([horner(&numbers()?, line(x))])))
             }
             [side, other] if side == other => {
-                let line = |n| Ok(Line::between(domain(Some(n))?, window(Some(n))?));
-                let lines: Found<_> = line(0).and_then(|x| Ok([x, line(1)?]));
+                let (of_x, of_y) = (line(Some(0))?, line(Some(1))?);
                 let side = usize::try_from(side).map_err(|_| "polynomial: too many")?;
-                Ok(Transform::Polynomial2(numbers, side, lines?))
+                Ok(Transform::of(move |[x, y]| {
+                    Ok([square(&numbers()?, side, of_x(x), of_y(y))])
+                }))
             }
             _ => Err("polynomial: coefficients of another shape".to_owned()),
         }
@@ -187,7 +201,8 @@ impl<'s> Reader<'s> {
     fn array(&self, node: Node<'_>, key: &str) -> Found<(Vec<u64>, Numbers)> {
         let fail = |why: &str| format!("{key}: {why}");
         let node = node.get(key).ok_or_else(|| fail("missing"))?;
-        let (shape, numbers) = match array_at(self.paths, node) {
+        let paths = self.snapshot.paths();
+        let (shape, numbers) = match paths.and_then(|paths| array_at(paths, node)) {
             Some(i) => {
                 let array = self.snapshot.array(i).map_err(|error| error.to_string())?;
                 if matches!(array.origin(), Origin::External(_)) {
@@ -205,7 +220,7 @@ impl<'s> Reader<'s> {
                     Ok(all)
                 };
                 let shape = array.shape().unwrap_or_default();
-                (shape.to_vec(), Numbers::new(stored))
+                (shape.to_vec(), read_once(stored))
             }
             None => listed(node).map_err(fail)?,
         };
@@ -214,18 +229,6 @@ impl<'s> Reader<'s> {
         self.spend(usize::try_from(count).unwrap_or(usize::MAX))?;
         Ok((shape, numbers))
     }
-}
-
-/// One transform behind the other, if each takes as many coordinates as the one before gives.
-fn chain(parts: Vec<Transform>) -> Found<Transform> {
-    let fits = |pair: &[Transform]| match pair {
-        [first, second] => first.arity().1 == second.arity().0,
-        _ => true,
-    };
-    if parts.is_empty() || !parts.windows(2).all(fits) {
-        return Err("transforms that do not follow each other".to_owned());
-    }
-    Ok(Transform::Chain(parts))
 }
 
 /// A list of numbers, or a list of lists of them that are equally long.
@@ -241,7 +244,7 @@ fn listed(node: Node<'_>) -> Result<(Vec<u64>, Numbers), &'static str> {
         cells = rows.iter().flat_map(|row| row.items()).collect();
     }
     let numbers = floats(cells.into_iter()).ok_or("no plain numbers")?;
-    Ok((shape, Numbers::new(move || Ok(numbers.clone()))))
+    Ok((shape, read_once(move || Ok(numbers.clone()))))
 }
 
 fn remap(node: Node<'_>) -> Found<Transform> {
@@ -256,7 +259,7 @@ fn remap(node: Node<'_>) -> Found<Transform> {
     if inputs < least {
         return Err("remap_axes: a place that is not there".to_owned());
     }
-    Ok(Transform::Remap(places, inputs))
+    Ok(Transform::remap(places, inputs))
 }
 
 /// Euler angles, or those of a rotation between the native sphere of a projection and the sky.
@@ -285,7 +288,7 @@ fn sequence(node: Node<'_>) -> Found<Transform> {
     let axes = text(node, "axes_order")?;
     let matrix = rotations(axes, &angles).ok_or("rotate_sequence_3d: axes that are not known")?;
     match text(node, "rotation_type")? {
-        "cartesian" => Ok(Transform::Rotate(matrix)),
+        "cartesian" => Ok(Transform::of(move |point| Ok(times(&matrix, point)))),
         "spherical" => Ok(Transform::rotate_sphere(matrix, Wrap::At180)),
         other => Err(unknown("rotate_sequence_3d:", Some(other))),
     }

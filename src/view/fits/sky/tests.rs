@@ -116,9 +116,9 @@ fn transforms_give_what_astropy_gives() {
         let snapshot = snapshot(&format!("t: {transform}\n"));
         let node = snapshot.paths().unwrap().tree().root().unwrap();
         let elements = |i| snapshot.array_bin(i);
-        let reader = Reader::new(&snapshot, snapshot.paths().unwrap(), &elements);
+        let reader = Reader::new(&snapshot, &elements);
         let found = reader.transform(node.get("t").unwrap()).unwrap();
-        assert_eq!(found.arity(), (from.len(), want.len()));
+        assert_eq!((found.inputs, found.outputs), (from.len(), want.len()));
         let found = found.apply(from).unwrap();
         for (found, want) in found.iter().zip(*want) {
             assert!(

@@ -2,80 +2,41 @@
 //!
 //! Angles are in degrees, as astropy's models have them without units. A rotation turns the axes, not the points.
 
+use std::sync::Arc;
+
 use crate::error::{Lasting, Result};
 
 /// A linear map of three coordinates, by rows.
 pub(super) type Matrix = [[f64; 3]; 3];
 
 /// Coefficients, which are read when they are first needed: to open a file must not decode a block.
-pub(super) struct Numbers {
-    read: Box<dyn Fn() -> Result<Vec<f64>> + Send + Sync>,
-    found: Lasting<Vec<f64>>,
+pub(super) type Numbers = Box<dyn Fn() -> Result<Arc<Vec<f64>>> + Send + Sync>;
+
+/// The coefficients that `read` reads, at their first use.
+pub(super) fn read_once(read: impl Fn() -> Result<Vec<f64>> + Send + Sync + 'static) -> Numbers {
+    let found = Lasting::new();
+    Box::new(move || found.get_or_make(|| read().map(Arc::new)).cloned())
 }
 
-impl Numbers {
-    /// Those that `read` gives.
-    pub(super) fn new(read: impl Fn() -> Result<Vec<f64>> + Send + Sync + 'static) -> Self {
-        Self {
-            read: Box::new(read),
-            found: Lasting::new(),
-        }
-    }
-
-    /// All of them.
-    fn all(&self) -> Result<&[f64]> {
-        self.found.get_or_make(&self.read).map(Vec::as_slice)
-    }
+/// The linear map of one interval to another.
+pub(super) fn between(from: [f64; 2], to: [f64; 2]) -> impl Fn(f64) -> f64 {
+    let times = (to[1] - to[0]) / (from[1] - from[0]);
+    let more = to[0] - from[0] * times;
+    move |x| times * x + more
 }
 
-/// A linear map of one coordinate: this many times, and that much more.
-#[derive(Clone, Copy)]
-pub(super) struct Line(pub(super) f64, pub(super) f64);
+/// What becomes of the coordinates of a point.
+type Function = Box<dyn Fn(&[f64]) -> Result<Vec<f64>> + Send + Sync>;
 
-impl Line {
-    /// The map of one interval to another.
-    pub(super) fn between(from: [f64; 2], to: [f64; 2]) -> Self {
-        let times = (to[1] - to[0]) / (from[1] - from[0]);
-        Self(times, to[0] - from[0] * times)
-    }
-
-    fn of(self, x: f64) -> f64 {
-        self.0 * x + self.1
-    }
-}
-
-/// A transform.
-pub(super) enum Transform {
-    /// Of one coordinate.
-    Line(Line),
-    /// A number in the place of so many coordinates.
-    Constant(f64, usize),
-    /// The coordinates at these places, of so many.
-    Remap(Vec<usize>, usize),
-    /// Of one coordinate: the coefficients of its powers.
-    Polynomial1(Numbers, Line),
-    /// Of two coordinates: the coefficients of the products of their powers, in a square of this length.
-    Polynomial2(Numbers, usize, [Line; 2]),
-    /// Of two coordinates: a matrix, and what is added.
-    Affine(Numbers, Numbers),
-    /// Of a vector.
-    Rotate(Matrix),
-    /// A longitude and a latitude to a unit vector.
-    ToVector,
-    /// A vector to its longitude and latitude.
-    ToSphere(Wrap),
-    /// The tangent plane to the native sphere.
-    ToSky,
-    /// The native sphere to the tangent plane.
-    FromSky,
-    /// Each takes the coordinates behind those of the one before.
-    Beside(Vec<Self>),
-    /// Each takes what the one before gives.
-    Chain(Vec<Self>),
+/// A transform: how many coordinates it takes and gives, and what becomes of a point.
+pub(super) struct Transform {
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+    function: Function,
 }
 
 /// Where longitudes are cut.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(super) enum Wrap {
     /// They are from 0 to 360.
     At360,
@@ -84,35 +45,75 @@ pub(super) enum Wrap {
 }
 
 impl Transform {
-    /// The rotation of a longitude and a latitude.
-    pub(super) fn rotate_sphere(matrix: Matrix, wrap: Wrap) -> Self {
-        Self::Chain(vec![
-            Self::ToVector,
-            Self::Rotate(matrix),
-            Self::ToSphere(wrap),
-        ])
+    /// A transform of points of so many coordinates to points of so many others.
+    pub(super) fn new(
+        (inputs, outputs): (usize, usize),
+        function: impl Fn(&[f64]) -> Result<Vec<f64>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            inputs,
+            outputs,
+            function: Box::new(function),
+        }
     }
 
-    /// How many coordinates it takes and gives.
-    pub(super) fn arity(&self) -> (usize, usize) {
-        match self {
-            Self::Line(_) | Self::Polynomial1(..) => (1, 1),
-            Self::Constant(_, inputs) => (*inputs, 1),
-            Self::Remap(places, inputs) => (*inputs, places.len()),
-            Self::Polynomial2(..) => (2, 1),
-            Self::Affine(..) | Self::ToSky | Self::FromSky => (2, 2),
-            Self::Rotate(_) => (3, 3),
-            Self::ToVector => (2, 3),
-            Self::ToSphere(_) => (3, 2),
-            Self::Beside(parts) => parts.iter().fold((0, 0), |(inputs, outputs), part| {
-                let (more, also) = part.arity();
-                (inputs.saturating_add(more), outputs.saturating_add(also))
-            }),
-            Self::Chain(parts) => (
-                parts.first().map_or(0, |part| part.arity().0),
-                parts.last().map_or(0, |part| part.arity().1),
-            ),
-        }
+    /// A transform by a function whose arrays say how many coordinates it takes and gives.
+    pub(super) fn of<const I: usize, const O: usize>(
+        function: impl Fn([f64; I]) -> Result<[f64; O]> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new((I, O), move |point| match point.try_into() {
+            Ok(point) => function(point).map(Vec::from),
+            // another number of coordinates, which `chain` excludes
+            Err(_) => Ok(vec![f64::NAN; O]),
+        })
+    }
+
+    /// This many times one coordinate, and that much more.
+    pub(super) fn line(times: f64, more: f64) -> Self {
+        Self::of(move |[x]| Ok([times * x + more]))
+    }
+
+    /// The coordinates at these places, of so many.
+    pub(super) fn remap(places: Vec<usize>, inputs: usize) -> Self {
+        Self::new((inputs, places.len()), move |point| {
+            let at = |place: &usize| point.get(*place).copied().unwrap_or(f64::NAN);
+            Ok(places.iter().map(at).collect())
+        })
+    }
+
+    /// The rotation of a longitude and a latitude.
+    pub(super) fn rotate_sphere(matrix: Matrix, wrap: Wrap) -> Self {
+        Self::of(move |point| Ok(sphere(times(&matrix, vector(point)), wrap)))
+    }
+
+    /// Each takes the coordinates behind those of the one before.
+    pub(super) fn beside(parts: Vec<Self>) -> Self {
+        let ends = parts.iter().fold((0_usize, 0_usize), |ends, part| {
+            let outputs = ends.1.saturating_add(part.outputs);
+            (ends.0.saturating_add(part.inputs), outputs)
+        });
+        Self::new(ends, move |point| {
+            let (mut rest, mut all) = (point, Vec::new());
+            for part in &parts {
+                let (own, behind) = rest.split_at(part.inputs.min(rest.len()));
+                all.extend(part.apply(own)?);
+                rest = behind;
+            }
+            Ok(all)
+        })
+    }
+
+    /// Each takes what the one before gives.
+    pub(super) fn chain(parts: Vec<Self>) -> std::result::Result<Self, &'static str> {
+        let mut pairs = parts.iter().zip(parts.iter().skip(1));
+        let fit = pairs.all(|(one, next)| one.outputs == next.inputs);
+        let ends = parts.first().zip(parts.last()).filter(|_| fit);
+        let ends = ends.map(|(first, last)| (first.inputs, last.outputs));
+        let ends = ends.ok_or("transforms that do not follow each other")?;
+        Ok(Self::new(ends, move |point| {
+            let mut parts = parts.iter();
+            parts.try_fold(point.to_vec(), |point, part| part.apply(&point))
+        }))
     }
 
     /// What becomes of a point. Where there is no number, there is NaN.
@@ -120,67 +121,31 @@ impl Transform {
     /// # Errors
     /// Those of reading stored coefficients.
     pub(super) fn apply(&self, point: &[f64]) -> Result<Vec<f64>> {
-        Ok(match (self, point) {
-            (Self::Line(line), [x]) => vec![line.of(*x)],
-            (Self::Constant(value, _), _) => vec![*value],
-            (Self::Remap(places, _), _) => {
-                let at = |place: &usize| point.get(*place).copied().unwrap_or(f64::NAN);
-                places.iter().map(at).collect()
-            }
-            (Self::Polynomial1(numbers, line), [x]) => vec![horner(numbers.all()?, line.of(*x))],
-            (Self::Polynomial2(numbers, side, [of_x, of_y]), [x, y]) => {
-                vec![square(numbers.all()?, *side, of_x.of(*x), of_y.of(*y))]
-            }
-            (Self::Affine(matrix, translation), [x, y]) => {
-                match (matrix.all()?, translation.all()?) {
-                    ([xx, xy, yx, yy], [dx, dy]) => {
-                        vec![xx * x + xy * y + dx, yx * x + yy * y + dy]
-                    }
-                    // an array with fewer elements than it declares
-                    _ => vec![f64::NAN; 2],
-                }
-            }
-            (Self::Rotate(matrix), [x, y, z]) => times(matrix, [*x, *y, *z]).into(),
-            (Self::ToVector, [longitude, latitude]) => vector([*longitude, *latitude]).into(),
-            (Self::ToSphere(wrap), [x, y, z]) => sphere([*x, *y, *z], *wrap).into(),
-            // FITS WCS Paper II, equations 14, 15 and 55
-            (Self::ToSky, [x, y]) => {
-                let theta = f64::atan2(1_f64.to_degrees(), f64::hypot(*x, *y));
-                vec![f64::atan2(*x, -y).to_degrees(), theta.to_degrees()]
-            }
-            // equations 12, 13 and 54; the half of the sphere behind the centre is not in the plane
-            (Self::FromSky, [phi, theta]) => {
-                let far = if *theta > 0.0 { 1.0 } else { f64::NAN };
-                let radius = (far / theta.to_radians().tan()).to_degrees();
-                let (sin, cos) = phi.to_radians().sin_cos();
-                vec![radius * sin, -radius * cos]
-            }
-            (Self::Beside(parts), _) => {
-                let (mut rest, mut all) = (point, Vec::new());
-                for part in parts {
-                    let (own, behind) = rest.split_at(part.arity().0.min(rest.len()));
-                    all.extend(part.apply(own)?);
-                    rest = behind;
-                }
-                all
-            }
-            (Self::Chain(parts), _) => {
-                let mut parts = parts.iter();
-                parts.try_fold(point.to_vec(), |point, part| part.apply(&point))?
-            }
-            // another number of coordinates, which `arity` excludes
-            _ => vec![f64::NAN; self.arity().1],
-        })
+        (self.function)(point)
     }
 }
 
+/// The tangent plane to the native sphere (FITS WCS Paper II, equations 14, 15 and 55).
+pub(super) fn to_sky([x, y]: [f64; 2]) -> [f64; 2] {
+    let theta = f64::atan2(1_f64.to_degrees(), f64::hypot(x, y));
+    [f64::atan2(x, -y).to_degrees(), theta.to_degrees()]
+}
+
+/// The native sphere to the tangent plane (equations 12, 13 and 54). The half of the sphere behind the centre is not in the plane.
+pub(super) fn from_sky([phi, theta]: [f64; 2]) -> [f64; 2] {
+    let far = if theta > 0.0 { 1.0 } else { f64::NAN };
+    let radius = (far / theta.to_radians().tan()).to_degrees();
+    let (sin, cos) = phi.to_radians().sin_cos();
+    [radius * sin, -radius * cos]
+}
+
 /// A polynomial by the coefficients of the powers of x, from that of 1 on.
-fn horner(coefficients: &[f64], x: f64) -> f64 {
+pub(super) fn horner(coefficients: &[f64], x: f64) -> f64 {
     coefficients.iter().rev().fold(0.0, |sum, c| sum * x + c)
 }
 
 /// A polynomial of two coordinates: row i, column j has the coefficient of x^i y^j, as far as i + j is below `side`.
-fn square(coefficients: &[f64], side: usize, x: f64, y: f64) -> f64 {
+pub(super) fn square(coefficients: &[f64], side: usize, x: f64, y: f64) -> f64 {
     // Horner's scheme in x, each of whose coefficients is a polynomial in y
     let rows = coefficients.chunks(side.max(1)).take(side).enumerate();
     rows.rev().fold(0.0, |sum, (i, row)| {
@@ -207,7 +172,7 @@ pub(super) fn vector([longitude, latitude]: [f64; 2]) -> [f64; 3] {
 }
 
 /// The longitude and latitude of a vector.
-fn sphere([x, y, z]: [f64; 3], wrap: Wrap) -> [f64; 2] {
+pub(super) fn sphere([x, y, z]: [f64; 3], wrap: Wrap) -> [f64; 2] {
     let radius = f64::hypot(x, y);
     // a pole has any longitude; astropy says 0
     let longitude = if radius == 0.0 {
