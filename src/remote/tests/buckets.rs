@@ -332,9 +332,16 @@ fn what_is_no_listing_is_an_error() {
 #[test]
 fn an_endpoint_of_http_has_to_be_allowed() {
     let stub = Stub::new(|_| Answer::new(404, b""));
-    let remote = bucket_of(&stub, &[("AWS_ALLOW_HTTP", "false")], options());
-    let error = remote.open(&at("s3://pub/a.asdf")).map(drop).unwrap_err();
-    assert!(error.to_string().contains("AWS_ALLOW_HTTP"), "{error}");
+    let in_capitals = stub.url("").replace("http", "HTTP");
+    for endpoint in [stub.url(""), in_capitals] {
+        let variables = [
+            ("AWS_ALLOW_HTTP", "false"),
+            ("AWS_ENDPOINT_URL", &*endpoint),
+        ];
+        let remote = bucket_of(&stub, &variables, options());
+        let error = remote.open(&at("s3://pub/a.asdf")).map(drop).unwrap_err();
+        assert!(error.to_string().contains("AWS_ALLOW_HTTP"), "{error}");
+    }
     assert!(stub.requests().is_empty());
     let allowed = [("AWS_ALLOW_HTTP", "Yes"), KEYS[0], KEYS[1]];
     let remote = bucket_of(&stub, &allowed, options());
