@@ -182,7 +182,7 @@ impl Listing {
             && names.left_out != known
         {
             warn!(
-                "{}: {} files are left out, because no file can be called so: {} …",
+                "{}: {} files are left out, because no file can be called so or their times are impossible: {} …",
                 self.name().join(directory).display(),
                 names.left_out.len(),
                 printable(first)
