@@ -163,9 +163,32 @@ pub struct FilePath {
     held: Option<Held>,
 }
 
-/// A directory, open, and the name of a file in it. Files that are found beneath a directory share it with the others that are in the same
-/// one, and go by their own names.
-pub(super) type Held = Arc<Mutex<Option<(Arc<File>, OsString)>>>;
+/// Where a file was found last: its directory, open, and its name there.
+type FoundAt = Mutex<Option<(Arc<File>, OsString)>>;
+
+/// The place of a file, for all that find it by the same [`FilePath`], and what it shares with other files.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Held {
+    place: Arc<FoundAt>,
+    /// The directory that had the path when one of these files was last found by it: one descriptor does for all that are there. A file that
+    /// is not there any more stays in the directory before.
+    latest: Arc<Mutex<Option<Arc<File>>>>,
+}
+
+impl Held {
+    /// Keeps a directory open in which the file has been found by its path.
+    pub(super) fn keep(&self, directory: &Arc<File>, name: &OsStr) {
+        let id = |directory: &File| directory.metadata().map(|meta| Stat::from(&meta).id).ok();
+        let mut latest = locked(&self.latest);
+        let known = latest.take().filter(|latest| {
+            let known = id(latest);
+            known.is_some() && known == id(directory)
+        });
+        let known = known.unwrap_or_else(|| Arc::clone(directory));
+        *locked(&self.place) = Some((Arc::clone(&known), name.to_owned()));
+        *latest = Some(known);
+    }
+}
 
 /// How the path of a file or a directory is followed.
 #[derive(Debug, Clone)]
@@ -220,21 +243,32 @@ impl FilePath {
         file
     }
 
-    /// The same path, with the open directory of another file in it.
+    /// The same path of a file in the open directory of another one.
     #[must_use]
     pub fn holding_with(self, other: &Self) -> Self {
-        let held = other.held.clone();
-        Self { held, ..self }
+        let Some(other) = &other.held else {
+            return self;
+        };
+        let held = Held {
+            place: Arc::default(),
+            latest: Arc::clone(&other.latest),
+        };
+        if let Some(directory) = &*locked(&other.latest)
+            && let Some(name) = self.whole.file_name()
+        {
+            *locked(&held.place) = Some((Arc::clone(directory), name.to_owned()));
+        }
+        Self {
+            held: Some(held),
+            ..self
+        }
     }
 
     /// The directory that is held open, opened once more, and the name of the file there; `gone` if there is none.
     fn in_held(&self, flags: OFlags, gone: io::Error) -> io::Result<(File, OsString)> {
-        let held = self.held.as_ref().and_then(|held| locked(held).clone());
+        let held = self.held.as_ref();
+        let held = held.and_then(|held| locked(&held.place).clone());
         let (directory, name) = held.ok_or(gone)?;
-        let name = match &self.way {
-            Way::Beneath(_, relative) => relative.file_name().map_or(name, OsStr::to_owned),
-            Way::System | Way::Far(_) => name,
-        };
         // the descriptor that is held is only a place; to list or to sync the directory it has to be opened
         let directory = rustix::fs::openat(&directory, ".", flags, Mode::empty())?;
         Ok((directory.into(), name))
@@ -388,7 +422,14 @@ impl FilePath {
     /// Of the system.
     pub fn directory(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match self.parent().open_as(flags) {
+        let opened = self.parent().open_as(flags).and_then(|directory| {
+            // another directory may have the path now, without the file
+            if let Some(name) = self.whole.file_name() {
+                stat_at(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Ok(directory)
+        });
+        match opened {
             Err(gone) if is_gone(&gone) => Ok(self.in_held(flags, gone)?.0.into()),
             opened => opened,
         }
@@ -433,6 +474,7 @@ impl FilePath {
         // `/` and paths that end in `..` have no name to replace
         let name = path.whole.file_name().ok_or(io::ErrorKind::IsADirectory)?;
         let directory = Disk::found(path.parent(), self.held.clone(), access)?;
+        directory.stat_name(name)?;
         directory.hold(name);
         Ok((directory, name.to_owned()))
     }
@@ -476,6 +518,37 @@ mod tests {
             assert_eq!(read(name), there, "{name}");
         }
         assert!(beneath.stat(Path::new("")).unwrap().is_directory());
+    }
+
+    /// When one of them was made again at the old path, the others were looked for in its directory.
+    #[test]
+    fn files_in_one_directory_share_a_descriptor_and_not_their_place() {
+        let place = tempfile::TempDir::new().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let make = |name: &str| {
+            std::fs::create_dir_all(at("d")).unwrap();
+            std::fs::write(at(name), name).unwrap();
+        };
+        make("d/a");
+        make("d/b");
+        let beneath = Arc::new(Beneath::new(place.path(), false).unwrap());
+        let [first, second] = ["d/a", "d/b"].map(|name| FilePath::beneath(&beneath, name.into()));
+        let first = first.holding_now();
+        let second = second.holding_with(&first);
+        let held = |file: &FilePath| locked(&file.held.as_ref().unwrap().place).clone().unwrap();
+        let is_shared = || Arc::ptr_eq(&held(&first).0, &held(&second).0);
+        assert!(is_shared() && held(&second).1 == "b");
+        second.resolved(Access::Read).unwrap();
+        assert!(is_shared());
+        std::fs::rename(at("d"), at("old")).unwrap();
+        make("d/a");
+        first.resolved(Access::Read).unwrap();
+        assert!(second.open().is_ok() && second.check_writable().is_ok());
+        second.resolved(Access::Read).unwrap();
+        assert!(!is_shared());
+        make("d/b");
+        second.resolved(Access::Read).unwrap();
+        assert!(is_shared());
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use locks::{lock_shared, unlock};
 
 use self::look::keeps_names;
 pub(super) use self::look::{ASKED, stat_at};
-use super::file_path::{FilePath, Held, locked};
+use super::file_path::{FilePath, Held};
 use crate::asdf::layout::Extent;
 use crate::source::{Stat, at_most, len_u64};
 
@@ -550,7 +550,7 @@ impl Store for Disk {
 
     fn hold(&self, name: &OsStr) {
         if let Some(held) = &self.held {
-            *locked(held) = Some((Arc::clone(&self.dir), name.to_owned()));
+            held.keep(&self.dir, name);
         }
     }
 

@@ -448,4 +448,7 @@ fn files_that_were_named_one_by_one_are_found_where_their_directory_is_now() {
     });
     save("b.asdf", "n: 2", "n: 300").unwrap();
     assert!(holds("d/b.asdf", b"n: 300\n") && holds("old/b.asdf", b"n: 200\n"));
+    // it was gone with the directory of the other one
+    save("a.asdf", "n: 100", "n: 400").unwrap();
+    assert!(holds("old/a.asdf", b"n: 400\n"));
 }
