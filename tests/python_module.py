@@ -101,6 +101,17 @@ def a_key_too_long_for_a_name_hides_no_array(place):
 
 
 @case
+def a_scratch_file_is_no_array_whatever_its_name(place):
+    # a hyphen stands for the file of an array that has none
+    path = sample(place)
+    path.write_bytes(path.read_bytes().replace(b"source: 1", b"source: 7"))
+    with asdf_mount.mount(path, writable=True) as m:
+        (m.path / "-").write_text("a note")
+        assert list(m) == ["meta/none", "data"], list(m)
+        (m.path / "-").unlink()
+
+
+@case
 def the_tree_is_a_dict(place):
     with asdf_mount.mount(sample(place)) as m:
         assert m.tree["meta"]["filter"] == "F184"

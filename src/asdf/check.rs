@@ -15,7 +15,7 @@ use super::find::ArrayTable;
 use super::heal::WrittenText;
 use super::rules::{self, Fault, Faults};
 use super::text::read_text;
-use super::text_frame::{known_arrays, oddities, place_of_standard};
+use super::text_frame::{ARRAY_TAGS, known_arrays, oddities, place_of_standard};
 use super::tree::{Children, Node, NodeKind, Tree};
 use crate::error::{Error, Place, Result};
 use crate::source::{Memory, len_u64};
@@ -93,7 +93,7 @@ pub fn check_text(
         check_externals(old, strict, &found)?;
     }
     check_tags(old, &tree)?;
-    check_standard(old.text(), text, &found)?;
+    check_standard(before, text, &found)?;
     if let Some(faults) = faults.as_ref().filter(|faults| !faults.list.is_empty()) {
         let none = Faults::default();
         check_rules(before.map_or(&none, Snapshot::faults), faults)?;
@@ -403,21 +403,48 @@ fn check_tags(old: &Snapshot, tree: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// Refuses another version of the standard without the tags that go with it: asdf-python would read arrays as mappings.
-fn check_standard(old: &[u8], text: &[u8], found: &ArrayTable) -> Result<()> {
-    let (Some(before), Some(now)) = (known_arrays(old), known_arrays(text)) else {
+/// Refuses an array that asdf-python would read as a mapping, because its tag is none of that version of the standard: one that the edit
+/// adds, or all of them if it changes the version.
+fn check_standard(old: Option<&Snapshot>, text: &[u8], found: &ArrayTable) -> Result<()> {
+    let now = known_arrays(text);
+    let mut new = misread(now, &found.arrays);
+    if new.is_empty() {
+        return Ok(());
+    }
+    let before = old.map_or(now, |old| known_arrays(old.text()));
+    let known = old.map_or(Vec::new(), |old| misread(before, old.arrays()));
+    let has_changed = before != now;
+    // an item that is put into a list gives other paths to the arrays behind it
+    if before.is_none() || !has_changed && new.len() <= known.len() {
+        return Ok(());
+    }
+    let known: HashSet<_> = known.iter().map(|(array, _)| array.brief_path()).collect();
+    new.retain(|(array, _)| !known.contains(&array.brief_path()));
+    let (Some((array, tag)), Some(now)) = (new.first(), now) else {
         return Ok(());
     };
-    let mut arrays = found.arrays.iter();
-    let lost = |array: &&Array| before != now && array.tag().ends_with(before);
-    arrays.find(lost).map_or(Ok(()), |array| {
-        let path = array.brief_path();
-        refuse(
-            place_of_standard(text),
-            format!("with this version of the standard, Python does not read array {path} with its tag {before}"),
-            "undo the change of the #ASDF_STANDARD line, or change the tags, too",
-        )
-    })
+    let path = array.brief_path();
+    let why = format!(
+        "with this version of the standard, Python does not read array {path} with its tag {tag}"
+    );
+    if has_changed {
+        let advice = "undo the change of the #ASDF_STANDARD line, or change the tags, too";
+        return refuse(place_of_standard(text), why, advice);
+    }
+    refuse(array.place(), why, &format!("give it the tag !{now}"))
+}
+
+/// The arrays that asdf-python reads as mappings where it knows the tag `known`, each with the end of its tag.
+fn misread<'a>(known: Option<&str>, arrays: &'a [Array]) -> Vec<(&'a Array, &'static str)> {
+    let others = ARRAY_TAGS
+        .into_iter()
+        .filter(|tag| known.is_some_and(|known| known != *tag));
+    let others: Vec<_> = others.collect();
+    let arrays = arrays.iter().filter_map(|array| {
+        let tag = others.iter().find(|tag| array.tag().ends_with(**tag));
+        Some((array, *tag?))
+    });
+    arrays.collect()
 }
 
 /// Whether a node may be an array that has lost its tag: it has the keys of one, or merges mappings that may have them.

@@ -200,7 +200,10 @@ impl Sandbox {
         // fragment and query are no part of the path (RFC 3986 §3)
         let name = uri.split(['#', '?']).next().unwrap_or_default();
         let (name, is_file_uri) = match name.split_once(':') {
-            Some(("file", rest)) => (rest.strip_prefix("//localhost").unwrap_or(rest), true),
+            // schemes have no case (RFC 3986 §3.1)
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("file") => {
+                (rest.strip_prefix("//localhost").unwrap_or(rest), true)
+            }
             Some((scheme, _)) if is_scheme(scheme) => {
                 let why = "is a URL, and only files are read; name the path of a copy";
                 return Err(unsupported(format!("external source {uri} {why}")));
@@ -475,6 +478,7 @@ mod tests {
             ("x.asdf#", "x"),
             ("./x.asdf", "x"),
             ("file:x.asdf", "x"),
+            ("FILE:./x.asdf", "x"),
             (absolute.as_str(), "x"),
             ("sub/y%20z.asdf", "yz"),
             ("sub/../x.asdf", "x"),

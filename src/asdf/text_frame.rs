@@ -11,6 +11,9 @@ use crate::source::len_u64;
 /// Start of the comment line that names the version of the standard.
 const STANDARD: &[u8] = b"#ASDF_STANDARD";
 
+/// How the tags of arrays end in the versions of the standard that are known: before 1.6.0, and from then on.
+pub(super) const ARRAY_TAGS: [&str; 2] = ["core/ndarray-1.0.0", "core/ndarray-1.1.0"];
+
 /// The lines around the tree that some readers refuse, each as an error with place, reason and advice.
 #[must_use]
 pub fn oddities(text: &[u8], has_tree: bool) -> Vec<Error> {
@@ -33,11 +36,12 @@ pub fn standard(text: &[u8]) -> Option<String> {
 /// the last of them. (The draft of 1.7.0 has a third tag, which no version here takes for another.)
 #[must_use]
 pub fn known_arrays(text: &[u8]) -> Option<&'static str> {
+    let [old, new] = ARRAY_TAGS;
     // a text without a version counts as 1.0.0
     let version = standard(text).unwrap_or_else(|| "1.0.0".to_owned());
     match last_before(&version).unwrap_or(&version) {
-        "1.6.0" => Some("core/ndarray-1.1.0"),
-        known if KNOWN_STANDARDS.contains(&known) => Some("core/ndarray-1.0.0"),
+        "1.6.0" => Some(new),
+        known if KNOWN_STANDARDS.contains(&known) => Some(old),
         _ => None,
     }
 }

@@ -24,11 +24,14 @@ pub(super) struct Mountpoint {
     made: bool,
     /// The device of the mount, if another program has made it.
     pub(super) device: Option<OwnedFd>,
+    /// What a mount there hides, in words; `None` if that is nothing.
+    hidden: Option<String>,
 }
 
 impl Mountpoint {
     /// Prepares `wanted`, or else the directory that is named after the file to be mounted. A missing one is made. What is in it is
-    /// out of sight while it is mounted on: the one named after the file must be empty, and of the other one a message tells.
+    /// out of sight while it is mounted on: the one named after the file must be empty, and of the other one a message tells when the
+    /// mount is made.
     pub(super) fn prepare(
         wanted: Option<&Path>,
         mounted: &Sources,
@@ -47,10 +50,11 @@ impl Mountpoint {
                 path,
                 made: false,
                 device: Some(device),
+                hidden: None,
             });
         }
         check_daemon(&path, wanted.is_some()).map_err(fail)?;
-        let mountpoint = Self::find(&path, wanted.is_some()).map_err(fail)?;
+        let mut mountpoint = Self::find(&path, wanted.is_some()).map_err(fail)?;
         if let Some(why) = mounted.hidden_by(&mountpoint.path, options) {
             let why = format!("{why} the mountpoint {}", path.display());
             return Err(Failure::new(Exit::Overlap, why));
@@ -80,6 +84,7 @@ impl Mountpoint {
                         path,
                         made,
                         device: None,
+                        hidden: None,
                     });
                 }
                 Ok(_) => return Err("not a directory; name one to mount on".to_owned()),
@@ -105,6 +110,11 @@ impl Mountpoint {
                 .map_err(|why| Failure::of(Exit::Mountpoint, &self.path, why))?;
             let mounted = mount(&self.path);
             drop(directory);
+            if mounted.is_ok()
+                && let Some(hidden) = &self.hidden
+            {
+                warn!("{hidden}");
+            }
             if mounted.is_ok() || std::fs::create_dir(&self.path).is_err() {
                 return Ok(mounted);
             }
@@ -112,8 +122,8 @@ impl Mountpoint {
         }
     }
 
-    /// Refuses to hide what is in the directory, or warns if the user has named it.
-    fn check_what_is_there(&self, wanted: Option<&Path>) -> Result<(), String> {
+    /// Refuses to hide what is in the directory, or takes note of it if the user has named the directory.
+    fn check_what_is_there(&mut self, wanted: Option<&Path>) -> Result<(), String> {
         let path = wanted.unwrap_or(&self.path);
         let there = Mounted::at(&self.path);
         // the mount of another program may take for ever to list
@@ -134,7 +144,9 @@ impl Mountpoint {
                     "entries are"
                 };
                 let path = path.display();
-                warn!("{path}: not empty; its {hidden} {plural} hidden until you unmount");
+                self.hidden = Some(format!(
+                    "{path}: not empty; its {hidden} {plural} hidden until you unmount"
+                ));
             }
         }
         Ok(())

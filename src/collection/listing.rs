@@ -150,7 +150,7 @@ impl Listing {
             && names.left_out != known
         {
             warn!(
-                "{}: {} files are left out, because no file can be called so: {} …",
+                "{}: {} files are left out, because of impossible names or times: {} …",
                 self.name().join(directory).display(),
                 names.left_out.len(),
                 printable(first)

@@ -404,7 +404,9 @@ fn check_endpoint(builder: &AmazonS3Builder) -> object_store::Result<()> {
     let value = |key| builder.get_config_value(&key);
     let endpoint = value(AmazonS3ConfigKey::Endpoint);
     let allowed = value(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
-    if endpoint.is_some_and(|it| it.starts_with("http://")) && !is_set(allowed.as_deref()) {
+    let scheme = endpoint.as_deref().and_then(|it| it.split_once("://"));
+    let is_http = scheme.is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("http"));
+    if is_http && !is_set(allowed.as_deref()) {
         let why = "the endpoint is one of http, where others can read and change what is sent; AWS_ALLOW_HTTP=true allows it";
         return Err(not_made("S3", why.to_owned()));
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, SystemTime};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, Utc};
 use object_store::ObjectMeta;
 
 use crate::error::printable;
@@ -214,6 +214,16 @@ fn is_weak(etag: &str) -> bool {
 
 fn opaque(etag: &str) -> &str {
     etag.strip_prefix("W/").unwrap_or(etag)
+}
+
+/// Whether the store can parse the time of an object as S3 and Google Cloud Storage list it.
+pub(super) fn is_time(text: &str) -> bool {
+    text.trim().parse::<DateTime<Utc>>().is_ok()
+}
+
+/// Whether the store can parse the time of an object as Azure lists it.
+pub(super) fn is_azure_time(text: &str) -> bool {
+    NaiveDateTime::parse_from_str(text.trim(), "%a, %d %h %Y %T GMT").is_ok()
 }
 
 #[cfg(test)]

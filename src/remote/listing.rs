@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::client::StoredObject;
 use super::error::RemoteError;
 use super::failure::{AttemptFailure, Trouble};
-use super::identity::Identity;
+use super::identity::{Identity, is_azure_time, is_time};
 use super::location::{Address, Cloud, Location};
 use super::patience::Patience;
 
@@ -51,8 +51,8 @@ pub struct ObjectListing {
     pub entries: Vec<ObjectEntry>,
     /// The names of the folders in which there are more, without a slash.
     pub folders: Vec<String>,
-    /// The names of those that can't be read, because no URL leads to them: with a part that is empty, `.` or `..`, or with a
-    /// control character.
+    /// The names of those that can't be read. No URL leads to a name with a part that is empty, `.` or `..`, or with a control
+    /// character. The server gives the others an impossible time.
     pub unreadable: Vec<String>,
 }
 
@@ -345,22 +345,22 @@ impl ObjectListing {
     }
 }
 
-/// What of a page does not get to the store, which fails at the first key that it does not like: one of them would hide all other objects.
-/// A request for a page takes this along.
+/// What of a page does not get to the store, which fails at the first key or time that it does not like: one of them would hide all other
+/// objects. A request for a page takes this along.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LeftOut(Arc<Mutex<LeftOutOfPage>>);
 
 /// What of a page did not get to the store.
 #[derive(Debug, Default)]
 struct LeftOutOfPage {
-    /// The keys that it does not like.
+    /// The keys of what it does not like.
     keys: Vec<String>,
     /// Whether S3 or Google Cloud Storage says that there are more objects.
     more: bool,
 }
 
 impl LeftOut {
-    /// The page without the objects whose keys the store does not like. Those that end in a slash only mark folders.
+    /// The page without the objects whose keys or times the store does not like. Those that end in a slash only mark folders.
     pub(super) fn filter(&self, page: Vec<u8>) -> Vec<u8> {
         // the library will refuse the page, with a message of its own
         let Ok(text) = str::from_utf8(&page) else {
@@ -376,7 +376,9 @@ impl LeftOut {
                 kept.push_str(before);
                 let name = key.strip_suffix(SLASH).filter(|_| is_folder);
                 match Path::parse(&key) {
-                    Ok(path) if path.as_ref() == name.unwrap_or(&key) => kept.push_str(element),
+                    Ok(path) if path.as_ref() == name.unwrap_or(&key) && has_time(element) => {
+                        kept.push_str(element);
+                    }
                     Ok(_) if !is_folder && key.ends_with(SLASH) && !key.starts_with(SLASH) => {}
                     _ => keys.push(key),
                 }
@@ -411,11 +413,23 @@ fn next_object<'a>(
     let (before, rest) = text.split_at_checked(text.find(&format!("<{object}>"))?)?;
     let len = rest.find(&end)?.saturating_add(end.len());
     let (element, behind) = rest.split_at_checked(len)?;
-    // of Azure's, the name may have an attribute
-    let (_, key) = element.split_once(&format!("<{name}"))?;
-    let (_, key) = key.split_once('>')?;
-    let (key, _) = key.split_once(&format!("</{name}>"))?;
+    let key = content(element, name)?;
     Some((before, unescaped(key), element, behind))
+}
+
+/// What stands in the first element of that name.
+fn content<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    // of Azure's, the name of an object may have an attribute
+    let (_, inner) = text.split_once(&format!("<{name}"))?;
+    let (_, inner) = inner.split_once('>')?;
+    Some(inner.split_once(&format!("</{name}>"))?.0)
+}
+
+/// Whether the store can parse the time in the element of an object, if it has one: of S3 and Google Cloud Storage, or of Azure.
+fn has_time(element: &str) -> bool {
+    let given = |name| content(element, name).map(unescaped);
+    given("LastModified").is_none_or(|time| is_time(&time))
+        && given("Last-Modified").is_none_or(|time| is_azure_time(&time))
 }
 
 /// A text of XML with its references resolved; those that are not known stay.
@@ -485,6 +499,34 @@ mod tests {
         let want = ["a//b", "/a", "./a", "a/..", "b/\u{1}c", "a\tb", "\0", "./a"];
         assert_eq!(left_out.take().keys, want);
         assert!(left_out.take().keys.is_empty());
+    }
+
+    /// One of them made the whole listing fail.
+    #[test]
+    fn an_object_with_an_impossible_time_is_taken_out_of_a_page() {
+        let object = |time: &str| {
+            format!("<Contents><Key>{time}</Key><LastModified>{time}</LastModified></Contents>")
+        };
+        let blob = |time: &str| {
+            format!("<Blob><Name>{time}</Name><P><Last-Modified>{time}</Last-Modified></P></Blob>")
+        };
+        let good = [
+            object("2024-02-29T03:04:05.000Z"),
+            object("2026-01-02T03:04:05+01:00"),
+            blob("Thu, 01 Jan 2026 03:04:05 GMT"),
+        ];
+        let bad = [
+            object("2026-02-29T03:04:05.000Z"),
+            object("never"),
+            object(""),
+            blob("Fri, 01 Jan 2026 03:04:05 GMT"),
+            blob("2026-01-02T03:04:05Z"),
+        ];
+        let left_out = LeftOut::default();
+        let all = [&bad[..2], &good, &bad[2..]].concat().concat();
+        let kept = left_out.filter(all.into_bytes());
+        assert_eq!(String::from_utf8(kept).unwrap(), good.concat());
+        assert_eq!(left_out.take().keys.len(), bad.len());
     }
 
     #[test]

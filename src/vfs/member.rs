@@ -175,3 +175,29 @@ impl Vfs {
         self.blocks.is_empty() && self.tree.is_at_rest()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::vfs::testing::writable;
+
+    /// A member with scratch files that was opened to repair an interrupted save forgot the texts beside FILE.
+    #[test]
+    fn refused_texts_that_are_found_at_a_repair_stay_known() {
+        let (dir, mut vfs) = writable(&Sample::new());
+        let [found, known] = ["found", "known"].map(|name| dir.path().join(name));
+        let left = |older_texts| {
+            let mut news = News::default();
+            news.note_older_texts(older_texts);
+            Remains { files: None, news }
+        };
+        let texts = |vfs: &Vfs| locked(&vfs.saves.news).older_texts.clone();
+        locked(&vfs.saves.news).note_older_texts(vec![found.clone()]);
+        vfs.take_up(left(Vec::new()));
+        assert_eq!(texts(&vfs), [found]);
+        // what is left knows them from the time when FILE was first opened for writing
+        vfs.take_up(left(vec![known.clone()]));
+        assert_eq!(texts(&vfs), [known]);
+    }
+}

@@ -94,6 +94,11 @@ fn what_a_mount_hides_is_told() {
     assert!(said.stderr.contains(words), "{}", said.stderr);
     assert_eq!(said.code, 0);
     place.unmount();
+    // what is not mounted hides nothing
+    fs::write(&place.file, "no ASDF file\n").unwrap();
+    let said = place.mount(&[]);
+    assert_ne!(said.code, 0, "{}", said.stderr);
+    assert!(!said.stderr.contains("hidden"), "{}", said.stderr);
 }
 
 #[test]

@@ -143,6 +143,42 @@ fn an_edit_of_the_standard_alone_loses_no_array() {
     save(&mount, &old.replace("1.5.0", "1.3.0")).unwrap();
 }
 
+/// Python read such an array as a mapping. A save took it, because the line with the version had not changed.
+#[test]
+fn an_edit_adds_no_array_with_a_tag_that_the_standard_of_the_file_does_not_have() {
+    if !can_mount() {
+        return;
+    }
+    let fields = "source: 0, datatype: uint8, byteorder: big, shape: [4]";
+    let [old, new] = ["0", "1"].map(|minor| format!("!core/ndarray-1.{minor}.0 {{{fields}}}"));
+    let of = |body: &str| Sample::new(body).block(Block::raw(&noise(4)));
+    let place = Place::of(&of(&format!("l: [{old}]\n")));
+    let mount = Mount::new(&place.file, &[]);
+    let text = mount.text("tree.yaml");
+    let words = "line 6, column 5: with this version of the standard, Python does not read array l/0 with its tag core/ndarray-1.1.0; \
+                 give it the tag !core/ndarray-1.0.0";
+    assert_save_refused(
+        &mount,
+        &text.replace("l: [", &format!("l: [{new}, ")),
+        words,
+    );
+    save(&mount, &text.replace("l: [", &format!("l: [{old}, "))).unwrap();
+
+    // what is there already does not stand in the way of an edit that adds no other one, wherever it moves in its list
+    let place = Place::of(&of(&format!("l: [{new}]\n")));
+    let mount = Mount::new(&place.file, &[]);
+    let text = mount.text("tree.yaml");
+    save(&mount, &text.replace("l: [", "l: [1, ")).unwrap();
+    save(&mount, &text.replace("l: [", &format!("l: [{old}, "))).unwrap();
+    let two = text.replace("l: [", &format!("l: [{new}, "));
+    assert_save_refused(&mount, &two, "array l/0 with its tag core/ndarray-1.1.0");
+    save(&mount, &text).unwrap();
+    mount.unmount();
+    let strict = Mount::new(&place.file, &["-o", "validate=strict"]);
+    let moved = text.replace("l: [", "l: [1, ");
+    assert_save_refused(&strict, &moved, "array l/1 with its tag core/ndarray-1.1.0");
+}
+
 #[test]
 fn yaml_that_python_does_not_open_is_told_of_and_no_other() {
     agrees_with_python("yaml_oracle.py", 700);

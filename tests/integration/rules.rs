@@ -27,6 +27,10 @@ fn broken(option: &str) -> (TempDir, Mount) {
 /// Adds a line to the tree, and says whether that was saved.
 fn add(mount: &Mount, line: &str) -> io::Result<()> {
     let text = mount.text("tree.yaml").replace("...\n", line) + "...\n";
+    save(mount, &text)
+}
+
+fn save(mount: &Mount, text: &str) -> io::Result<()> {
     let mut file = File::create(mount.path("tree.yaml"))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
@@ -61,6 +65,40 @@ fn a_save_that_breaks_a_rule_is_refused_and_what_was_broken_is_not_held_against_
     )
     .unwrap();
     assert!(!mount.text("info/status").contains("NOT SAVED"));
+}
+
+/// Python's asdf raised `ValueError` and `InvalidVersion` when it opened files with such lines, and a save took them.
+#[test]
+fn a_save_adds_no_extension_by_which_python_does_not_open_the_file() {
+    if !can_mount() {
+        return;
+    }
+    let extensions = |items: &[&str]| {
+        let items = items.iter().map(|item| format!("  - {item}\n"));
+        format!("history:\n  extensions:\n{}", items.collect::<String>())
+    };
+    let good = "{extension_uri: u, software: {name: n, version: unknown}}";
+    let odd = "{extension_uri: u, software: {name: asdf, version: odd}}";
+    let dir = TempDir::new().unwrap();
+    let sample = Sample::new(&extensions(&["{extension_class: c}", good]));
+    let file = sample.padding(&[b' '; 4096]).write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    add(&mount, "  - just a word\n").unwrap_err();
+    let status = mount.text("info/status");
+    let words = "line 10, column 5: history/extensions/2: a mapping is needed, here is a string";
+    assert!(status.contains(words), "{status}");
+    save(&mount, &mount.text("tree.yaml").replace("just a word", odd)).unwrap_err();
+    let status = mount.text("info/status");
+    let words = "line 10, column 56: history/extensions/2/software/version: a version by PEP 440, as in '1.2.0', is needed";
+    assert!(status.contains(words), "{status}");
+    save(&mount, &mount.text("tree.yaml").replace("odd}", "1.0}")).unwrap_err();
+    save(&mount, &mount.text("tree.yaml").replace("1.0}", "'1.0'}")).unwrap();
+    mount.unmount();
+
+    // but in a file that has such a line already it does not stand in the way of an edit
+    let sample = Sample::new(&extensions(&["{extension_class: c}", odd, "[]"]));
+    let file = sample.padding(&[b' '; 4096]).write(dir.path());
+    add(&Mount::new(&file, &[]), GOOD_LINE).unwrap();
 }
 
 #[test]

@@ -9,9 +9,9 @@ use super::column::{
     TABLE_1_1, TABLE_1_2, UNIT,
 };
 use super::fits::{FITS_1_0, FITS_1_1, FITS_1_2};
-use super::text::{is_complex, is_sign};
+use super::text::{is_complex, is_sign, is_version};
 use super::time::{TIME_1_0, TIME_1_1, TIME_1_2, TIME_1_3, TIME_1_4};
-use super::{MapRule, Rule, Sort, Want};
+use super::{MapRule, Rule, Sort, Want, sort};
 
 /// What the tags of the standard begin with.
 const PREFIX: &str = "tag:stsci.edu:asdf/";
@@ -96,12 +96,74 @@ static HISTORY: Want = Want::Map(MapRule {
     keys: &[
         (
             "extensions",
-            &Want::Parts(&[&Want::As(&EXTENSION)], usize::MAX),
+            &Want::All(&[
+                &Want::Parts(&[&Want::As(&EXTENSION)], usize::MAX),
+                &Want::List(&OPENED),
+            ]),
         ),
         ("entries", &FIRST_ENTRY),
     ],
     ..MapRule::EMPTY
 });
+
+/// Without it, `asdf.open` of Python's asdf (6.0, `_check_extensions`) raises an error, although the schema passes: it looks up each
+/// extension among those that are installed. It parses the version of a package only if the package is installed.
+static OPENED: Want = Want::By(|node| {
+    static BY_URI: Want = Want::Map(MapRule {
+        keys: &[("software", &PACKAGE), ("manifest_software", &NAMED)],
+        ..MapRule::EMPTY
+    });
+    static BY_CLASS: Want = Want::Map(MapRule {
+        keys: &[
+            ("extension_class", &SCALAR),
+            ("software", &PACKAGE),
+            ("manifest_software", &NAMED),
+        ],
+        required: &["extension_class"],
+        ..MapRule::EMPTY
+    });
+    match node.get("extension_uri").and_then(sort) {
+        None | Some(Sort::Null) => &BY_CLASS,
+        Some(_) => &BY_URI,
+    }
+});
+static PACKAGE: Want = Want::Either(
+    &[(Sort::Null, &Want::Anything), (Sort::Map, &INSTALLED)],
+    "a mapping",
+);
+/// The package asdf is installed wherever Python's asdf opens a file; of another one nobody may ever parse the version.
+static INSTALLED: Want = Want::By(|node| {
+    static WITH_VERSION: Want = Want::Map(MapRule {
+        keys: &[("name", &Want::Anything), ("version", &Want::Anything)],
+        required: &["name", "version"],
+        ..MapRule::EMPTY
+    });
+    match node.get("name").and_then(|name| name.text()) {
+        Some("asdf") => &NAMED,
+        _ => &WITH_VERSION,
+    }
+});
+static NAMED: Want = Want::Map(MapRule {
+    keys: &[
+        ("name", &Want::Anything),
+        (
+            "version",
+            &Want::Like(is_version, "a version by PEP 440, as in '1.2.0',"),
+        ),
+    ],
+    required: &["name", "version"],
+    ..MapRule::EMPTY
+});
+/// Python looks up the value in a set, and a list or a mapping has no hash.
+static SCALAR: Want = Want::Either(
+    &[
+        (Sort::Text, &Want::Anything),
+        (Sort::Number, &Want::Anything),
+        (Sort::Bool, &Want::Anything),
+        (Sort::Null, &Want::Anything),
+    ],
+    "a string",
+);
 
 static SOFTWARE: Rule = Rule {
     name: "core/software-1.0.0",

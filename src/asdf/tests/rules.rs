@@ -70,6 +70,64 @@ fn what_is_not_known_is_left_alone() {
     }
 }
 
+/// The schema describes the first extension only; `asdf.open` reads all of them. `tests/rules_oracle.py` has more cases.
+#[test]
+fn each_extension_of_the_history_is_one_that_python_looks_up() {
+    let found = |item: &str| {
+        let body = format!("history: {{extensions: [{{extension_class: c}}, {item}]}}");
+        faults(&body)
+    };
+    for good in [
+        "{extension_uri: u}",
+        "{extension_class: 1}",
+        "{extension_class: c, software: null}",
+        "{extension_class: c, package: 5}",
+        "{extension_class: c, software: {name: n, version: 0.1.0-5-gabc}}",
+        "{extension_uri: u, software: {name: n, version: 1.0}}",
+        "{extension_uri: u, extension_class: [], software: {name: [], version: '1.0'}}",
+        "{extension_uri: u, manifest_software: {name: n, version: 1.0a1}}",
+    ] {
+        assert_eq!(found(good), [""; 0], "{good}");
+    }
+    for (bad, why) in [
+        ("x", "1: a mapping is needed, here is a string"),
+        ("[]", "1: a mapping is needed, here is a list"),
+        ("{}", "1: extension_class is missing"),
+        ("{extension_uri: null}", "1: extension_class is missing"),
+        (
+            "{extension_class: []}",
+            "1/extension_class: a string is needed, here is a list",
+        ),
+        (
+            "{extension_uri: u, software: {name: n}}",
+            "1/software: version is missing",
+        ),
+        (
+            "{extension_class: c, software: {name: asdf, version: 1.0}}",
+            "1/software/version: a string is needed, here is a number",
+        ),
+        (
+            "{extension_class: c, software: 1}",
+            "1/software: a mapping is needed, here is an integer",
+        ),
+        (
+            "{extension_uri: u, manifest_software: null}",
+            "1/manifest_software: a mapping is needed, here is null",
+        ),
+        (
+            "{extension_uri: u, manifest_software: {name: n, version: x}}",
+            "1/manifest_software/version: a version by PEP 440, as in '1.2.0', is needed",
+        ),
+    ] {
+        let found = found(bad);
+        assert_eq!(found.len(), 1, "{bad}: {found:?}");
+        assert!(
+            found[0].contains(&format!("history/extensions/{why} (rule core/asdf-1.1.0)")),
+            "{found:?}"
+        );
+    }
+}
+
 #[test]
 fn merged_keys_count_after_own_ones() {
     let base = "base: &b {name: n, version: 3}\n";

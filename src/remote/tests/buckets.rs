@@ -161,6 +161,23 @@ fn a_key_that_no_url_leads_to_is_left_out_of_a_listing_and_told() {
     assert_eq!(found.unreadable, want);
 }
 
+/// The store could not read the page, and none of its objects was listed.
+#[test]
+fn an_object_with_an_impossible_time_hides_no_other_one() {
+    let stub = Stub::new(|_| {
+        let mut answer = page(&["visit/a.asdf", "visit/b.asdf", "visit/c.asdf"], None);
+        let text = String::from_utf8(answer.body).unwrap();
+        let (before, behind) = text.split_once("b.asdf</Key><LastModified>2026").unwrap();
+        answer.body = format!("{before}b.asdf</Key><LastModified>0-13{behind}").into_bytes();
+        answer
+    });
+    let found = bucket_of(&stub, &KEYS, options());
+    let found = found.list(&at("s3://pub/visit/")).unwrap();
+    let names: Vec<_> = found.entries.iter().map(|entry| &*entry.name).collect();
+    assert_eq!(names, ["a.asdf", "c.asdf"]);
+    assert_eq!(found.unreadable, ["b.asdf"]);
+}
+
 /// How many requests a server has under way now, and how many it has had at once.
 #[derive(Default)]
 struct UnderWay {
@@ -332,9 +349,16 @@ fn what_is_no_listing_is_an_error() {
 #[test]
 fn an_endpoint_of_http_has_to_be_allowed() {
     let stub = Stub::new(|_| Answer::new(404, b""));
-    let remote = bucket_of(&stub, &[("AWS_ALLOW_HTTP", "false")], options());
-    let error = remote.open(&at("s3://pub/a.asdf")).map(drop).unwrap_err();
-    assert!(error.to_string().contains("AWS_ALLOW_HTTP"), "{error}");
+    let in_capitals = stub.url("").replace("http", "HTTP");
+    for endpoint in [stub.url(""), in_capitals] {
+        let variables = [
+            ("AWS_ALLOW_HTTP", "false"),
+            ("AWS_ENDPOINT_URL", &*endpoint),
+        ];
+        let remote = bucket_of(&stub, &variables, options());
+        let error = remote.open(&at("s3://pub/a.asdf")).map(drop).unwrap_err();
+        assert!(error.to_string().contains("AWS_ALLOW_HTTP"), "{error}");
+    }
     assert!(stub.requests().is_empty());
     let allowed = [("AWS_ALLOW_HTTP", "Yes"), KEYS[0], KEYS[1]];
     let remote = bucket_of(&stub, &allowed, options());

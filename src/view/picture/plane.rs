@@ -365,6 +365,12 @@ mod tests {
         };
         assert_eq!(of((88.3, 1105.6), None), "200 400 600 800 1000");
         assert_eq!(of((7.0, 7.0), None), "7");
+        // of a bar with room for two numbers between whose limits lies none of the steps
+        let close = Tones {
+            limits: (1.52, 1.98),
+            bend: None,
+        };
+        assert_eq!(round(&close, 1), [1.52, 1.98]);
         let galaxy = of((73.7638, 504.888), Some((79.3, 31.1)));
         assert_eq!(galaxy, "80 100 150 200 400");
         let noise = of((-2.6e300, 2.9e300), Some((-2.1e300, 3e300)));
