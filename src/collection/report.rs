@@ -38,8 +38,7 @@ const UNKNOWN: [(Node, &str, Node); 3] = [
     (Node::Root, ClosedFile::TREE_NAME, Node::TREE),
 ];
 /// What is said of a file of a bucket whose name can't be shown.
-const LEFT_OUT: &str =
-    "left out: no file can be called so, or its time in the listing is impossible";
+const LEFT_OUT: &str = "left out: its name, or its time in the listing, is impossible";
 /// The most lines of a kind in the status.
 const MAX_LINES: usize = 100;
 

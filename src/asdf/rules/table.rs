@@ -12,6 +12,7 @@ use super::fits::{FITS_1_0, FITS_1_1, FITS_1_2};
 use super::text::{is_complex, is_sign, is_version};
 use super::time::{TIME_1_0, TIME_1_1, TIME_1_2, TIME_1_3, TIME_1_4};
 use super::{MapRule, Rule, Sort, Want, sort};
+use crate::asdf::tree::Node;
 
 /// What the tags of the standard begin with.
 const PREFIX: &str = "tag:stsci.edu:asdf/";
@@ -138,7 +139,7 @@ static INSTALLED: Want = Want::By(|node| {
         required: &["name", "version"],
         ..MapRule::EMPTY
     });
-    match node.get("name").and_then(|name| name.text()) {
+    match node.get("name").and_then(Node::text) {
         Some("asdf") => &NAMED,
         _ => &WITH_VERSION,
     }

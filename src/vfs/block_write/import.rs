@@ -269,12 +269,12 @@ impl WrittenFile {
         let checked = check_text(snapshot, &text, saves.options.validate, resized)?;
         let what = format!("array {} and its block {n} saved", file.array.path());
         let text_too = Some((Arc::clone(&text), checked, what));
-        let saved = self.replace_block(saving, decoded, text_too, None);
+        let done = self.replace_block(saving, decoded, text_too, None);
         // FILE has the text even if the save is unfinished: an editor must not go on from the old one
-        if is_saved(&saved) {
+        if is_saved(&done) {
             saves.tree.reloaded(text);
         }
-        saved
+        done
     }
 }
 
