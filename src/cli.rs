@@ -149,7 +149,7 @@ struct Args {
     /// Print where the arrays of FILE or DIR lie (JSON for kerchunk), so that xarray reads them without this program
     #[arg(long, group = "action")]
     references: bool,
-    /// Write FILE to DIR in exploded form: a file for the tree, and a file for each block
+    /// Write FILE to DIR in exploded form: a file for the tree, and one for each block that an array uses
     #[arg(long, value_name = "DIR", group = "action", value_hint = ValueHint::DirPath)]
     explode: Option<PathBuf>,
     /// Undo --explode: write FILE, and the data that it has in other files, to OUT

@@ -391,9 +391,10 @@ impl WrittenFile {
             saves.noted(self.file, done)
         });
         // the last descriptor is gone: nobody is left who could try again
-        if saves.blocks.remove_writer(self)
-            && let (Some(fate), Err(why)) = (self.unsaved(), &done)
-        {
+        if !saves.blocks.end_writer(self) {
+            return done;
+        }
+        if let (Some(fate), Err(why)) = (self.unsaved(), &done) {
             saves.note_loss(self.block, self.file, why, fate);
             let _writer = saves.writer();
             if self.is_of(&saves.shown.now()) {
@@ -405,6 +406,8 @@ impl WrittenFile {
                 });
             }
         }
+        // last of all: a program that opens the file now would else write to the one that has just been replaced
+        saves.blocks.free(self);
         done
     }
 }

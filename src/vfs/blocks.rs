@@ -354,7 +354,10 @@ impl Blocks {
             found.filter(|found| found.has_block_in(state)).cloned()
         };
         let is_it = |found: &Arc<WrittenFile>| {
+            // after the last writer it is about to be free
+            let is_open = found.writers.load(Ordering::Relaxed) > 0;
             !alone
+                && is_open
                 && found.is_of(state)
                 && (found.file, found.version) == (file, state.version(file))
         };
@@ -428,9 +431,16 @@ impl Blocks {
         true
     }
 
-    /// Frees the block of a file that another one was renamed over: its descriptors can write no more.
+    /// Counts one writer less, and whether it was the last. No other joins after that one, and the block is not free before [`Self::free`].
+    pub(super) fn end_writer(&self, written: &WrittenFile) -> bool {
+        let _blocks = locked(&self.by_block);
+        written.writers.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+
+    /// Frees the block of a file that has no writer any more, or that another one was renamed over: its descriptors can write no more.
     pub(super) fn free(&self, written: &WrittenFile) {
         self.forget(&mut locked(&self.by_block), written);
+        self.changed();
     }
 
     fn forget(&self, blocks: &mut HashMap<usize, Arc<WrittenFile>>, written: &WrittenFile) {

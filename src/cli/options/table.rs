@@ -297,7 +297,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "subtype",
         "NAME",
         "x",
-        "type in /proc/mounts [asdf-mount]",
+        "the type in /proc/mounts is fuse.NAME [asdf-mount]",
     ),
     flag(
         Scope::Mounting,
