@@ -420,15 +420,11 @@ impl Blocks {
         others
     }
 
-    /// Counts one writer less. After the last one the block is free. Whether it was the last.
-    pub(super) fn remove_writer(&self, written: &WrittenFile) -> bool {
-        let mut blocks = locked(&self.by_block);
-        if written.writers.fetch_sub(1, Ordering::Relaxed) > 1 {
-            return false;
+    /// Counts one writer less. After the last one the block is free.
+    pub(super) fn remove_writer(&self, written: &WrittenFile) {
+        if self.end_writer(written) {
+            self.free(written);
         }
-        self.forget(&mut blocks, written);
-        self.changed();
-        true
     }
 
     /// Counts one writer less, and whether it was the last. No other joins after that one, and the block is not free before [`Self::free`].
@@ -439,16 +435,14 @@ impl Blocks {
 
     /// Frees the block of a file that has no writer any more, or that another one was renamed over: its descriptors can write no more.
     pub(super) fn free(&self, written: &WrittenFile) {
-        self.forget(&mut locked(&self.by_block), written);
-        self.changed();
-    }
-
-    fn forget(&self, blocks: &mut HashMap<usize, Arc<WrittenFile>>, written: &WrittenFile) {
+        let mut blocks = locked(&self.by_block);
         let is_it = |found: &Arc<WrittenFile>| std::ptr::eq(&raw const **found, written);
         if blocks.get(&written.block).is_some_and(is_it) {
             blocks.remove(&written.block);
         }
+        drop(blocks);
         self.freed.notify_all();
+        self.changed();
     }
 
     /// Has edits read the bytes below them from where these are now, after stored bytes have moved.

@@ -581,3 +581,15 @@ fn a_block_is_opened_for_an_edit_while_others_are_looked_up() {
     assert_eq!(size, Ok(3));
     writer.join().unwrap().unwrap();
 }
+
+/// It had the number of the file whose loss was about to be shown, and its first write failed.
+#[test]
+fn no_writer_joins_a_file_whose_last_one_has_ended() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"abcd"));
+    let (state, file) = (vfs.shown.now(), Node::Block(0));
+    let add = || vfs.blocks.add_writer(&state, 0, file, false);
+    let written = add().ok().unwrap();
+    assert!(vfs.blocks.end_writer(&written) && add().err() == Some(file));
+    vfs.blocks.free(&written);
+    assert!(add().is_ok());
+}
