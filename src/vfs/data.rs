@@ -102,9 +102,10 @@ impl DataHandle {
         if state.form(self.node) == self.form() {
             return Ok(state);
         }
+        let before = &self.opened.versions;
+        let is_written = state.versions.has_own_change_since(before, self.node);
         // the old bytes are still where the old state says, unless a save or another program has written over them: then it is sealed
-        let is_last = self.opened.has_last_bytes(self.node, &state);
-        if is_last && !self.opened.is_sealed() && !saves.file.is_far() {
+        if !is_written && !self.opened.is_sealed() && !saves.file.is_far() {
             return Ok(Arc::clone(&self.opened));
         }
         let why = "it has changed since it was opened: open it again".to_owned();

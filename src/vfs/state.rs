@@ -286,13 +286,6 @@ impl State {
         self.versions.form(file, self.shown_by(file))
     }
 
-    /// Whether a file has the last bytes in this state that it had in its form of here, as `now` tells.
-    pub(super) fn has_last_bytes(&self, file: Node, now: &Self) -> bool {
-        let form = self.form(file);
-        !now.versions
-            .has_own_change_since(&self.versions, file, form)
-    }
-
     /// Whether there is another streamed block than in the state before, not only a longer one.
     pub(super) fn has_other_stream(&self, before: &Self) -> bool {
         let is_replaced = self.versions.elsewhere() != before.versions.elsewhere()

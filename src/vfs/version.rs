@@ -63,12 +63,12 @@ struct Change {
     at: SystemTime,
 }
 
-/// A change of a block that came through one file.
+/// The last change of a block that came through one file.
 #[derive(Debug, Clone, Copy)]
 struct OwnChange {
-    /// The version that the change would have given to the file.
+    /// When, by the clock of [`Versions`]: the version that the change would give to the file.
     counted: u64,
-    /// The version that the file keeps.
+    /// The version that the file has from then on.
     kept: u64,
 }
 
@@ -184,13 +184,8 @@ impl Versions {
 
     /// The last change of a block has come through a file with this form; `own`: it has the form still.
     pub(super) fn changed_through(&mut self, file: Node, form: u64, block: usize, own: bool) {
-        // a version that never comes: the file does not keep its number, but its handles know whose bytes these are
-        let counted = if own {
-            self.counted(file, Shows::Block(block))
-        } else {
-            u64::MAX
-        };
-        let kept = form;
+        let counted = self.counted(file, Shows::Block(block));
+        let kept = if own { form } else { counted };
         Arc::make_mut(&mut self.own).insert(file, OwnChange { counted, kept });
     }
 
@@ -267,11 +262,10 @@ impl Versions {
             .map_or(counted, |own| own.kept)
     }
 
-    /// Whether a file of this form was written through itself after `before`, so that its last bytes are not those of `before`.
-    pub(super) fn has_own_change_since(&self, before: &Self, file: Node, form: u64) -> bool {
-        let own = self.own.get(&file).filter(|own| own.kept == form);
-        let known = before.own.get(&file).map(|own| own.counted);
-        own.is_some_and(|own| known != Some(own.counted))
+    /// Whether a file was written through itself after `before`, in any form, so that its last bytes are not those of `before`.
+    pub(super) fn has_own_change_since(&self, before: &Self, file: Node) -> bool {
+        let own = self.own.get(&file);
+        own.is_some_and(|own| own.counted > before.clock)
     }
 
     /// The version of a file.
@@ -305,5 +299,36 @@ pub(super) fn shown<'a>(node: Node, origin: impl FnOnce(u32) -> Option<&'a Origi
             _ => Shows::Nothing,
         },
         _ => Shows::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::format::Format;
+
+    /// A handle from before read the bytes from before its own write: only the last write was known, and that had another form.
+    #[test]
+    fn a_write_through_a_file_is_known_after_a_later_one_in_another_form() {
+        let now = SystemTime::now();
+        let file = Node::Array(0, Format::Npy);
+        let form = |versions: &Versions| versions.form(file, Shows::Block(0));
+        let write = |versions: &mut Versions| {
+            let before = form(versions);
+            versions.changed_block(0, now);
+            versions.changed_through(file, before, 0, true);
+            assert_eq!(form(versions), before);
+        };
+        let mut versions = Versions::default();
+        let opened = versions.clone();
+        write(&mut versions);
+        versions.changed_tree(Some(&[0]), now);
+        let between = versions.clone();
+        assert!(versions.has_own_change_since(&opened, file));
+        write(&mut versions);
+        versions.changed_tree(Some(&[0]), now);
+        assert!(versions.has_own_change_since(&opened, file));
+        assert!(versions.has_own_change_since(&between, file));
+        assert!(!versions.has_own_change_since(&versions, file));
     }
 }
