@@ -419,6 +419,8 @@ class Reference:
         writing = self.writing.get(node.number)
         if writing and (writing.node is not node or writing.overlay is not None):
             return errno.EBUSY
+        if writing:
+            self.keep(writing, None)         # the checksum comes first, even if the file is refused then
         data, text = node.spliced(file.data), None
         if kind == "npy" and data is None and (other := texts.read_npy(file.data)):
             dtype, shape, data = other
