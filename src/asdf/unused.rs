@@ -4,10 +4,10 @@
 //! for chunks, which are known ([`Snapshot::chunk_blocks`]). Nothing in the tree marks others. Every number under an unknown tag
 //! therefore counts as the number of a block, if there is such a block.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::Snapshot;
-use super::array::Origin;
+use super::array::{Array, Origin};
 use super::decl;
 use super::decl::chunked;
 use super::find::block_index;
@@ -57,6 +57,32 @@ impl Snapshot {
         let users = self.block_users().iter().enumerate();
         let unused = users.filter(|(n, users)| users.is_empty() && !chunks.contains(n));
         unused.map(|(n, _)| n).collect()
+    }
+
+    /// The arrays that have chunks in blocks, by the block that holds the numbers of these blocks. Reads no block.
+    #[must_use]
+    pub fn arrays_by_map(&self) -> HashMap<usize, Vec<&Array>> {
+        let mut by_map: HashMap<usize, Vec<&Array>> = HashMap::new();
+        for (array, map) in self.chunk_maps() {
+            // an array whose map is no block has that as its problem
+            if let Ok(map) = map {
+                by_map.entry(map).or_default().push(array);
+            }
+        }
+        by_map
+    }
+
+    /// The paths of the arrays in block `n`, for a list of blocks: of those that lie in it, then of those that have it as their map, see
+    /// [`Snapshot::arrays_by_map`]. A block with chunks is not known as such, because the numbers of these blocks would have to be read.
+    pub fn paths_in_block<'a>(
+        &'a self,
+        n: usize,
+        by_map: &'a HashMap<usize, Vec<&'a Array>>,
+    ) -> impl Iterator<Item = String> {
+        let users = self.block_users().get(n).into_iter().flatten();
+        let users = users.filter_map(|&i| self.arrays().get(i));
+        let mapped = by_map.get(&n).into_iter().flatten().copied();
+        users.chain(mapped).map(Array::path)
     }
 
     /// A remark on block `n` for a list of blocks: its error, or that it is among the `unused` ones.

@@ -15,7 +15,7 @@ const WAYS: [&str; 17] = [
     "asdf-mount [OPTIONS] --files-from LIST [-0] [FILE...] MOUNTPOINT",
     "asdf-mount --edit [-o OPT,...] FILE",
     "asdf-mount -u [--discard] [--timeout SECONDS] MOUNTPOINT|FILE|URL...",
-    "asdf-mount --revert [--discard] MOUNTPOINT|FILE|URL",
+    "asdf-mount --revert [--discard] MOUNTPOINT|FILE",
     "asdf-mount --check [--repair] [-q] [--json] [-o OPT,...] FILE|DIR|URL...",
     "asdf-mount --list [--stats] [-q] [--json] [-o OPT,...] FILE|DIR|URL...",
     "asdf-mount --tree [--json] [-o OPT,...] FILE|URL",

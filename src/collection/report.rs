@@ -196,7 +196,7 @@ impl Many {
         if scratch.used() > 0 {
             let (used, limit) = (scratch.used(), scratch.limit());
             line(
-                "memory",
+                "scratch",
                 &format_args!("{used} of {limit} bytes for scratch files"),
             );
         }
@@ -215,7 +215,7 @@ impl Many {
         }
         for file in losses.scratch.iter().take(MAX_LINES) {
             line(
-                "memory",
+                "scratch",
                 &format_args!("{file} exists only in this mount: copy it out before unmounting"),
             );
         }

@@ -2,7 +2,6 @@
 
 mod status;
 
-use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -189,26 +188,15 @@ fn blocks_tsv(snapshot: &Snapshot) -> Text {
         "checksum",
         "problem",
     ]);
-    let users = snapshot.block_users();
-    let unused = snapshot.listed_unused();
-    // which blocks have the chunks of an array is not told: their numbers would have to be read
-    let mut maps: HashMap<usize, Vec<&Array>> = HashMap::new();
-    for (array, map) in snapshot.chunk_maps() {
-        // an array whose map is no block has that as its problem
-        if let Ok(map) = map {
-            maps.entry(map).or_default().push(array);
-        }
-    }
+    let (unused, by_map) = (snapshot.listed_unused(), snapshot.arrays_by_map());
     for (n, header) in snapshot.layout().blocks.iter().enumerate() {
         // many arrays may share a block: the paths are made one after the other, for the text alone
         let mut arrays = String::new();
-        let used_by = users.get(n).into_iter().flatten();
-        let used_by = used_by.filter_map(|&i| snapshot.arrays().get(i));
-        for array in used_by.chain(maps.get(&n).into_iter().flatten().copied()) {
+        for path in snapshot.paths_in_block(n, &by_map) {
             if !arrays.is_empty() {
                 arrays.push(',');
             }
-            arrays.push_str(&array.path().replace(',', "%2C"));
+            arrays.push_str(&path.replace(',', "%2C"));
         }
         text.row([
             n.to_string(),

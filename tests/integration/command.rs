@@ -181,6 +181,7 @@ fn the_list_for_programs_says_where_arrays_lie() {
         (block, "flags", "0"),
         (block, "framing", "null"),
         (block, "checksum_state", "\"unverified\""),
+        (block, "arrays", "[\"a\"]"),
         (block, "problem", "null"),
         (a, "source", "0"),
         (a, "strides", "[4]"),

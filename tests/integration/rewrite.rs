@@ -392,12 +392,12 @@ fn files_that_users_have_made_beside_data_are_named_as_they_go_with_the_mount() 
     File::create(mount.path("arrays/m/x_empty.npy")).unwrap();
     let told = || {
         let status = mount.text("info/status");
-        let lines = status.lines().filter(|line| line.starts_with("memory "));
+        let lines = status.lines().filter(|line| line.starts_with("scratch "));
         lines.map(str::to_owned).collect::<BTreeSet<_>>()
     };
     let want = made.map(|name| {
         format!(
-            "memory    {name} (3 bytes) exists only in this mount: copy it out before unmounting"
+            "scratch   {name} (3 bytes) exists only in this mount: copy it out before unmounting"
         )
     });
     assert_eq!(told(), want.into());

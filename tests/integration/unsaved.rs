@@ -169,12 +169,12 @@ fn files_that_are_in_memory_only_are_named_and_those_of_editors_are_not() {
     let status = mount.text("info/status");
     let lines: Vec<&str> = status
         .lines()
-        .filter(|line| line.starts_with("memory "))
+        .filter(|line| line.starts_with("scratch "))
         .collect();
     let copy = format!("same.yaml ({} bytes)", mount.text("tree.yaml").len());
     let files = ["results.csv (4 bytes)", &copy];
     let want = files.map(|file| {
-        format!("memory    {file} exists only in this mount: copy it out before unmounting")
+        format!("scratch   {file} exists only in this mount: copy it out before unmounting")
     });
     assert_eq!(lines, want);
     let said = unmount(&mount);

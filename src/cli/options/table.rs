@@ -246,7 +246,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "curve",
         "linear|asinh",
         "asinh",
-        "curve of brightness [linear; asinh if stretch=auto]",
+        "brightness [asinh if stretch=auto, else linear]",
     ),
     option(
         Scope::Pictures,
@@ -372,8 +372,9 @@ pub(crate) fn help() -> String {
         let _ = writeln!(out, "  {:<TEXT_COLUMN$} {}", known.spelling(), known.text);
     }
     out.push_str(
-        "Defaults stand in brackets. SIZE is in bytes, or ends in K, M, G or T.\n\
-         TIME is in seconds, or as in 30s, 10m or 2h. mount(8) options are accepted, too.",
+        "A default stands in brackets at the end of its line. SIZE is in bytes, or ends\n\
+         in K, M, G or T. TIME is in seconds, or as in 30s, 10m or 2h.\n\
+         mount(8) options are accepted, too.",
     );
     out
 }

@@ -1,6 +1,7 @@
 //! `--list --json`: one object for each file. The manual has the schema. A field that is also an extended attribute or a column of
 //! `info/` has the same name there.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde::ser::{Serialize, Serializer};
@@ -32,7 +33,7 @@ struct FileObject<B: Serialize, A: Serialize, R: Serialize> {
 }
 
 #[derive(serde::Serialize)]
-struct BlockObject {
+struct BlockObject<A: Serialize> {
     block: usize,
     offset: u64,
     header_size: u16,
@@ -44,6 +45,7 @@ struct BlockObject {
     data_size: u64,
     checksum: String,
     checksum_state: String,
+    arrays: A,
     problem: Option<String>,
 }
 
@@ -131,11 +133,12 @@ impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
     }
 }
 
-fn block(
+fn block<'a>(
     (block, header): (usize, &BlockHeader),
-    snapshot: &Snapshot,
+    snapshot: &'a Snapshot,
     unused: &[usize],
-) -> BlockObject {
+    by_map: &'a HashMap<usize, Vec<&'a Array>>,
+) -> BlockObject<impl Serialize + use<'a>> {
     BlockObject {
         block,
         offset: header.offset,
@@ -148,6 +151,7 @@ fn block(
         data_size: snapshot.block_len(block).unwrap_or(0),
         checksum: header.checksum_text(),
         checksum_state: snapshot.checksum_state(block).to_string(),
+        arrays: Each(move || snapshot.paths_in_block(block, by_map)),
         problem: snapshot.block_problem(block, unused),
     }
 }
@@ -179,7 +183,7 @@ pub(super) fn print(
     let layout = snapshot.layout();
     let blocks = || layout.blocks.iter().enumerate();
     let arrays = || snapshot.arrays().iter().enumerate();
-    let unused = snapshot.listed_unused();
+    let (unused, by_map) = (snapshot.listed_unused(), snapshot.arrays_by_map());
     print_line(&FileObject {
         file: path.display().to_string(),
         size: Some(snapshot.file_len()),
@@ -189,7 +193,7 @@ pub(super) fn print(
         asdf_library: snapshot.written_by(),
         tree_size: Some(layout.text_end),
         blocks: Some(Each(|| {
-            blocks().map(|found| block(found, snapshot, &unused))
+            blocks().map(|found| block(found, snapshot, &unused, &by_map))
         })),
         arrays: Some(Each(|| {
             arrays().map(|(i, found)| array(found, stats.get(i)))

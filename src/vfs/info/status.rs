@@ -121,7 +121,7 @@ fn news(saves: &Saves, scratch: &[String], text: &mut Text) {
     }
     for file in scratch.iter().take(MAX_PROBLEMS) {
         text.line(format_args!(
-            "memory    {file} exists only in this mount: copy it out before unmounting"
+            "scratch   {file} exists only in this mount: copy it out before unmounting"
         ));
     }
 }
