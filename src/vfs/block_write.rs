@@ -234,7 +234,7 @@ impl WrittenFile {
         match writer.begin_patch(n, reserved) {
             Ok(begun) => {
                 let what = format!("block {n} not verified while it is written");
-                saves.show_saved(writer, begun, &what, &[], None, None, None)?;
+                saves.show_saved(begun, &what, &[], None, None, None)?;
                 Ok(owed)
             }
             Err(error) => {
@@ -286,7 +286,7 @@ impl WrittenFile {
         });
         let known = known.map(|known| (n, known));
         let what = format!("block {n} saved");
-        saves.show_saved(writer, ended, &what, &[], change, known, None)
+        saves.show_saved(ended, &what, &[], change, known, None)
     }
 
     /// The writer of FILE, once no other thread saves, if FILE still has the block that was written to.
