@@ -161,15 +161,17 @@ impl Vfs {
         })
     }
 
-    /// Makes a file and gives its node. The name of an array that is gone is given back to the array. Why a file
-    /// can't be made beside blocks and arrays is noted, as the process gets an errno alone.
+    /// Makes a file and gives its node. The name of something in FILE that is gone is given back to that. Why a file can't be made beside
+    /// blocks and arrays is noted, as the process gets an errno alone.
     fn make(&self, parent: Node, name: &OsStr, facts: FileFacts) -> Result<Node> {
         self.saves.open_for_writing()?;
         match parent {
             Node::Root => {
                 check_root_name(name)?;
                 if name == TREE_NAME {
-                    return Ok(self.tree.create()?.node);
+                    let is_made = self.scratch.unhide(parent, name);
+                    let node = self.tree.current().node;
+                    return is_made.then_some(node).ok_or(Error::Exists);
                 }
                 self.scratch
                     .create(parent, name, None, facts, self.tree.epoch())
@@ -252,12 +254,13 @@ impl Vfs {
             Node::Root if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) => {
                 Err(Error::IsDirectory)
             }
-            Node::Root if name == TREE_NAME => self.tree.remove(),
+            Node::Root if name == TREE_NAME => {
+                self.scratch.hide(parent, name)?;
+                self.tree.remove();
+                Ok(())
+            }
             Node::Root => Err(Error::NotFound),
             Node::ArrayDir(_) => match self.find(&self.shown.now(), parent, name)? {
-                Node::Array(..) if self.scratch.hidden(parent).contains(name) => {
-                    Err(Error::NotFound)
-                }
                 Node::Array(..) => self.scratch.hide(parent, name),
                 _ => Err(Error::NotPermitted("arrays follow the tree")),
             },

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Name, Role, TREE_NAME, TreeFile};
+use super::{Role, TREE_NAME, TreeFile};
 use crate::vfs::scratch::{Unsaved, is_blank};
 use crate::vfs::{Error, Node, locked};
 
@@ -86,11 +86,8 @@ impl TreeFile {
             kept,
             made_of: unsaved.made_of,
         });
-        let Name::File(named) = &inner.name else {
-            return;
-        };
         // what waits there to be saved, or was refused, too, is shown instead
-        if in_memory && !named.file().is_dirty() {
+        if in_memory && !inner.name.file().is_dirty() {
             inner.show_current(Role::Plain);
         }
     }
@@ -117,10 +114,7 @@ impl TreeFile {
         if inner.refused.take().is_none() {
             return;
         }
-        let Name::File(named) = &inner.name else {
-            return;
-        };
-        if !named.file().shares(&inner.committed) {
+        if !inner.name.file().shares(&inner.committed) {
             inner.show_current(Role::Stale);
         }
     }
