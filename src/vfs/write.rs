@@ -165,46 +165,29 @@ impl Vfs {
     /// blocks and arrays is noted, as the process gets an errno alone.
     fn make(&self, parent: Node, name: &OsStr, facts: FileFacts) -> Result<Node> {
         self.saves.open_for_writing()?;
-        match parent {
-            Node::Root => {
-                check_root_name(name)?;
-                if name == TREE_NAME {
-                    let is_made = self.scratch.unhide(parent, name);
-                    let node = self.tree.current().node;
-                    return is_made.then_some(node).ok_or(Error::Exists);
-                }
-                self.scratch
-                    .create(parent, name, None, facts, self.tree.epoch())
+        let (state, is_back) = (self.shown.now(), self.scratch.unhide(parent, name));
+        match (parent, self.find(&state, parent, name).ok()) {
+            // mv from another file system removes the name first: the file that it makes then is the one of FILE again
+            (_, Some(node)) if is_back && self.attr(&state, node).is_ok() => return Ok(node),
+            (Node::Blocks, Some(block @ Node::Block(_))) => {
+                return self.saves.noted(block, state.new_block(name));
             }
-            Node::Blocks if block_number(name).is_some() => {
-                let state = self.shown.now();
-                let block = self.find(&state, parent, name)?;
-                if self.attr(&state, block).is_ok() && self.scratch.unhide(parent, name) {
-                    return Ok(block);
-                }
-                self.saves.noted(block, state.new_block(name))
+            (Node::Root | Node::Blocks | Node::ArrayDir(_), Some(_)) => return Err(Error::Exists),
+            (Node::Root, None) => check_root_name(name)?,
+            (Node::Blocks | Node::ArrayDir(_), None) => {
+                self.check_beside(parent, name).inspect_err(|error| {
+                    let why = format!("{}: {error}", self.path_to(Some(parent), Some(name)));
+                    locked(&self.saves.news).refuse(None, why);
+                })?;
             }
-            Node::ArrayDir(_) | Node::Blocks => {
-                let found = self.find(&self.shown.now(), parent, name);
-                match found {
-                    // mv from another file system removes the name first: the file that it makes then is the array again
-                    Ok(array @ Node::Array(..)) if self.scratch.unhide(parent, name) => Ok(array),
-                    Ok(_) => Err(Error::Exists),
-                    Err(_) => {
-                        self.check_beside(parent, name).inspect_err(|error| {
-                            let why =
-                                format!("{}: {error}", self.path_to(Some(parent), Some(name)));
-                            locked(&self.saves.news).refuse(None, why);
-                        })?;
-                        self.scratch
-                            .create(parent, name, None, facts, self.tree.epoch())
-                    }
-                }
+            _ => {
+                return Err(Error::NotPermitted(
+                    "files can be made in the root and beside blocks and arrays only",
+                ));
             }
-            _ => Err(Error::NotPermitted(
-                "files can be made in the root and beside blocks and arrays only",
-            )),
         }
+        let epoch = self.tree.epoch();
+        self.scratch.create(parent, name, None, facts, epoch)
     }
 
     /// The error for a request to make or remove a directory.

@@ -307,10 +307,10 @@ impl Vfs {
 mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
-    use crate::vfs::Rename;
     use crate::vfs::attr::WRITE;
     use crate::vfs::scratch::GONE_FOR;
     use crate::vfs::testing::writable;
+    use crate::vfs::{Access, Rename};
 
     /// It could not be removed again: its name was taken for that of FILE's tree.
     #[test]
@@ -351,6 +351,29 @@ mod tests {
         assert_eq!(find().unwrap().node, Node::Tree(2));
         assert!(matches!(make(), Err(Error::Exists)));
         assert_eq!(vfs.tree.current().bytes().unwrap(), before);
+    }
+
+    /// It was not found for two seconds, as the array had been removed whose name it had.
+    #[test]
+    fn a_file_that_is_made_is_there_even_if_the_tree_has_lost_what_was_gone() {
+        let text = |key: &str| {
+            let array =
+                "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}";
+            let start = Sample::TREE.strip_suffix(b"...\n").unwrap();
+            let line = format!("a: {array}\n{key}: {array}\n...\n");
+            [start, line.as_bytes()].concat()
+        };
+        let (_dir, vfs) = writable(&Sample::new().text(&text("x.tmp")).block(b"abc"));
+        let (name, facts) = ("x.tmp.npy".as_ref(), FileFacts::new(0o600, 0, 0));
+        vfs.unlink(Node::ARRAYS, name).unwrap();
+        let truncate = true;
+        let tree = vfs.open_now(Node::TREE, Access { truncate, ..WRITE });
+        let tree = tree.unwrap().handle;
+        vfs.write(&tree, 0, &text("y"), false).unwrap();
+        vfs.flush(&tree, 0).unwrap();
+        let made = vfs.mknod(Node::ARRAYS, name, 0o100_600, facts).unwrap();
+        assert!(matches!(made.node, Node::Scratch(_)));
+        assert!(vfs.lookup(Node::ARRAYS, name).is_ok());
     }
 
     /// The target of the link became the bytes of the block.
