@@ -7,19 +7,17 @@
 //! A text that another program or this mount itself puts there gets a file of its own, with the next number: the bytes of a number change only
 //! through that number. A text that was refused stays where it is, so `tree.yaml` goes on showing it until it is mended.
 
-mod refused;
-
 use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-pub(super) use self::refused::Refused;
 use super::attr::{FileFacts, FileKind};
 use super::error::Error;
 use super::node::{NUMBERS, Node};
-use super::scratch::{Named, Role, ScratchFile, Unsaved};
+use super::scratch::{Named, Role, ScratchFile, Unsaved, is_blank};
 use super::state::Shown;
-use super::{Result, VfsOptions, locked};
+use super::{VfsOptions, locked};
 use crate::source::Source;
 
 /// The name of the text of FILE.
@@ -247,6 +245,109 @@ impl TreeFile {
         let waited = self.closed.wait_timeout_while(inner, longest, waits);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
+
+    /// What `tell` makes of the text that was refused last, if none has been saved since.
+    pub(super) fn refusal<T>(&self, tell: impl FnOnce(&Refused) -> T) -> Option<T> {
+        locked(&self.inner).refused.as_ref().map(tell)
+    }
+
+    /// Whether a text was refused before for the same reason, as at fsync(2) before close(2): then the user knows. `None` if the text is
+    /// passed over, so that the one that was refused last is kept instead: if it is blank, or was refused before that one.
+    pub(super) fn is_known(&self, unsaved: &Unsaved, error: &Error) -> Option<bool> {
+        let again = unsaved.file.refusal().is_some();
+        let inner = locked(&self.inner);
+        let Some(last) = &inner.refused else {
+            return Some(false);
+        };
+        if (again || is_blank(&unsaved.text)) && *last.text != *unsaved.text {
+            return None;
+        }
+        Some(again && last.why.to_string() == error.to_string())
+    }
+
+    /// Notes that a text was refused, and where it is `kept`. `tree.yaml` shows one that is in no file on disk, as it can be read nowhere
+    /// else.
+    pub(super) fn refuse(&self, unsaved: &Unsaved, error: &Error, kept: Result<PathBuf, String>) {
+        unsaved.file.note_refused(unsaved.version, error);
+        let mut inner = locked(&self.inner);
+        let in_memory = kept.is_err();
+        inner.refused = Some(Refused {
+            file: unsaved.file.node,
+            text: Arc::clone(&unsaved.text),
+            why: error.clone(),
+            kept,
+            made_of: unsaved.made_of,
+        });
+        // what waits there to be saved, or was refused, too, is shown instead
+        if in_memory && !inner.name.file().is_dirty() {
+            inner.show_current(Role::Plain);
+        }
+    }
+
+    /// The refused text, if it could not be kept on disk.
+    pub(super) fn only_in_memory(&self) -> Option<Arc<Vec<u8>>> {
+        let inner = locked(&self.inner);
+        inner.only_in_memory().map(|it| Arc::clone(&it.text))
+    }
+
+    /// Notes that a refused text is kept on disk now.
+    pub(super) fn is_kept(&self, text: &Arc<Vec<u8>>, path: PathBuf) {
+        let mut inner = locked(&self.inner);
+        let refused = inner.refused.as_mut();
+        let refused = refused.filter(|it| it.kept.is_err() && Arc::ptr_eq(&it.text, text));
+        if let Some(refused) = refused {
+            refused.kept = Ok(path);
+        }
+    }
+
+    /// Lets go of the text that was refused, if there is one: `tree.yaml` shows FILE's again. What is written on into the text is refused.
+    pub(super) fn revert(&self) {
+        let mut inner = locked(&self.inner);
+        if inner.refused.take().is_some() && !inner.name.file().shares(&inner.committed) {
+            inner.show_current(Role::Stale);
+        }
+    }
+}
+
+/// What is known of the text that was refused last, until one is saved.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// The file that it was written to.
+    file: Node,
+    text: Arc<Vec<u8>>,
+    why: Error,
+    /// Where it is kept on disk, or why it is in memory only.
+    kept: Result<PathBuf, String>,
+    /// Which of FILE's texts it was made of.
+    made_of: u64,
+}
+
+impl Refused {
+    /// Why it is not saved, and where it is.
+    pub(super) fn describe(&self) -> String {
+        let why = format!("{TREE_NAME}: {}", self.why);
+        match &self.kept {
+            Ok(path) => format!("{why}; your text is in {}", path.display()),
+            Err(error) => format!(
+                "{why}; your text is in memory only, and gone at unmount: copy tree.yaml elsewhere. It can't be kept on disk: {error}"
+            ),
+        }
+    }
+
+    /// The same, as it is said at unmount.
+    pub(super) fn at_unmount(&self) -> String {
+        let place = match &self.kept {
+            Ok(path) => format!("it is kept in {}", path.display()),
+            Err(_) => "it could not be kept on disk, and is lost with the mount".to_owned(),
+        };
+        let why = &self.why;
+        format!("the tree that was refused is not saved ({why}): {place}")
+    }
+
+    /// Where it is kept on disk.
+    pub(super) fn kept(&self) -> Option<&Path> {
+        self.kept.as_deref().ok()
+    }
 }
 
 /// The number of the file that is made after the one with this number. It takes months of saves to get to the last.
@@ -258,10 +359,8 @@ impl Inner {
     /// What shows FILE's text of now, and goes on at `mark`.
     fn new(shown: &Arc<Shown>, options: &Arc<VfsOptions>, mark: TreeMark) -> Self {
         let state = shown.now();
-        let (committed, facts) = (
-            Arc::clone(state.snapshot.text()),
-            FileFacts::of(&state.stat, options),
-        );
+        let committed = Arc::clone(state.snapshot.text());
+        let facts = FileFacts::of(&state.stat, options);
         let since = facts.mtime;
         let (room, text) = (options.scratch.tree_room(), Arc::clone(&committed));
         let file = ScratchFile::new(mark.node, FileKind::File, room, text, facts, mark.epoch);
@@ -297,14 +396,13 @@ impl Inner {
 
     /// Has the name lead to a new file, with FILE's text, or with a refused one that is in no file on disk: it can be read nowhere else. The
     /// file that had the name is something else to FILE then.
-    fn show_current(&mut self, before: Role) -> Arc<ScratchFile> {
+    fn show_current(&mut self, before: Role) {
         let Some(refused) = self.only_in_memory() else {
-            return self.show(Arc::clone(&self.committed), self.epoch, before);
+            self.show(Arc::clone(&self.committed), self.epoch, before);
+            return;
         };
         let (text, made_of) = (Arc::clone(&refused.text), refused.made_of);
-        let file = self.show(text, made_of, before);
-        file.touch();
-        file
+        self.show(text, made_of, before).touch();
     }
 
     /// Has the name lead to a new file with this text.

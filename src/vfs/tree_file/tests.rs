@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::*;
 use crate::asdf::sample::Sample;
 use crate::vfs::Access;
-use crate::vfs::scratch::{is_beginning, is_blank};
+use crate::vfs::scratch::is_beginning;
 use crate::vfs::testing::writable;
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n--- {a: 1}\n...\n";
