@@ -87,7 +87,7 @@
 //! Where it failed for want of room (`ENOSPC`, `EDQUOT`), which a file system that copies on write may say at any step, a save
 //! that is committed is taken back: the old bytes are written and synced, then the record goes. What is left to do, if that fails
 //! as well, is done before the next save. Everything else that fails at or after the commit makes the writer
-//! [broken](Writer::broken): nothing more is written, each further save is told the same error, and the next mount finds old or new.
+//! [broken](Status::broken): nothing more is written, each further save is told the same error, and the next mount finds old or new.
 //!
 //! FILE counts as changed by another program if its name is gone or means another inode, or if its content differs. A system call
 //! that fails says nothing of FILE. The name is one in the directory that FILE was found in, which is open: that may be renamed. Only if
@@ -121,13 +121,13 @@ mod name;
 mod own_writes;
 pub mod plan;
 pub mod processes;
-mod progress;
 mod publish;
 mod recovery;
 mod rejected;
 mod replace;
 pub mod rope;
 pub mod sector;
+mod status;
 pub mod store;
 mod view;
 mod whole;
@@ -145,9 +145,9 @@ pub use file_path::{Beneath, FarFile, FilePath, ONLY_READ, OpenFile};
 pub use holder::lock_holder;
 pub use name::short_enough;
 pub use plan::Pad;
-pub use progress::Progress;
 pub use publish::{is_published, publish};
 pub use recovery::Recovery;
+pub use status::Status;
 pub use whole::{Room, WholeBlock, whole};
 pub use writer::{Committed, Method, NotOpened, Put, SaveOptions, Writable, Writer, writable};
 

@@ -11,8 +11,8 @@ use super::baseline::{Baseline, in_directory};
 use super::inplace::SaveFailure;
 use super::name;
 use super::plan::Plan;
-use super::progress::Progress;
 use super::rope::Segment;
+use super::status::Status;
 use super::store::{Access, Store, impossible};
 use super::view::{StoreSource, write_all};
 use crate::asdf::layout::Extent;
@@ -29,7 +29,7 @@ const STEP: usize = 1 << 20;
 pub(super) struct Replace<'a, S: Store> {
     pub(super) store: &'a Arc<S>,
     /// Told of each piece that is copied.
-    pub(super) progress: &'a Progress,
+    pub(super) status: &'a Status,
     /// The name of FILE.
     pub(super) name: &'a OsStr,
     pub(super) baseline: &'a Baseline,
@@ -179,7 +179,7 @@ impl<S: Store> Replace<'_, S> {
             segment.read(old, &mut buf, done)?;
             write_all(&**self.store, to, &buf, offset.saturating_add(done))?;
             done = done.saturating_add(len_u64(buf.len()));
-            self.progress.add(len_u64(buf.len()));
+            self.status.add_copied(len_u64(buf.len()));
         }
         Ok(())
     }
@@ -273,7 +273,7 @@ impl<S: Store> Replace<'_, S> {
                 other => other.map_err(|cause| self.failed("copying", cause))?,
             };
             done = done.saturating_add(copied);
-            self.progress.add(copied);
+            self.status.add_copied(copied);
         }
         Ok(())
     }

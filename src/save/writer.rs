@@ -22,9 +22,9 @@ use super::inplace::{self, InPlace, SaveFailure};
 use super::journal::{JOURNAL_LIMIT, Range, Record};
 use super::own_writes::OwnWrites;
 use super::plan::{Pad, Plan};
-use super::progress::Progress;
 use super::recovery::{self, Recovery};
 use super::rejected::{self, RejectedText, other_directories};
+use super::status::Status;
 use super::store::{Access, Disk, Store, busy};
 use super::view::StoreSource;
 use crate::asdf::header::BlockHeader;
@@ -132,8 +132,6 @@ pub struct Writer<S: Store = Disk> {
     options: SaveOptions,
     /// The filesystem's block, if files may share blocks. Empty until that has been tried.
     grain: OnceCell<Option<u64>>,
-    /// Why nothing may be written any more.
-    broken: Option<Error>,
     /// What the last save has left to do.
     unsettled: Option<Unsettled>,
     rejected: RejectedText,
@@ -141,8 +139,7 @@ pub struct Writer<S: Store = Disk> {
     raw: Option<S::File>,
     /// What other programs write during a save.
     own: OwnWrites,
-    /// How far the copy is that a save makes.
-    progress: Arc<Progress>,
+    status: Arc<Status>,
     /// Why a copy could not take FILE's name, when it had been made: no other is made of that file.
     no_copies: Option<String>,
 }
@@ -183,12 +180,11 @@ impl<S: Store> Writer<S> {
             baseline,
             options,
             grain: OnceCell::new(),
-            broken: None,
             unsettled: None,
             rejected: RejectedText::new(&other_directories()),
             raw: None,
             own: OwnWrites::default(),
-            progress: Arc::default(),
+            status: Arc::default(),
             no_copies: None,
         };
         Ok(Writable {
@@ -210,16 +206,15 @@ impl<S: Store> Writer<S> {
         &self.baseline.layout
     }
 
-    /// How far the save is that is going on, if it copies FILE.
+    /// What other threads may ask of it while it saves.
     #[must_use]
-    pub fn progress(&self) -> &Arc<Progress> {
-        &self.progress
+    pub fn status(&self) -> &Arc<Status> {
+        &self.status
     }
 
-    /// Why nothing may be written any more, if a save has gone wrong so badly.
-    #[must_use]
-    pub fn broken(&self) -> Option<&Error> {
-        self.broken.as_ref()
+    /// Checks that no save has broken the writer.
+    fn check_whole(&self) -> Result<()> {
+        self.status.broken().cloned().map_or(Ok(()), Err)
     }
 
     /// What a save of `edit` would do.
@@ -298,7 +293,7 @@ impl<S: Store> Writer<S> {
     /// # Errors
     /// [`Error::Stale`] if another program has changed FILE since it was read; those of [`Plan::new`]; [`Error::NoRoom`];
     /// [`Error::Rejected`] if FILE would not read as planned; [`Error::Io`]. What is read of FILE is then as it was, and nothing
-    /// has moved. What has made the writer [broken](Writer::broken) is given to each save after it.
+    /// has moved. What has made the writer [broken](Status::broken) is given to each save after it.
     pub fn commit(
         &mut self,
         edit: &Edit,
@@ -314,7 +309,7 @@ impl<S: Store> Writer<S> {
         edit: &Edit,
         observer: &mut dyn FnMut(bool),
     ) -> Result<Committed<S::File>> {
-        self.broken.clone().map_or(Ok(()), Err)?;
+        self.check_whole()?;
         if let Some(save) = self.commit_checksum(edit, observer)? {
             return Ok(save);
         }

@@ -234,7 +234,7 @@ impl WrittenFile {
         match writer.begin_patch(n, reserved) {
             Ok(begun) => {
                 let what = format!("block {n} not verified while it is written");
-                saves.show_saved(writer, begun, &what, &[], None, None, None)?;
+                saves.show_saved(begun, &what, &[], None, None, None)?;
                 Ok(owed)
             }
             Err(error) => {
@@ -286,7 +286,7 @@ impl WrittenFile {
         });
         let known = known.map(|known| (n, known));
         let what = format!("block {n} saved");
-        saves.show_saved(writer, ended, &what, &[], change, known, None)
+        saves.show_saved(ended, &what, &[], change, known, None)
     }
 
     /// The writer of FILE, once no other thread saves, if FILE still has the block that was written to.
@@ -379,7 +379,7 @@ impl WrittenFile {
     }
 
     fn close(&self, saves: &Saves) -> Result<()> {
-        if saves.blocks.leave_to_others(self) {
+        if !saves.blocks.leave(self, false) {
             return Ok(());
         }
         // what was refused is not tried again: its writer was told, and takes it for lost
@@ -391,7 +391,7 @@ impl WrittenFile {
             saves.noted(self.file, done)
         });
         // the last descriptor is gone: nobody is left who could try again
-        if !saves.blocks.end_writer(self) {
+        if !saves.blocks.leave(self, true) {
             return done;
         }
         if let (Some(fate), Err(why)) = (self.unsaved(), &done) {
@@ -440,7 +440,7 @@ fn empty_by_name(saves: &Saves, node: Node) -> Result<()> {
     let truncate = true;
     let open = DataHandle::open(saves, &state, node, Access { truncate, ..WRITE })?;
     let written = open.writes()?;
-    if !saves.blocks.leave_to_others(written) {
+    if saves.blocks.leave(written, false) {
         saves.blocks.note_emptied(Arc::clone(written));
     }
     Ok(())

@@ -410,27 +410,22 @@ impl Blocks {
         Some(written)
     }
 
-    /// Counts one writer less, unless it is the last one of its file. Whether it is not the last.
-    pub(super) fn leave_to_others(&self, written: &WrittenFile) -> bool {
-        let _blocks = locked(&self.by_block);
-        let others = written.writers.load(Ordering::Relaxed) > 1;
-        if others {
-            written.writers.fetch_sub(1, Ordering::Relaxed);
-        }
-        others
-    }
-
     /// Counts one writer less. After the last one the block is free.
     pub(super) fn remove_writer(&self, written: &WrittenFile) {
-        if self.end_writer(written) {
+        if self.leave(written, true) {
             self.free(written);
         }
     }
 
-    /// Counts one writer less, and whether it was the last. No other joins after that one, and the block is not free before [`Self::free`].
-    pub(super) fn end_writer(&self, written: &WrittenFile) -> bool {
+    /// Counts one writer of a file less, the last one only if it `ends`: no other joins after that, and the block is not free before
+    /// [`Self::free`]. Whether it is the last.
+    pub(super) fn leave(&self, written: &WrittenFile, ends: bool) -> bool {
         let _blocks = locked(&self.by_block);
-        written.writers.fetch_sub(1, Ordering::Relaxed) == 1
+        let is_last = written.writers.load(Ordering::Relaxed) <= 1;
+        if ends || !is_last {
+            written.writers.fetch_sub(1, Ordering::Relaxed);
+        }
+        is_last
     }
 
     /// Frees the block of a file that has no writer any more, or that another one was renamed over: its descriptors can write no more.

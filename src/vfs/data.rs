@@ -201,7 +201,7 @@ fn add_writer(saves: &Saves, state: &State, block: usize, node: Node) -> Result<
         return Err(gone());
     }
     for writer in saves.blocks.take_emptied(Some(&written)) {
-        saves.blocks.leave_to_others(&writer);
+        saves.blocks.leave(&writer, false);
     }
     Ok(written)
 }

@@ -79,7 +79,9 @@ impl Vfs {
                 // the bytes of tree.yaml count for no limit; under another name they do
                 first.move_into(self.options.scratch.room())?;
                 self.scratch.give(to, &first)?;
-                self.tree.remove()
+                self.scratch.hide(Node::Root, from)?;
+                self.tree.remove();
+                Ok(())
             }
             (false, false, _) if how == Rename::Exchange => self.scratch.exchange(from, to),
             (false, false, _) => self.scratch.rename((Node::Root, from), (Node::Root, to)),
@@ -158,6 +160,8 @@ impl Vfs {
         let unsaved = file.becoming()?;
         let named = || {
             self.tree.give(file);
+            // it is there again, if it was removed a moment ago
+            self.scratch.unhide(Node::Root, TREE_NAME.as_ref());
             renamed()
         };
         if !file.is_dirty() && self.tree.is_committed(&unsaved.text) {

@@ -31,7 +31,7 @@ use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
 use crate::error::Error as Library;
 use crate::save::edit::{BlockEdit, Edit};
-use crate::save::{Committed, FilePath, Method, Progress, SaveOptions, Writer};
+use crate::save::{Committed, FilePath, Method, SaveOptions, Status, Writer};
 use crate::source::Stat;
 
 /// FILE, while one thread saves: its writer, and what it is.
@@ -53,16 +53,13 @@ pub(super) struct Saves {
     pub(super) file: FilePath,
     /// How FILE is opened for writing, or why it is not.
     pub(super) writing: Result<SaveOptions, String>,
-    /// What saves FILE, and has it locked; there may be none yet. The lock admits one save at a time. With how far a save is that copies
-    /// FILE, to be read without waiting for the writer.
-    writer: OnceLock<(Mutex<Writer>, Arc<Progress>)>,
+    /// What saves FILE, and has it locked; there may be none yet. The lock admits one save at a time. With what is asked of the writer
+    /// without waiting for it.
+    writer: OnceLock<(Mutex<Writer>, Arc<Status>)>,
     /// What unlocks FILE, if this process has locked it under another name that is no longer used.
     pub(super) unlock: OnceLock<Box<dyn Fn(Stat) + Send + Sync>>,
     /// Held for reading by requests that read stored bytes, and for writing while a save changes some in place.
     stored: RwLock<()>,
-    /// Why a save has failed, if it failed so badly that no other may follow. A copy of the writer's own, so that no thread waits for the
-    /// writer to read it.
-    broken: OnceLock<Library>,
     /// Why the state is not FILE as another program has left it: no bytes may be read where the state says. It may be set for a file that
     /// is only read, too.
     out_of_date: Mutex<Option<String>>,
@@ -95,7 +92,6 @@ impl Saves {
             writer: OnceLock::new(),
             unlock: OnceLock::new(),
             stored: RwLock::default(),
-            broken: OnceLock::new(),
             out_of_date: Mutex::default(),
             compared: Mutex::default(),
             writes: AtomicU64::new(0),
@@ -109,9 +105,9 @@ impl Saves {
         let older = writer.older_rejected().into_iter();
         let older = older.map(|name| self.path.with_file_name(name)).collect();
         locked(&self.news).note_older_texts(older);
-        let progress = Arc::clone(writer.progress());
+        let status = Arc::clone(writer.status());
         // there is no other: the thread that opens FILE later holds `compared`
-        let _ = self.writer.set((Mutex::new(writer), progress));
+        let _ = self.writer.set((Mutex::new(writer), status));
     }
 
     /// The writer of FILE, once no other thread saves.
@@ -166,16 +162,8 @@ impl Saves {
     pub(super) fn why_read_only(&self) -> Option<String> {
         let broken = |why| format!("a save has failed; unmount, and mount again: {why}");
         match &self.writing {
-            Ok(_) => self.broken.get().map(broken),
+            Ok(_) => self.status().and_then(Status::broken).map(broken),
             Err(why) => Some(why.clone()),
-        }
-    }
-
-    /// Notes whether a save has left the writer broken.
-    pub(super) fn note(&self, writer: &Writer) {
-        if let Some(error) = writer.broken() {
-            // the first cause is the one that counts
-            let _ = self.broken.set(error.clone());
         }
     }
 
@@ -233,9 +221,9 @@ impl Saves {
         Ok(self.path.parent().unwrap_or(Path::new("")).join(name))
     }
 
-    /// Bytes that the save which is going on has copied, and is to copy in all, if it copies FILE.
-    pub(super) fn copying(&self) -> Option<(u64, u64)> {
-        self.writer.get().and_then(|writer| writer.1.now())
+    /// What the writer of FILE tells while another thread saves; `None` if FILE has not been opened for writing.
+    pub(super) fn status(&self) -> Option<&Status> {
+        self.writer.get().map(|it| &*it.1)
     }
 
     /// The writer of FILE, once no other thread saves, and the state of FILE then. A save of a block takes the state only here: it may
@@ -281,7 +269,7 @@ impl Saves {
         let committed = committed.inspect_err(|error| self.failed(writer, error))?;
         let replaced: Vec<usize> = edit.blocks.iter().filter_map(BlockEdit::replaced).collect();
         let old = self.shown.now().stat.id;
-        let saved = self.show_saved(writer, committed, what, &replaced, change, sum, text);
+        let saved = self.show_saved(committed, what, &replaced, change, sum, text);
         if stirring.is_some() {
             // by the places of the old state other bytes would be read now
             self.shown.seal(old);
@@ -292,7 +280,6 @@ impl Saves {
 
     /// Takes in that a save has failed: it may have changed FILE's times.
     pub(super) fn failed(&self, writer: &mut Writer, error: &Library) {
-        self.note(writer);
         if matches!(error, Library::Stale { .. }) {
             // the other program may have written within one tick of the file system's clock, so that the times do not tell
             writer.distrust();
@@ -311,24 +298,18 @@ impl Saves {
 
     /// Takes in that bytes could not be written into a raw block.
     pub(super) fn patch_failed(&self, writer: &mut Writer, error: &Library) {
-        self.note(writer);
         if let Library::Stale { .. } = error {
             writer.distrust();
             self.refresh_soon();
         }
     }
 
-    /// Shows the snapshot that follows from a save; `change`, `sum` and `text` as in [`Saves::commit`].
+    /// Shows the snapshot that follows from a save; `change`, `sum` and `text` as in [`Saves::commit`]. The thread holds the writer's lock.
     ///
     /// # Errors
     /// [`Error::Unfinished`].
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is a part of what a save has changed"
-    )]
     pub(super) fn show_saved(
         &self,
-        writer: &Writer,
         committed: Committed<Arc<File>>,
         what: &str,
         replaced: &[usize],
@@ -336,7 +317,6 @@ impl Saves {
         sum: Option<(usize, ChecksumState)>,
         text: Option<CheckedText>,
     ) -> Result<()> {
-        self.note(writer);
         // the save has compared FILE with the state
         self.note_out_of_date(None);
         let old = self.shown.now();

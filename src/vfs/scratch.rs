@@ -3,7 +3,7 @@
 //! One table has those of all members of a mount, and outlives a member that is closed. All of them share one limit: the bytes of each file
 //! and [`NAME_COST`] for each name. The bytes lie in memory while they are few, then in a temporary file, see [`ScratchBytes`](crate::source::ScratchBytes).
 //!
-//! `tree.yaml` is such a file, too: `tree_file` knows which one, and when it is saved. Its name is not in the table, and it costs nothing.
+//! `tree.yaml` is such a file, too: `tree_file` knows which one, and when it is saved. The table has its name only while that is gone.
 //!
 //! A directory is known by its path, so that numbers under `arrays/` do not matter. A file in a directory that the tree no longer has can't
 //! be reached until the directory is back.
@@ -30,29 +30,12 @@ use crate::source::ScratchRoom;
 const NAME_COST: u64 = 1024;
 /// The most files.
 const MAX_FILES: usize = 10_000;
-/// How long a name of something in FILE is gone that was removed.
+/// How long a name of something in FILE is gone that was removed: a program can make it again in that time.
 pub(super) const GONE_FOR: Duration = Duration::from_secs(2);
 
-/// When a name of something in FILE was removed: it is gone for two seconds, in which a program can make it again.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Absence(Instant);
-
-impl Absence {
-    /// From now on.
-    pub(super) fn begin() -> Self {
-        Self(Instant::now())
-    }
-
-    /// Long ago, so that the name is there again.
-    #[cfg(test)]
-    pub(super) fn long_ago() -> Self {
-        Self(Instant::now().checked_sub(GONE_FOR).unwrap())
-    }
-
-    /// Whether the name is still gone.
-    pub(super) fn lasts(self) -> bool {
-        self.0.elapsed() < GONE_FOR
-    }
+/// Whether a name is still gone that was `removed` then.
+fn is_gone(removed: Instant) -> bool {
+    removed.elapsed() < GONE_FOR
 }
 
 /// A directory that can have scratch files.
@@ -130,8 +113,8 @@ struct Table {
     files: HashMap<u32, Weak<ScratchFile>>,
     /// The number of the next file: none is given twice.
     next: u32,
-    /// Names of files of arrays that were removed.
-    absent: HashMap<(Directory, OsString), Absence>,
+    /// Names of something in FILE that were removed, and when.
+    absent: HashMap<(Directory, OsString), Instant>,
 }
 
 impl Scratch {
@@ -161,7 +144,7 @@ impl Scratch {
         let table = locked(&self.table);
         let absent = table.absent.iter();
         let mut absent = absent.filter(|((directory, _), _)| directory.member == member);
-        table.of(member).next().is_some() || absent.any(|(_, absence)| absence.lasts())
+        table.of(member).next().is_some() || absent.any(|(_, removed)| is_gone(*removed))
     }
 
     /// The files of a member that hold something and that users have named, each with its length.

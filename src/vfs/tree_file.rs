@@ -1,25 +1,23 @@
 //! `tree.yaml`: which scratch file has the name, what of it is FILE's text, and what was refused.
 //!
 //! All descriptors of a file share its bytes, so `tree.yaml` shows what was written last, saved or not. FILE's text, the *committed* one,
-//! does not depend on the name: a program may rename `tree.yaml` away, remove it, make it again or rename another file over it. A removed
-//! `tree.yaml` is gone for two seconds, for everyone; then it shows FILE's tree again.
+//! does not depend on the name: a program may rename `tree.yaml` away, remove it, make it again or rename another file over it. When the
+//! name is taken from a file, it leads to a new one with FILE's text, which nobody finds while `MemberScratch` hides the name.
 //!
 //! A text that another program or this mount itself puts there gets a file of its own, with the next number: the bytes of a number change only
 //! through that number. A text that was refused stays where it is, so `tree.yaml` goes on showing it until it is mended.
 
-mod refused;
-
 use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-pub(super) use self::refused::Refused;
 use super::attr::{FileFacts, FileKind};
 use super::error::Error;
 use super::node::{NUMBERS, Node};
-use super::scratch::{Absence, Named, Role, ScratchFile, Unsaved};
+use super::scratch::{Named, Role, ScratchFile, Unsaved, is_blank};
 use super::state::Shown;
-use super::{Result, VfsOptions, locked};
+use super::{VfsOptions, locked};
 use crate::source::Source;
 
 /// The name of the text of FILE.
@@ -80,7 +78,8 @@ struct Inner {
     since: SystemTime,
     /// How often FILE has got another text that was not saved through `tree.yaml`.
     epoch: u64,
-    name: Name,
+    /// The file that has the name.
+    name: Named,
     /// The file that had the name until something was put back in its text: programs that have it open write on in it.
     former: Weak<ScratchFile>,
     /// The number of the next file that this makes.
@@ -91,13 +90,6 @@ struct Inner {
     recent: VecDeque<(Instant, Arc<ScratchFile>)>,
     /// The text that was refused last, if none has been saved since.
     refused: Option<Refused>,
-}
-
-/// What the name leads to.
-#[derive(Debug)]
-enum Name {
-    File(Named),
-    Gone(Absence),
 }
 
 impl TreeFile {
@@ -118,14 +110,12 @@ impl TreeFile {
 
     /// Where the next one of FILE begins, if FILE has the same text then.
     pub(super) fn mark(&self) -> TreeMark {
-        let mut inner = locked(&self.inner);
-        let node = inner.current().map(|file| file.node);
-        inner.mark(node.unwrap_or(Node::Tree(inner.next)))
+        locked(&self.inner).mark()
     }
 
-    /// The file that has the name; none while the name is gone.
-    pub(super) fn current(&self) -> Option<Arc<ScratchFile>> {
-        locked(&self.inner).current()
+    /// The file that has the name.
+    pub(super) fn current(&self) -> Arc<ScratchFile> {
+        Arc::clone(locked(&self.inner).name.file())
     }
 
     /// The file of a node, if this made it.
@@ -139,33 +129,15 @@ impl TreeFile {
         locked(&self.inner).epoch
     }
 
-    /// Makes the name again while it is gone. It leads to a file that shows FILE's tree until it is emptied.
-    ///
-    /// # Errors
-    /// [`Error::Exists`].
-    pub(super) fn create(&self) -> Result<Arc<ScratchFile>> {
-        let mut inner = locked(&self.inner);
-        if inner.current().is_some() {
-            return Err(Error::Exists);
-        }
-        Ok(inner.show_current(Role::Plain))
-    }
-
-    /// Takes the name away. The file is a scratch file then.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub(super) fn remove(&self) -> Result<()> {
-        let mut inner = locked(&self.inner);
-        inner.current().ok_or(Error::NotFound)?;
-        inner.put(Name::Gone(Absence::begin()), Role::Plain);
-        Ok(())
+    /// Takes the name from its file, which is a scratch file then. The next file shows FILE's tree until it is emptied.
+    pub(super) fn remove(&self) {
+        locked(&self.inner).show_current(Role::Plain);
     }
 
     /// Gives the name to a file whose text is FILE's, or waits to be saved.
     pub(super) fn give(&self, file: &Arc<ScratchFile>) {
         let mut inner = locked(&self.inner);
-        inner.put(Name::File(Named::free(Arc::clone(file))), Role::Plain);
+        inner.put(file, Role::Plain);
         let committed = Arc::clone(&inner.committed);
         // a backup that is renamed back over tree.yaml has FILE's text: there is nothing to save
         if let Ok(unsaved) = file.becoming()
@@ -216,8 +188,11 @@ impl TreeFile {
         let mut inner = locked(&self.inner);
         let mtime = inner.shown.now().stat.modified();
         if *text == *inner.committed {
-            let clean = inner.current().filter(|file| !file.is_dirty());
-            return clean.map_or((), |file| file.set_mtime(mtime));
+            let file = inner.name.file();
+            if !file.is_dirty() {
+                file.set_mtime(mtime);
+            }
+            return;
         }
         inner.committed = text;
         inner.since = mtime;
@@ -226,17 +201,14 @@ impl TreeFile {
             former.set_role(Role::Stale);
             inner.former = Weak::new();
         }
-        if inner.current().is_some() {
-            inner.show_current(Role::Stale);
-        }
+        inner.show_current(Role::Stale);
     }
 
     /// Shows FILE's text instead of a blank one that nobody writes to any more, or the refused one that it was before it was emptied.
     pub(super) fn forget(&self, file: &Arc<ScratchFile>) {
         let mut inner = locked(&self.inner);
         // the name may lead to another file by now, whose text is not this one's to drop
-        let is_current = inner.current().is_some_and(|it| Arc::ptr_eq(&it, file));
-        if !is_current || !file.is_dirty() {
+        if !Arc::ptr_eq(inner.name.file(), file) || !file.is_dirty() {
             return;
         }
         let (epoch, refused) = (inner.epoch, inner.refused.as_ref());
@@ -254,29 +226,127 @@ impl TreeFile {
 
     /// Whether nothing is open or waits to be mended, so that FILE can be closed.
     pub(super) fn is_at_rest(&self) -> bool {
-        let mut inner = locked(&self.inner);
-        let current = inner.current();
-        let is_clean = current.is_some_and(|file| !file.is_open() && !file.is_dirty());
-        is_clean && inner.refused.is_none()
+        let inner = locked(&self.inner);
+        let file = inner.name.file();
+        !file.is_open() && !file.is_dirty() && inner.refused.is_none()
     }
 
     /// FILE's text, if `tree.yaml` shows it, and where the next one of FILE begins.
     pub(super) fn at_rest(&self) -> Option<(Arc<Vec<u8>>, TreeMark)> {
-        let mut inner = locked(&self.inner);
-        let file = inner.current()?;
-        let is_text = file.shares(&inner.committed);
-        is_text.then(|| (Arc::clone(&inner.committed), inner.mark(file.node)))
+        let inner = locked(&self.inner);
+        let is_text = inner.name.file().shares(&inner.committed);
+        is_text.then(|| (Arc::clone(&inner.committed), inner.mark()))
     }
 
     /// Waits, for that long at most, until texts whose descriptors were closed have been refused, if they are to be.
     pub(super) fn wait_for_closing(&self, longest: Duration) {
         let inner = locked(&self.inner);
-        let waits = |inner: &mut Inner| {
-            let current = inner.current();
-            current.is_some_and(|file| file.awaits_refusal())
-        };
+        let waits = |inner: &mut Inner| inner.name.file().awaits_refusal();
         let waited = self.closed.wait_timeout_while(inner, longest, waits);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// What `tell` makes of the text that was refused last, if none has been saved since.
+    pub(super) fn refusal<T>(&self, tell: impl FnOnce(&Refused) -> T) -> Option<T> {
+        locked(&self.inner).refused.as_ref().map(tell)
+    }
+
+    /// Whether a text was refused before for the same reason, as at fsync(2) before close(2): then the user knows. `None` if the text is
+    /// passed over, so that the one that was refused last is kept instead: if it is blank, or was refused before that one.
+    pub(super) fn is_known(&self, unsaved: &Unsaved, error: &Error) -> Option<bool> {
+        let again = unsaved.file.refusal().is_some();
+        let inner = locked(&self.inner);
+        let Some(last) = &inner.refused else {
+            return Some(false);
+        };
+        if (again || is_blank(&unsaved.text)) && *last.text != *unsaved.text {
+            return None;
+        }
+        Some(again && last.why.to_string() == error.to_string())
+    }
+
+    /// Notes that a text was refused, and where it is `kept`. `tree.yaml` shows one that is in no file on disk, as it can be read nowhere
+    /// else.
+    pub(super) fn refuse(&self, unsaved: &Unsaved, error: &Error, kept: Result<PathBuf, String>) {
+        unsaved.file.note_refused(unsaved.version, error);
+        let mut inner = locked(&self.inner);
+        let in_memory = kept.is_err();
+        inner.refused = Some(Refused {
+            file: unsaved.file.node,
+            text: Arc::clone(&unsaved.text),
+            why: error.clone(),
+            kept,
+            made_of: unsaved.made_of,
+        });
+        // what waits there to be saved, or was refused, too, is shown instead
+        if in_memory && !inner.name.file().is_dirty() {
+            inner.show_current(Role::Plain);
+        }
+    }
+
+    /// The refused text, if it could not be kept on disk.
+    pub(super) fn only_in_memory(&self) -> Option<Arc<Vec<u8>>> {
+        let inner = locked(&self.inner);
+        inner.only_in_memory().map(|it| Arc::clone(&it.text))
+    }
+
+    /// Notes that a refused text is kept on disk now.
+    pub(super) fn is_kept(&self, text: &Arc<Vec<u8>>, path: PathBuf) {
+        let mut inner = locked(&self.inner);
+        let refused = inner.refused.as_mut();
+        let refused = refused.filter(|it| it.kept.is_err() && Arc::ptr_eq(&it.text, text));
+        if let Some(refused) = refused {
+            refused.kept = Ok(path);
+        }
+    }
+
+    /// Lets go of the text that was refused, if there is one: `tree.yaml` shows FILE's again. What is written on into the text is refused.
+    pub(super) fn revert(&self) {
+        let mut inner = locked(&self.inner);
+        if inner.refused.take().is_some() && !inner.name.file().shares(&inner.committed) {
+            inner.show_current(Role::Stale);
+        }
+    }
+}
+
+/// What is known of the text that was refused last, until one is saved.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// The file that it was written to.
+    file: Node,
+    text: Arc<Vec<u8>>,
+    why: Error,
+    /// Where it is kept on disk, or why it is in memory only.
+    kept: Result<PathBuf, String>,
+    /// Which of FILE's texts it was made of.
+    made_of: u64,
+}
+
+impl Refused {
+    /// Why it is not saved, and where it is.
+    pub(super) fn describe(&self) -> String {
+        let why = format!("{TREE_NAME}: {}", self.why);
+        match &self.kept {
+            Ok(path) => format!("{why}; your text is in {}", path.display()),
+            Err(error) => format!(
+                "{why}; your text is in memory only, and gone at unmount: copy tree.yaml elsewhere. It can't be kept on disk: {error}"
+            ),
+        }
+    }
+
+    /// The same, as it is said at unmount.
+    pub(super) fn at_unmount(&self) -> String {
+        let place = match &self.kept {
+            Ok(path) => format!("it is kept in {}", path.display()),
+            Err(_) => "it could not be kept on disk, and is lost with the mount".to_owned(),
+        };
+        let why = &self.why;
+        format!("the tree that was refused is not saved ({why}): {place}")
+    }
+
+    /// Where it is kept on disk.
+    pub(super) fn kept(&self) -> Option<&Path> {
+        self.kept.as_deref().ok()
     }
 }
 
@@ -289,22 +359,26 @@ impl Inner {
     /// What shows FILE's text of now, and goes on at `mark`.
     fn new(shown: &Arc<Shown>, options: &Arc<VfsOptions>, mark: TreeMark) -> Self {
         let state = shown.now();
-        let mut inner = Self {
+        let committed = Arc::clone(state.snapshot.text());
+        let facts = FileFacts::of(&state.stat, options);
+        let since = facts.mtime;
+        let (room, text) = (options.scratch.tree_room(), Arc::clone(&committed));
+        let file = ScratchFile::new(mark.node, FileKind::File, room, text, facts, mark.epoch);
+        file.set_role(Role::Tree);
+        let file = Arc::new(file);
+        Self {
             shown: Arc::clone(shown),
             options: Arc::clone(options),
-            committed: Arc::clone(state.snapshot.text()),
-            since: state.stat.modified(),
+            committed,
+            since,
             epoch: mark.epoch,
-            name: Name::Gone(Absence::begin()),
+            files: HashMap::from([(mark.node, Arc::downgrade(&file))]),
+            name: Named::free(file),
             former: Weak::new(),
             next: mark.next,
-            files: HashMap::new(),
             recent: VecDeque::new(),
             refused: None,
-        };
-        let text = Arc::clone(&inner.committed);
-        inner.show_as(mark.node, text, mark.epoch, Role::Plain);
-        inner
+        }
     }
 
     /// The refused text, if it could not be kept on disk.
@@ -312,46 +386,29 @@ impl Inner {
         self.refused.as_ref().filter(|it| it.kept.is_err())
     }
 
-    fn mark(&self, node: Node) -> TreeMark {
-        let (next, epoch) = (self.next, self.epoch);
-        TreeMark { node, next, epoch }
-    }
-
-    /// The file that has the name. After the time that it is gone for, one is made that shows FILE's tree.
-    fn current(&mut self) -> Option<Arc<ScratchFile>> {
-        match &self.name {
-            Name::File(named) => Some(Arc::clone(named.file())),
-            Name::Gone(absence) if absence.lasts() => None,
-            Name::Gone(_) => Some(self.show_current(Role::Plain)),
+    fn mark(&self) -> TreeMark {
+        TreeMark {
+            node: self.name.file().node,
+            next: self.next,
+            epoch: self.epoch,
         }
     }
 
     /// Has the name lead to a new file, with FILE's text, or with a refused one that is in no file on disk: it can be read nowhere else. The
     /// file that had the name is something else to FILE then.
-    fn show_current(&mut self, before: Role) -> Arc<ScratchFile> {
+    fn show_current(&mut self, before: Role) {
         let Some(refused) = self.only_in_memory() else {
-            return self.show(Arc::clone(&self.committed), self.epoch, before);
+            self.show(Arc::clone(&self.committed), self.epoch, before);
+            return;
         };
         let (text, made_of) = (Arc::clone(&refused.text), refused.made_of);
-        let file = self.show(text, made_of, before);
-        file.touch();
-        file
+        self.show(text, made_of, before).touch();
     }
 
     /// Has the name lead to a new file with this text.
     fn show(&mut self, text: Arc<Vec<u8>>, made_of: u64, before: Role) -> Arc<ScratchFile> {
         let node = Node::Tree(self.next);
         self.next = after(self.next);
-        self.show_as(node, text, made_of, before)
-    }
-
-    fn show_as(
-        &mut self,
-        node: Node,
-        text: Arc<Vec<u8>>,
-        made_of: u64,
-        before: Role,
-    ) -> Arc<ScratchFile> {
         let facts = FileFacts {
             mtime: self.since,
             ..FileFacts::of(&self.shown.now().stat, &self.options)
@@ -362,26 +419,20 @@ impl Inner {
         // the table has weak references only, so that a file goes with its last descriptor; here the empty ones go
         self.files.retain(|_, file| file.strong_count() > 0);
         self.files.insert(node, Arc::downgrade(&file));
-        self.put(Name::File(Named::free(Arc::clone(&file))), before);
+        self.put(&file, before);
         file
     }
 
-    /// Changes what the name leads to. The file that had it is `before` to FILE then, and stays known for a moment.
-    fn put(&mut self, name: Name, before: Role) {
+    /// Has the name lead to a file. The one that had it is `before` to FILE then, and stays known for a moment.
+    fn put(&mut self, file: &Arc<ScratchFile>, before: Role) {
         if let Some(former) = self.former.upgrade() {
             former.set_role(Role::Plain);
             self.former = Weak::new();
         }
-        if let Name::File(named) = &name {
-            named.file().set_role(Role::Tree);
-        }
-        let replaced = std::mem::replace(&mut self.name, name);
-        let Name::File(replaced) = replaced else {
-            return;
-        };
-        let is_same =
-            matches!(&self.name, Name::File(named) if Arc::ptr_eq(named.file(), replaced.file()));
-        if is_same {
+        file.set_role(Role::Tree);
+        let named = Named::free(Arc::clone(file));
+        let replaced = std::mem::replace(&mut self.name, named);
+        if Arc::ptr_eq(file, replaced.file()) {
             return;
         }
         replaced.file().set_role(before);
@@ -399,10 +450,7 @@ impl Inner {
     /// If `tree.yaml` has no unsaved text, and FILE another one than it shows, has it show FILE's. A program that has written the text goes
     /// on writing by the offsets in that: so it keeps its file, and saves through it.
     fn settle(&mut self) {
-        let Name::File(named) = &self.name else {
-            return;
-        };
-        let shown = Arc::clone(named.file());
+        let shown = Arc::clone(self.name.file());
         if shown.is_dirty() || shown.shares(&self.committed) {
             return;
         }

@@ -161,48 +161,33 @@ impl Vfs {
         })
     }
 
-    /// Makes a file and gives its node. The name of an array that is gone is given back to the array. Why a file
-    /// can't be made beside blocks and arrays is noted, as the process gets an errno alone.
+    /// Makes a file and gives its node. The name of something in FILE that is gone is given back to that. Why a file can't be made beside
+    /// blocks and arrays is noted, as the process gets an errno alone.
     fn make(&self, parent: Node, name: &OsStr, facts: FileFacts) -> Result<Node> {
         self.saves.open_for_writing()?;
-        match parent {
-            Node::Root => {
-                check_root_name(name)?;
-                if name == TREE_NAME {
-                    return Ok(self.tree.create()?.node);
-                }
-                self.scratch
-                    .create(parent, name, None, facts, self.tree.epoch())
+        let (state, is_back) = (self.shown.now(), self.scratch.unhide(parent, name));
+        match (parent, self.find(&state, parent, name).ok()) {
+            // mv from another file system removes the name first: the file that it makes then is the one of FILE again
+            (_, Some(node)) if is_back && self.attr(&state, node).is_ok() => return Ok(node),
+            (Node::Blocks, Some(block @ Node::Block(_))) => {
+                return self.saves.noted(block, state.new_block(name));
             }
-            Node::Blocks if block_number(name).is_some() => {
-                let state = self.shown.now();
-                let block = self.find(&state, parent, name)?;
-                if self.attr(&state, block).is_ok() && self.scratch.unhide(parent, name) {
-                    return Ok(block);
-                }
-                self.saves.noted(block, state.new_block(name))
+            (Node::Root | Node::Blocks | Node::ArrayDir(_), Some(_)) => return Err(Error::Exists),
+            (Node::Root, None) => check_root_name(name)?,
+            (Node::Blocks | Node::ArrayDir(_), None) => {
+                self.check_beside(parent, name).inspect_err(|error| {
+                    let why = format!("{}: {error}", self.path_to(Some(parent), Some(name)));
+                    locked(&self.saves.news).refuse(None, why);
+                })?;
             }
-            Node::ArrayDir(_) | Node::Blocks => {
-                let found = self.find(&self.shown.now(), parent, name);
-                match found {
-                    // mv from another file system removes the name first: the file that it makes then is the array again
-                    Ok(array @ Node::Array(..)) if self.scratch.unhide(parent, name) => Ok(array),
-                    Ok(_) => Err(Error::Exists),
-                    Err(_) => {
-                        self.check_beside(parent, name).inspect_err(|error| {
-                            let why =
-                                format!("{}: {error}", self.path_to(Some(parent), Some(name)));
-                            locked(&self.saves.news).refuse(None, why);
-                        })?;
-                        self.scratch
-                            .create(parent, name, None, facts, self.tree.epoch())
-                    }
-                }
+            _ => {
+                return Err(Error::NotPermitted(
+                    "files can be made in the root and beside blocks and arrays only",
+                ));
             }
-            _ => Err(Error::NotPermitted(
-                "files can be made in the root and beside blocks and arrays only",
-            )),
         }
+        let epoch = self.tree.epoch();
+        self.scratch.create(parent, name, None, facts, epoch)
     }
 
     /// The error for a request to make or remove a directory.
@@ -252,12 +237,13 @@ impl Vfs {
             Node::Root if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) => {
                 Err(Error::IsDirectory)
             }
-            Node::Root if name == TREE_NAME => self.tree.remove(),
+            Node::Root if name == TREE_NAME => {
+                self.scratch.hide(parent, name)?;
+                self.tree.remove();
+                Ok(())
+            }
             Node::Root => Err(Error::NotFound),
             Node::ArrayDir(_) => match self.find(&self.shown.now(), parent, name)? {
-                Node::Array(..) if self.scratch.hidden(parent).contains(name) => {
-                    Err(Error::NotFound)
-                }
                 Node::Array(..) => self.scratch.hide(parent, name),
                 _ => Err(Error::NotPermitted("arrays follow the tree")),
             },

@@ -329,7 +329,7 @@ impl Trial<'_> {
     fn fault(&mut self, trouble: Trouble) -> Result<(), String> {
         let disk = Arc::new(self.scenario.disk());
         let (mut writer, saved) = self.scenario.save(&disk, trouble);
-        let broken = writer.broken().is_some();
+        let broken = writer.status().broken().is_some();
         match &saved {
             Saved::Acknowledged => return self.crashes(&disk, Promise::Done),
             Saved::Unfinished { now, .. } if now.as_ref() != Some(&self.story.new) => {
@@ -427,7 +427,7 @@ fn a_full_disk_breaks_nothing() {
                     ..Trouble::default()
                 };
                 let (writer, saved) = scenario.save(&Arc::new(scenario.disk()), trouble);
-                let broken = writer.broken();
+                let broken = writer.status().broken();
                 assert!(
                     broken.is_none(),
                     "{}: {fault:?} at {at}: {saved:?}, {broken:?}",

@@ -331,7 +331,7 @@ fn no_copy_is_begun_that_the_disk_has_no_room_for() {
         let saved = writer.save(&text(&free.to_string()));
         assert_eq!(saved.unwrap().method, method);
         assert_eq!(disk.ops().contains(&"create"), method == Method::Replaced);
-        assert_eq!(writer.progress().now(), None);
+        assert_eq!(writer.status().copying(), None);
         sim = disk.kill();
     }
 }

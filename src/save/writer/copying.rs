@@ -39,9 +39,9 @@ impl<S: Store> Writer<S> {
             let why = format!("{bytes} bytes would have to be written, the disk has {free} left");
             return Err(SaveFailure::Impossible(why));
         }
-        self.progress.begin(bytes);
+        self.status.begin_copy(bytes);
         let replace = Replace {
-            progress: &self.progress,
+            status: &self.status,
             store: &self.store,
             name: &self.name,
             baseline: &self.baseline,
@@ -53,7 +53,7 @@ impl<S: Store> Writer<S> {
             is_made = true;
             observer(false);
         });
-        self.progress.end();
+        self.status.end_copy();
         if let Err(SaveFailure::Impossible(why)) = &done {
             self.no_copies = Some(why.clone()).filter(|_| is_made);
         }

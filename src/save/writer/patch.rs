@@ -26,7 +26,7 @@ impl<S: Store> Writer<S> {
     /// [`Error::Rejected`] if there is no such block or it is compressed; [`Error::Stale`] if another program has changed FILE; those of
     /// [`Writer::commit`].
     pub fn begin_patch(&mut self, n: usize, reserved: &Range<u64>) -> Result<Committed<S::File>> {
-        self.broken.clone().map_or(Ok(()), Err)?;
+        self.check_whole()?;
         self.raw = None;
         self.alone()?;
         let extent = self.patched(n, reserved)?;
@@ -53,7 +53,7 @@ impl<S: Store> Writer<S> {
         n: usize,
         write: impl FnOnce(&mut Put<'_>) -> Result<()>,
     ) -> Result<()> {
-        self.broken.clone().map_or(Ok(()), Err)?;
+        self.check_whole()?;
         let file = match self.raw.take() {
             Some(file) => file,
             None => self.open_writable()?,
@@ -76,7 +76,7 @@ impl<S: Store> Writer<S> {
     /// # Errors
     /// [`Error::Stale`] if FILE is not as the last write has left it; [`Error::Io`].
     pub fn sync_patch(&mut self) -> Result<()> {
-        self.broken.clone().map_or(Ok(()), Err)?;
+        self.check_whole()?;
         let file = match self.raw.take() {
             Some(file) => file,
             None => self.open_writable()?,

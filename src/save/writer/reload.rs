@@ -91,7 +91,8 @@ impl<S: Store> Writer<S> {
         {
             opened = lock();
             if opened.is_err() && !self.store.lock(&self.lock).unwrap_or(false) {
-                self.broken = Some(self.error("the lock was lost to another program", busy()));
+                let why = self.error("the lock was lost to another program", busy());
+                self.status.note_broken(why);
             }
         }
         opened.map_err(|refusal| match refusal {
@@ -134,8 +135,8 @@ impl<S: Store> Writer<S> {
             self.no_copies = None;
         }
         self.file = file;
-        if self.unsettled.take().is_some() && same && self.broken.is_none() {
-            self.broken = Some(self.changed_unsettled());
+        if self.unsettled.take().is_some() && same {
+            self.status.note_broken(self.changed_unsettled());
         }
         Ok(scan)
     }

@@ -75,14 +75,14 @@ impl<S: Store> Writer<S> {
     /// Notes a failure on which any further save depends.
     pub(super) fn note_failure(&mut self, error: &Error) {
         if !error.is_no_room() {
-            self.broken = Some(error.clone());
+            self.status.note_broken(error.clone());
         }
     }
 
     /// As after a disk that has failed: nothing more is written.
     #[cfg(test)]
     pub(crate) fn fail(&mut self, why: Error) {
-        self.broken = Some(why);
+        self.status.note_broken(why);
     }
 
     /// Whether the last save has left nothing to do.
@@ -166,7 +166,7 @@ impl<S: Store> Writer<S> {
         if !matches!(self.unsettled, Some(Unsettled::Name)) {
             return Ok(());
         }
-        self.broken.clone().map_or(Ok(()), Err)?;
+        self.check_whole()?;
         self.compare()?;
         self.settle()
     }

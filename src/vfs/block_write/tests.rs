@@ -589,7 +589,7 @@ fn no_writer_joins_a_file_whose_last_one_has_ended() {
     let (state, file) = (vfs.shown.now(), Node::Block(0));
     let add = || vfs.blocks.add_writer(&state, 0, file, false);
     let written = add().ok().unwrap();
-    assert!(vfs.blocks.end_writer(&written) && add().err() == Some(file));
+    assert!(vfs.blocks.leave(&written, true) && add().err() == Some(file));
     vfs.blocks.free(&written);
     assert!(add().is_ok());
 }

@@ -8,6 +8,7 @@ use crate::asdf::check::Validate;
 use crate::asdf::layout::{BlockIndex, Severity};
 use crate::asdf::text_frame::standard;
 use crate::asdf::{Array, Snapshot};
+use crate::save::Status;
 use crate::vfs::state::State;
 use crate::vfs::tree_file::Refused;
 use crate::vfs::{Saves, View, locked};
@@ -89,7 +90,7 @@ fn whereabouts(saves: &Saves, text: &mut Text) {
 
 /// What became of saves, and of what was not saved.
 fn news(saves: &Saves, scratch: &[String], text: &mut Text) {
-    if let Some((done, total)) = saves.copying() {
+    if let Some((done, total)) = saves.status().and_then(Status::copying) {
         let (done, total) = (sized(done), sized(total));
         text.line(format_args!(
             "saving    by a new file: {done} of {total} written"

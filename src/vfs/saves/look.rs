@@ -15,7 +15,7 @@ use log::{info, warn};
 use super::Saves;
 use crate::asdf::Snapshot;
 use crate::error::Error as Library;
-use crate::save::{self, NotOpened, SaveOptions, Writer};
+use crate::save::{self, NotOpened, SaveOptions, Status, Writer};
 use crate::source::Stat;
 use crate::vfs::{Error, MAX_PREPARED, Result, State, locked};
 
@@ -101,9 +101,7 @@ impl Saves {
         if (!state.timed || is_of(&state, &stat))
             && let Some(writer) = writer.as_deref_mut()
         {
-            let reloaded = writer.reload();
-            self.note(writer);
-            match reloaded {
+            match writer.reload() {
                 Ok(None) => return self.show_touched(&state, stat, writer),
                 // `show_changed` reads FILE once more
                 Ok(Some(_)) => writer.distrust(),
@@ -184,7 +182,8 @@ impl Saves {
                 self.opened(self.open_writer(options)?);
             }
         }
-        self.broken.get().map_or(Ok(()), |_| {
+        let broken = self.status().and_then(Status::broken);
+        broken.map_or(Ok(()), |_| {
             Err(Error::ReadOnly(
                 "a save has failed, and FILE may be written again only after the next mount",
             ))

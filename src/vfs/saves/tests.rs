@@ -65,9 +65,7 @@ fn data_that_another_program_writes_during_a_save_of_the_text_are_shown() {
     });
     let committed = committed.unwrap();
     assert!(committed.around.is_none());
-    let saved = vfs
-        .saves
-        .show_saved(&writer, committed, "x", &[], None, None, None);
+    let saved = vfs.saves.show_saved(committed, "x", &[], None, None, None);
     saved.unwrap();
     drop(writer);
     look(&vfs);
@@ -83,9 +81,7 @@ fn a_text_that_another_program_writes_right_behind_a_save_is_shown() {
     let committed = writer.commit(&noted("1"), &mut |_| ()).unwrap();
     assert!(committed.around.is_some());
     put(&dir.path().join("a.asdf"), b"note: 1", b"note: 2", 1000);
-    let saved = vfs
-        .saves
-        .show_saved(&writer, committed, "x", &[], None, None, None);
+    let saved = vfs.saves.show_saved(committed, "x", &[], None, None, None);
     saved.unwrap();
     drop(writer);
     look(&vfs);
@@ -125,9 +121,7 @@ fn the_bytes_of_an_unfinished_save_are_shown_when_file_is_touched() {
             unfinished: Some(Library::io("J3", cause)),
             around: None,
         };
-        let saved = vfs
-            .saves
-            .show_saved(&writer, committed, "x", &[0], None, None, None);
+        let saved = vfs.saves.show_saved(committed, "x", &[0], None, None, None);
         assert!(matches!(saved, Err(Error::Unfinished(..))));
         if is_touched {
             vfs.saves.show_times(&vfs.shown.now(), None);

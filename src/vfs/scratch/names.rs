@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, MutexGuard, Weak};
+use std::time::Instant;
 
 use super::{
-    Absence, Directory, MAX_FILES, Named, Role, Scratch, ScratchFile, Table, is_made_by_editor,
+    Directory, MAX_FILES, Named, Role, Scratch, ScratchFile, Table, is_gone, is_made_by_editor,
     is_temporary_data,
 };
 use crate::asdf::names::SUFFIXES;
@@ -17,7 +18,7 @@ use crate::vfs::node::NUMBERS;
 use crate::vfs::state::Shown;
 use crate::vfs::{Attr, Error, FileFacts, Node, Result, TREE_NAME, Vfs, locked};
 
-/// The scratch files of one member, and the names of its blocks and arrays that are gone.
+/// The scratch files of one member, and the names of `tree.yaml`, blocks and arrays that are gone.
 pub(in crate::vfs) struct MemberScratch {
     pub(in crate::vfs) scratch: Arc<Scratch>,
     /// Which member of the mount it is.
@@ -186,27 +187,31 @@ impl MemberScratch {
         Ok(())
     }
 
-    /// Removes the name of a block or of an array's file for a while.
+    /// Removes the name of `tree.yaml`, a block or an array's file for a while.
     ///
     /// # Errors
-    /// [`Error::NotFound`].
+    /// [`Error::NotFound`], also if it is gone already.
     pub(in crate::vfs) fn hide(&self, directory: Node, name: &OsStr) -> Result<()> {
         let place = self.place(directory)?;
         let absent = &mut self.table().absent;
         // names that are back are forgotten here, so the table stays as short as two seconds of removals
-        absent.retain(|_, absence| absence.lasts());
-        absent.insert((place, name.to_owned()), Absence::begin());
+        absent.retain(|_, removed| is_gone(*removed));
+        let name = (place, name.to_owned());
+        if absent.contains_key(&name) {
+            return Err(Error::NotFound);
+        }
+        absent.insert(name, Instant::now());
         Ok(())
     }
 
-    /// The names of blocks and of files of arrays that are gone from a directory.
+    /// Such names that are gone from a directory.
     pub(in crate::vfs) fn hidden(&self, directory: Node) -> HashSet<OsString> {
         let Some(place) = self.place_if_any(directory) else {
             return HashSet::new();
         };
         let table = self.table();
         let names = table.absent.iter();
-        let gone = names.filter(|((of, _), absence)| *of == place && absence.lasts());
+        let gone = names.filter(|((of, _), removed)| *of == place && is_gone(**removed));
         gone.map(|((_, name), _)| name.clone()).collect()
     }
 
@@ -215,8 +220,8 @@ impl MemberScratch {
         let Some(place) = self.place_if_any(directory) else {
             return false;
         };
-        let absence = self.table().absent.remove(&(place, name.to_owned()));
-        absence.is_some_and(Absence::lasts)
+        let removed = self.table().absent.remove(&(place, name.to_owned()));
+        removed.is_some_and(is_gone)
     }
 }
 
@@ -247,16 +252,18 @@ impl Vfs {
     /// The file of a name in the root.
     pub(in crate::vfs) fn file_in_root(&self, name: &OsStr) -> Option<Arc<ScratchFile>> {
         if name == TREE_NAME {
-            return self.tree.current();
+            let is_gone = self.scratch.hidden(Node::Root).contains(name);
+            return (!is_gone).then(|| self.tree.current());
         }
         self.scratch.lookup(Node::Root, name)
     }
 
     /// The path of a scratch file, or of `tree.yaml`.
     pub(in crate::vfs) fn path_of_scratch(&self, node: Node) -> Option<String> {
-        let tree = self.tree.current().filter(|tree| tree.node == node);
-        let tree = tree.map(|_| TREE_NAME.to_owned());
-        tree.or_else(|| self.scratch.path_of(node))
+        if self.tree.current().node == node {
+            return Some(TREE_NAME.to_owned());
+        }
+        self.scratch.path_of(node)
     }
 
     /// Checks that a file of that name may be made in a directory of blocks or arrays: tools make such names, or it is named after a file
@@ -300,9 +307,10 @@ impl Vfs {
 mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
-    use crate::vfs::Rename;
     use crate::vfs::attr::WRITE;
+    use crate::vfs::scratch::GONE_FOR;
     use crate::vfs::testing::writable;
+    use crate::vfs::{Access, Rename};
 
     /// It could not be removed again: its name was taken for that of FILE's tree.
     #[test]
@@ -317,6 +325,55 @@ mod tests {
         vfs.unlink(Node::ARRAYS, name).unwrap();
         let gone = vfs.unlink(Node::ARRAYS, name);
         assert!(matches!(gone, Err(Error::NotFound)), "{gone:?}");
+    }
+
+    #[test]
+    fn a_tree_that_is_removed_is_gone_for_two_seconds_or_until_it_is_made_again() {
+        let (_dir, vfs) = writable(&Sample::new());
+        let (root, name) = (Node::Root, TREE_NAME.as_ref());
+        let make = || vfs.mknod(root, name, 0o100_600, FileFacts::new(0o600, 0, 0));
+        let find = || vfs.lookup(root, name);
+        let text = || Arc::clone(vfs.snapshot().text());
+        let (before, old) = (text(), vfs.open_now(Node::TREE, WRITE).unwrap().handle);
+        vfs.unlink(root, name).unwrap();
+        assert!(matches!(find(), Err(Error::NotFound)));
+        assert!(matches!(vfs.unlink(root, name), Err(Error::NotFound)));
+        vfs.write(&old, None, b"# more\n", false).unwrap();
+        vfs.flush(&old, 0).unwrap();
+        assert_eq!(text(), before, "it has no name");
+        assert_eq!(make().unwrap().node, Node::Tree(1));
+        assert!(matches!(make(), Err(Error::Exists)));
+        assert_eq!(vfs.tree.current().bytes().unwrap(), before);
+        vfs.unlink(root, name).unwrap();
+        for removed in vfs.scratch.table().absent.values_mut() {
+            *removed = removed.checked_sub(GONE_FOR).unwrap();
+        }
+        assert_eq!(find().unwrap().node, Node::Tree(2));
+        assert!(matches!(make(), Err(Error::Exists)));
+        assert_eq!(vfs.tree.current().bytes().unwrap(), before);
+    }
+
+    /// It was not found for two seconds, as the array had been removed whose name it had.
+    #[test]
+    fn a_file_that_is_made_is_there_even_if_the_tree_has_lost_what_was_gone() {
+        let text = |key: &str| {
+            let array =
+                "!core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}";
+            let start = Sample::TREE.strip_suffix(b"...\n").unwrap();
+            let line = format!("a: {array}\n{key}: {array}\n...\n");
+            [start, line.as_bytes()].concat()
+        };
+        let (_dir, vfs) = writable(&Sample::new().text(&text("x.tmp")).block(b"abc"));
+        let (name, facts) = ("x.tmp.npy".as_ref(), FileFacts::new(0o600, 0, 0));
+        vfs.unlink(Node::ARRAYS, name).unwrap();
+        let truncate = true;
+        let tree = vfs.open_now(Node::TREE, Access { truncate, ..WRITE });
+        let tree = tree.unwrap().handle;
+        vfs.write(&tree, 0, &text("y"), false).unwrap();
+        vfs.flush(&tree, 0).unwrap();
+        let made = vfs.mknod(Node::ARRAYS, name, 0o100_600, facts).unwrap();
+        assert!(matches!(made.node, Node::Scratch(_)));
+        assert!(vfs.lookup(Node::ARRAYS, name).is_ok());
     }
 
     /// The target of the link became the bytes of the block.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::*;
 use crate::asdf::sample::Sample;
 use crate::vfs::Access;
-use crate::vfs::scratch::{is_beginning, is_blank};
+use crate::vfs::scratch::is_beginning;
 use crate::vfs::testing::writable;
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n--- {a: 1}\n...\n";
@@ -38,7 +38,7 @@ fn tree() -> TreeFile {
 
 /// Opens the file that is `tree.yaml` as a shell does for `>`, and writes a text.
 fn written(tree: &TreeFile, text: &[u8]) -> Arc<ScratchFile> {
-    let file = tree.current().unwrap();
+    let file = tree.current();
     file.open(EMPTIED, tree.epoch()).unwrap();
     if !text.is_empty() {
         file.write(0, text).unwrap();
@@ -74,19 +74,12 @@ fn refuse(tree: &TreeFile, unsaved: &Unsaved, kept: bool) {
 }
 
 fn shown(tree: &TreeFile) -> Vec<u8> {
-    tree.current().unwrap().bytes().unwrap().to_vec()
+    tree.current().bytes().unwrap().to_vec()
 }
 
 fn is_outdated(tree: &TreeFile, file: &Arc<ScratchFile>) -> bool {
     let unsaved = file.becoming().unwrap();
     tree.to_replace(&unsaved).unwrap().1
-}
-
-/// Has two seconds pass since the name was removed.
-fn wait(tree: &TreeFile) {
-    let mut inner = locked(&tree.inner);
-    assert!(matches!(inner.name, Name::Gone(_)));
-    inner.name = Name::Gone(Absence::long_ago());
 }
 
 #[test]
@@ -98,7 +91,7 @@ fn what_is_written_is_what_is_saved() {
     assert!(text_to_save(&file).is_none());
     close(&tree, &file);
     assert_eq!(shown(&tree), OTHER);
-    assert_eq!(tree.current().unwrap().node, Node::TREE);
+    assert_eq!(tree.current().node, Node::TREE);
 }
 
 #[test]
@@ -155,7 +148,7 @@ fn what_was_put_back_is_shown_and_moves_nothing_for_who_goes_on_writing() {
     let unsaved = file.to_save().unwrap().unwrap();
     tree.saved(&unsaved, &Arc::new(OTHER.to_vec()), false);
     assert_eq!(shown(&tree), OTHER);
-    assert_ne!(tree.current().unwrap().node, file.node);
+    assert_ne!(tree.current().node, file.node);
     assert!(text_to_save(&file).is_none());
     file.write(11, b"# more\n").unwrap();
     assert_eq!(text_to_save(&file).unwrap(), b"--- {a: 1}\n# more\n");
@@ -169,7 +162,7 @@ fn what_was_put_back_is_shown_and_moves_nothing_for_who_goes_on_writing() {
     tree.saved(&unsaved, &Arc::new(OTHER.to_vec()), false);
     assert_eq!(shown(&tree), b"--- {b: 1}\n");
     // and when the name leads elsewhere, nothing is saved through it
-    tree.remove().unwrap();
+    tree.remove();
     for file in [file, other] {
         file.write(0, b"---").unwrap();
         assert!(text_to_save(&file).is_none());
@@ -179,32 +172,12 @@ fn what_was_put_back_is_shown_and_moves_nothing_for_who_goes_on_writing() {
 #[test]
 fn an_open_without_a_change_saves_nothing() {
     let tree = tree();
-    let file = tree.current().unwrap();
+    let file = tree.current();
     file.open(WRITE, 0).unwrap();
     assert!(text_to_save(&file).is_none());
     assert!(!tree.is_at_rest());
     file.write(20, b"2").unwrap();
     assert_eq!(text_to_save(&file).unwrap(), OTHER);
-}
-
-#[test]
-fn a_text_that_is_removed_is_gone_for_two_seconds_or_until_it_is_made_again() {
-    let tree = tree();
-    let old = tree.current().unwrap();
-    old.open(WRITE, 0).unwrap();
-    tree.remove().unwrap();
-    assert!(tree.current().is_none() && !tree.is_at_rest());
-    assert!(matches!(tree.remove(), Err(Error::NotFound)));
-    old.write(0, OTHER).unwrap();
-    assert!(text_to_save(&old).is_none(), "it has no name");
-    let made = tree.create().unwrap();
-    assert!(matches!(tree.create(), Err(Error::Exists)));
-    assert_eq!((made.node, shown(&tree)), (Node::Tree(1), TEXT.to_vec()));
-    tree.remove().unwrap();
-    wait(&tree);
-    assert_eq!(shown(&tree), TEXT);
-    assert!(matches!(tree.create(), Err(Error::Exists)));
-    assert_eq!(tree.current().unwrap().node, Node::Tree(2));
 }
 
 #[test]
@@ -214,8 +187,7 @@ fn the_only_copy_of_a_refused_text_stays_in_sight() {
         let file = written(&tree, OTHER);
         refuse(&tree, &file.to_save().unwrap().unwrap(), kept);
         close(&tree, &file);
-        tree.remove().unwrap();
-        wait(&tree);
+        tree.remove();
         assert_eq!(shown(&tree), if kept { TEXT } else { OTHER });
     }
 }
@@ -242,7 +214,7 @@ fn a_refused_text_goes_on_being_shown() {
 #[test]
 fn who_appends_writes_behind_what_others_have_appended() {
     let tree = tree();
-    let file = tree.current().unwrap();
+    let file = tree.current();
     for text in ["one\n", "two\n", "three\n"] {
         file.open(WRITE, 0).unwrap();
         file.write(None, text.as_bytes()).unwrap();
@@ -263,7 +235,7 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
         close(&tree, &file);
         assert_eq!(shown(&tree), if kept { THEIRS } else { OTHER });
         // who mends a text that was made of an older one can't save it over the newer one
-        let current = tree.current().unwrap();
+        let current = tree.current();
         current.open(WRITE, tree.epoch()).unwrap();
         current.write(0, b"#").unwrap();
         assert_eq!(is_outdated(&tree, &current), !kept);
@@ -274,8 +246,8 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
 #[test]
 fn a_scratch_file_that_is_written_anew_is_of_the_text_of_now() {
     let tree = tree();
-    let file = tree.current().unwrap();
-    tree.remove().unwrap();
+    let file = tree.current();
+    tree.remove();
     tree.reloaded(Arc::new(THEIRS.to_vec()));
     assert!(is_outdated(&tree, &file));
     file.write(0, b"#").unwrap();
@@ -316,7 +288,7 @@ fn the_only_copy_of_a_text_whose_file_is_tree_yaml_no_more_is_shown() {
 #[test]
 fn an_older_text_that_is_refused_is_not_shown_instead_of_a_refused_newer_one() {
     let tree = tree();
-    let early = tree.current().unwrap();
+    let early = tree.current();
     early.open(WRITE, 0).unwrap();
     tree.reloaded(Arc::new(THEIRS.to_vec()));
     let newer = written(&tree, OTHER);
@@ -331,7 +303,7 @@ fn an_older_text_that_is_refused_is_not_shown_instead_of_a_refused_newer_one() {
 #[test]
 fn what_is_written_to_a_hard_link_of_a_tree_that_another_program_has_replaced_is_refused() {
     let tree = tree();
-    let old = tree.current().unwrap();
+    let old = tree.current();
     let link = Named::free(Arc::clone(&old));
     tree.reloaded(Arc::new(THEIRS.to_vec()));
     assert_eq!(shown(&tree), THEIRS);
@@ -345,9 +317,9 @@ fn what_is_written_to_a_hard_link_of_a_tree_that_another_program_has_replaced_is
 #[test]
 fn a_file_that_gets_the_name_keeps_its_number() {
     let tree = tree();
-    let backup = tree.current().unwrap();
-    tree.remove().unwrap();
-    let file = written_new(&tree, OTHER);
+    let backup = tree.current();
+    tree.remove();
+    let file = written(&tree, OTHER);
     save(&tree, &file);
     // FILE's old text is none, until it is saved
     tree.give(&backup);
@@ -356,13 +328,8 @@ fn a_file_that_gets_the_name_keeps_its_number() {
     tree.saved(&becoming, &becoming.text, true);
     tree.give(&backup);
     assert_eq!(shown(&tree), TEXT);
-    assert_eq!(tree.current().unwrap().node, backup.node);
+    assert_eq!(tree.current().node, backup.node);
     assert!(matches!(file.role(), Role::Plain));
-}
-
-fn written_new(tree: &TreeFile, text: &[u8]) -> Arc<ScratchFile> {
-    tree.create().unwrap();
-    written(tree, text)
 }
 
 /// A program that looked while another one made `tree.yaml` anew found a stale file, and found the next one stale, too.
@@ -370,8 +337,7 @@ fn written_new(tree: &TreeFile, text: &[u8]) -> Arc<ScratchFile> {
 fn a_file_that_has_just_lost_the_name_can_be_read() {
     let tree = tree();
     for number in 0..3 {
-        tree.remove().unwrap();
-        tree.create().unwrap();
+        tree.remove();
         let old = tree.file(Node::Tree(number)).unwrap();
         assert_eq!(old.attr().nlink, 0);
         old.open(Access::default(), 0).unwrap();
@@ -385,7 +351,7 @@ fn a_file_that_has_just_lost_the_name_can_be_read() {
 fn a_text_that_is_not_saved_keeps_its_member_open() {
     let tree = tree();
     assert!(tree.is_at_rest() && tree.at_rest().is_some());
-    let file = tree.current().unwrap();
+    let file = tree.current();
     file.open(WRITE, 0).unwrap();
     assert!(!tree.is_at_rest());
     file.close(true);
@@ -405,15 +371,15 @@ fn numbers_go_on_where_the_member_was_closed() {
     assert_eq!(mark.node, Node::Tree(1));
     let next = self::tree();
     next.begin(mark);
-    assert_eq!(next.current().unwrap().node, Node::Tree(1));
+    assert_eq!(next.current().node, Node::Tree(1));
     assert_eq!(next.epoch(), tree.epoch());
     let next = self::tree();
     next.begin(mark.changed());
-    assert_eq!(next.current().unwrap().node, Node::Tree(2));
+    assert_eq!(next.current().node, Node::Tree(2));
     assert_ne!(next.epoch(), tree.epoch());
     // the first file had been put back in its place
     let node = Node::TREE;
     let next = self::tree();
     next.begin(TreeMark { node, ..mark });
-    assert!(!is_outdated(&next, &next.current().unwrap()));
+    assert!(!is_outdated(&next, &next.current()));
 }

@@ -246,7 +246,7 @@ fn written(vfs: &Vfs, text: &[u8]) -> Handle {
 
 /// The text of FILE, and what `tree.yaml` shows.
 fn texts(vfs: &Vfs) -> [Vec<u8>; 2] {
-    let shown = vfs.tree.current().unwrap().bytes().unwrap();
+    let shown = vfs.tree.current().bytes().unwrap();
     [vfs.shown.now().snapshot.text(), &shown].map(|text| text.to_vec())
 }
 

@@ -488,14 +488,11 @@ fn an_interrupted_save_of_another_mount_is_shown_whole() {
     assert_eq!(shown(&vfs), text("n"));
 }
 
-/// It was reported as saved, although a crash might bring the old file back.
+/// It was reported as saved, although a crash might bring the old file back. And the mount was still said to be writable.
 #[test]
 fn a_text_that_a_crash_may_take_back_is_not_reported_as_saved() {
     let (_dir, vfs) = with_tree("a: ARRAY");
     save(&vfs, "a: ARRAY\nb: 1");
-    let cause = io::Error::from_raw_os_error(5);
-    let error = Library::io("writing to disk", cause);
-    vfs.saves.writer().unwrap().leave_name(&error);
     let access = Access {
         write: true,
         truncate: true,
@@ -504,7 +501,11 @@ fn a_text_that_a_crash_may_take_back_is_not_reported_as_saved() {
     let fh = vfs.open_now(Node::TREE, access).unwrap().handle;
     let same = tree("a: ARRAY\nb: 1");
     vfs.write(&fh, 0, same.as_bytes(), false).unwrap();
+    let cause = io::Error::from_raw_os_error(5);
+    let error = Library::io("writing to disk", cause);
+    vfs.saves.writer().unwrap().leave_name(&error);
     assert!(vfs.flush(&fh, 0).is_err());
+    assert!(vfs.why_read_only().is_some());
 }
 
 /// While another block was being edited, the old data were shown, and the save of that edit took over the time of the change.
