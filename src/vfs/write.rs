@@ -161,8 +161,8 @@ impl Vfs {
         })
     }
 
-    /// Makes a file and gives its node. The name of something in FILE that is gone is given back to that. Why a file can't be made beside
-    /// blocks and arrays is noted, as the process gets an errno alone.
+    /// Makes a file and gives its node. If the name was removed a moment ago, it leads to the same block, array or `tree.yaml` again. Why a
+    /// file can't be made beside blocks and arrays is noted, as the process gets an errno alone.
     fn make(&self, parent: Node, name: &OsStr, facts: FileFacts) -> Result<Node> {
         self.saves.open_for_writing()?;
         let (state, is_back) = (self.shown.now(), self.scratch.unhide(parent, name));
@@ -238,6 +238,7 @@ impl Vfs {
                 Err(Error::IsDirectory)
             }
             Node::Root if name == TREE_NAME => {
+                // the kernel's lock of the directory keeps other calls from making the name again between the two
                 self.scratch.hide(parent, name)?;
                 self.tree.remove();
                 Ok(())

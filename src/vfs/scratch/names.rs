@@ -204,7 +204,7 @@ impl MemberScratch {
         Ok(())
     }
 
-    /// Such names that are gone from a directory.
+    /// The names of things in FILE that were removed from a directory a moment ago.
     pub(in crate::vfs) fn hidden(&self, directory: Node) -> HashSet<OsString> {
         let Some(place) = self.place_if_any(directory) else {
             return HashSet::new();
@@ -215,7 +215,7 @@ impl MemberScratch {
         gone.map(|((_, name), _)| name.clone()).collect()
     }
 
-    /// Has such a name back. Whether it was gone.
+    /// Shows the name of a thing in FILE again. Whether it was removed a moment ago.
     pub(in crate::vfs) fn unhide(&self, directory: Node, name: &OsStr) -> bool {
         let Some(place) = self.place_if_any(directory) else {
             return false;
@@ -252,8 +252,10 @@ impl Vfs {
     /// The file of a name in the root.
     pub(in crate::vfs) fn file_in_root(&self, name: &OsStr) -> Option<Arc<ScratchFile>> {
         if name == TREE_NAME {
+            // asked in this order: a name is hidden before its file is another one, which nobody may open yet
+            let file = self.tree.current();
             let is_gone = self.scratch.hidden(Node::Root).contains(name);
-            return (!is_gone).then(|| self.tree.current());
+            return (!is_gone).then_some(file);
         }
         self.scratch.lookup(Node::Root, name)
     }
