@@ -61,11 +61,9 @@
 //! | `DataHandle::source` | the source that a handle reads |
 //! | `Made::source` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it. An encoded block has one, too, which is taken as those of a [`Snapshot`] are |
 //! | `Blocks::by_block` | the files that have blocks open for writing, and how many descriptors each; lookups of blocks and arrays take it, and reads after a change. Its condition variable waits 500 ms at most for the release of a file that is closed already |
-//! | `TreeFile::inner` | which file is `tree.yaml`, FILE's text, and the text that was refused last |
 //! | `State::catalogue` or those of `Views`, then `Lasting` and `OnceLock` in a [`Snapshot`] | what is made once: the names under `arrays/`, and the files of a view; the tree, its arrays, and the blocks that have been opened; to make these, FILE is read |
-//! | `Scratch::table` | the names of scratch files, and names of arrays that are gone |
-//! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
-//! | `WrittenFile::inner`, `Shown`, `State::left`, `State::infos`, `State::numbers`, `Views::unreadable`, `ZarrView::lens`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `TreeFile::inner`, `Scratch::table` | which file is `tree.yaml`, FILE's text, and the text that was refused last; the names of scratch files, and names of arrays that are gone. Neither is taken under the other |
+//! | `ScratchFile::inner`, `WrittenFile::inner`, `Shown`, `State::left`, `State::infos`, `State::numbers`, `Views::unreadable`, `ZarrView::lens`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //!
 //! A state is made of the one that is shown: so who shows one has `Saves::writer`, if there is one, else `Saves::compared`.
 //!
