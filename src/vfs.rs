@@ -58,12 +58,11 @@
 //! | `Renewed::asking`, then `Renewed::state` (in `collection`) | what a server said last; the first is held while the server is asked |
 //! | `Members::table` (in `collection`) | the members that are open, and what those have left that are closed. Below it, locks of other members are taken, which are idle, and those of a member that is being opened |
 //! | `Saves::stored` | read: stored bytes are read where a state says they are; write: a save changes some in place. Not reentrant |
-//! | `DataHandle::source` | the source that a handle reads |
 //! | `Made::source` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it. An encoded block has one, too, which is taken as those of a [`Snapshot`] are |
 //! | `Blocks::by_block` | the files that have blocks open for writing, and how many descriptors each; lookups of blocks and arrays take it, and reads after a change. Its condition variable waits 500 ms at most for the release of a file that is closed already |
 //! | `State::catalogue` or those of `Views`, then `Lasting` and `OnceLock` in a [`Snapshot`] | what is made once: the names under `arrays/`, and the files of a view; the tree, its arrays, and the blocks that have been opened; to make these, FILE is read |
 //! | `TreeFile::inner`, `Scratch::table` | which file is `tree.yaml`, FILE's text, and the text that was refused last; the names of scratch files, and names of arrays that are gone. Neither is taken under the other |
-//! | `ScratchFile::inner`, `WrittenFile::inner`, `Shown`, `State::left`, `State::infos`, `State::numbers`, `Views::unreadable`, `ZarrView::lens`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `DataHandle::source`, `ScratchFile::inner`, `WrittenFile::inner`, `Shown`, `State::left`, `State::infos`, `State::numbers`, `Views::unreadable`, `ZarrView::lens`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //!
 //! A state is made of the one that is shown: so who shows one has `Saves::writer`, if there is one, else `Saves::compared`.
 //!
@@ -72,7 +71,7 @@
 //! - fuser's threads, as many as `-o threads` says, call the operations. A save runs on the thread of its request.
 //! - `waiter` (`fuse::waiters`) threads, as many as are needed, call the operations that may wait for a server, up to `-o timeout`, and reads
 //!   that decode or make a view while all but one of fuser's threads do so. While it waits for a server, such a thread holds locks of the
-//!   file (`Saves::compared`, `DataHandle::source`, what asks its server), and none of others.
+//!   file (`Saves::compared`, what asks its server), and none of others.
 //! - `killed` (`fuse::pending`) answers requests whose callers have ended or are being killed, and so ends what is decoded for them. It takes
 //!   the lock of its list and that of the reply.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.

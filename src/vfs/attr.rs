@@ -157,8 +157,7 @@ pub struct Opened<H = Handle> {
 
 /// While this lives, no save changes or moves stored bytes of the current snapshot.
 ///
-/// Not reentrant. A thread takes it before `DataHandle::source` and `Blocks::by_block`: a save takes those while it holds the
-/// other side of the lock.
+/// Not reentrant. A thread takes it before `Blocks::by_block`: a save takes that while it holds the other side of the lock.
 pub type Reading<'a> = RwLockReadGuard<'a, ()>;
 
 /// Bytes that were read.

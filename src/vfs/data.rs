@@ -166,15 +166,20 @@ impl DataHandle {
         saves: &Saves,
         _reading: &Reading<'_>,
     ) -> Result<Arc<dyn Source>> {
-        let mut current = locked(&self.source);
         // taken before the state is: if another state is shown meanwhile, the source is made anew at the next read
         let generation = saves.blocks.generation();
-        let found = match current.take() {
-            Some(found) if found.0 == generation => found,
-            // an error is not kept: the next write may mend it
-            _ => (generation, self.source_of(saves)?),
+        let current = || {
+            let mut current = locked(&self.source);
+            current.take_if(|made| made.0 != generation);
+            current
         };
-        Ok(Arc::clone(&current.insert(found).1))
+        if let Some((_, source)) = &*current() {
+            return Ok(Arc::clone(source));
+        }
+        // without the lock, as it may ask a server; an error is not kept: the next write may mend it
+        let made = (generation, self.source_of(saves)?);
+        // what another thread has made meanwhile is taken, so that a picture is drawn once
+        Ok(Arc::clone(&current().get_or_insert(made).1))
     }
 }
 
