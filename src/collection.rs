@@ -88,7 +88,9 @@ use crate::codec::Cache;
 use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::PooledBuf;
-use crate::vfs::{self, Access, Attr, Bytes, Error, FileKind, Losses, Node, Opened, Result, Vfs};
+use crate::vfs::{
+    self, Access, Attr, Bytes, Error, FileKind, Losses, Node, Opened, Result, Scratch, Vfs,
+};
 
 pub use contents::{Contents, Match};
 pub use handle::Handle;
@@ -140,14 +142,15 @@ pub enum Collection {
 }
 
 impl Collection {
-    /// The mount of many files. `opener` opens them, at most `open` at once unless more are in use. They share `cache`; `options`: what the
-    /// user asked of each.
+    /// The mount of many files. `opener` opens them, at most `open` at once unless more are in use. They share `scratch` and `cache`;
+    /// `options`: what the user asked of each.
     #[must_use]
     pub fn many(
         contents: Contents,
         open: usize,
         read_only: bool,
         options: vfs::VfsOptions,
+        scratch: Arc<Scratch>,
         opener: Box<Opener>,
         cache: Arc<Cache>,
     ) -> Self {
@@ -156,6 +159,7 @@ impl Collection {
             members: Arc::new(Members::new(open)),
             read_only,
             options,
+            scratch,
             opener,
             cache,
             items: Mutex::default(),

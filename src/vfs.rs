@@ -127,8 +127,8 @@ use crate::save::{FilePath, SaveOptions, Writer};
 use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
 
 pub use attr::{
-    Access, Attr, Attributes, Bytes, FileFacts, FileKind, Opened, Reading, Rename, Show,
-    VfsOptions, kind, sizes_of_disk,
+    Access, Attr, Attributes, Bytes, FileFacts, FileKind, Reading, Rename, Show, VfsOptions, kind,
+    sizes_of_disk,
 };
 pub use closed::ClosedFile;
 pub use error::{Call, Error, NAME_MAX, check_name};
@@ -147,11 +147,12 @@ use block_names::{block_name, block_number};
 use blocks::Blocks;
 use data::DataHandle;
 use listing::Names;
+use node::TREE_NAME;
 use process::process_of;
 use saves::Saves;
 use scratch::{MemberScratch, ScratchFile};
 use state::{Shown, State};
-use tree_file::{TREE_NAME, TreeFile};
+use tree_file::TreeFile;
 use views::Views;
 
 /// Result of a file system operation.
@@ -184,6 +185,16 @@ enum Open {
     Directory(Node, Vec<OsString>, Names),
 }
 
+/// An opened file or directory.
+pub struct Opened<H = Handle> {
+    /// The handle.
+    pub handle: H,
+    /// Whether pages that the kernel has are still right.
+    pub keep_cache: bool,
+    /// Whether the kernel shall not keep pages at all.
+    pub direct: bool,
+}
+
 /// The file system of one file.
 pub struct Vfs {
     options: Arc<VfsOptions>,
@@ -207,7 +218,8 @@ fn hash_of(shown: impl Hash) -> u64 {
 
 impl Vfs {
     /// The file system of a snapshot of the file at `path`, which had these attributes before it was read. `writing`: how that file is
-    /// opened for writing when something is first to be changed, or why it is never.
+    /// opened for writing when something is first to be changed, or why it is never. `scratch`: the files that are not in FILE, of all
+    /// members of the mount.
     #[must_use]
     pub fn new(
         path: impl Into<FilePath>,
@@ -215,16 +227,17 @@ impl Vfs {
         stat: Stat,
         writing: Result<SaveOptions, String>,
         options: VfsOptions,
+        scratch: Arc<Scratch>,
     ) -> Self {
         let options = Arc::new(options);
         let mut state = State::new(Arc::new(snapshot), stat);
         state.views = Views::new(options.style);
         let shown = Arc::new(Shown::new(state));
-        let tree = Arc::new(TreeFile::new(&shown, &options));
-        let blocks = Arc::new(Blocks::new(Arc::clone(options.scratch.room())));
+        let tree = Arc::new(TreeFile::new(&shown, &options, scratch.tree_room()));
+        let blocks = Arc::new(Blocks::new(Arc::clone(scratch.room())));
         let saves = Saves::new(path.into(), writing, &options, &shown, &tree, &blocks);
         let scratch = MemberScratch {
-            scratch: Arc::clone(&options.scratch),
+            scratch,
             member: 0,
             shown: Arc::clone(&shown),
         };
@@ -311,6 +324,23 @@ impl Vfs {
             _ => return Err(Error::NotDirectory),
         };
         found.ok_or(Error::NotFound)
+    }
+
+    /// The file of a node that is one.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    fn file_of(&self, node: Node) -> Result<Arc<ScratchFile>> {
+        let file = self.tree.file(node);
+        file.map_or_else(|| self.scratch.file(node), Ok)
+    }
+
+    /// The file of a name in the root.
+    fn file_in_root(&self, name: &OsStr) -> Option<Arc<ScratchFile>> {
+        if name == TREE_NAME {
+            return self.tree.current();
+        }
+        self.scratch.lookup(Node::Root, name)
     }
 
     /// Attributes of a file, as of the state in which it has this version; see [`VERSIONS`].

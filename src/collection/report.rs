@@ -192,7 +192,7 @@ impl Many {
             "memory",
             &format_args!("{used} of {budget} bytes for decoded data"),
         );
-        let scratch = self.options.scratch.room();
+        let scratch = self.scratch.room();
         if scratch.used() > 0 {
             let (used, limit) = (scratch.used(), scratch.limit());
             line(

@@ -184,7 +184,7 @@ impl Vfs {
         if self.is_far() || !state.timed || state.settles.is_some() {
             return None;
         }
-        if self.options.scratch.has_any(self.scratch.member) {
+        if self.scratch.scratch.has_any(self.scratch.member) {
             return None;
         }
         let (text, tree) = self.tree.at_rest()?;

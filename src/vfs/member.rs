@@ -67,7 +67,7 @@ impl Vfs {
     pub fn losses(&self) -> Losses {
         let text = self.tree.refusal(Refused::at_unmount);
         let edits = locked(&self.saves.news).unsaved();
-        let scratch = self.options.scratch.described(self.scratch.member);
+        let scratch = self.scratch.scratch.described(self.scratch.member);
         Losses {
             unsaved: text.into_iter().chain(edits).collect(),
             scratch,
@@ -77,7 +77,7 @@ impl Vfs {
     /// Takes out what this leaves when it is closed, if anything. Call it only if [`Vfs::is_at_rest`], and nothing after it.
     #[must_use]
     pub fn leave(&self) -> Option<Remains> {
-        let (scratch, member) = (&self.options.scratch, self.scratch.member);
+        let (scratch, member) = (&self.scratch.scratch, self.scratch.member);
         let has_files = scratch.has_any(member);
         let remains = Remains {
             files: has_files.then(|| (Arc::clone(scratch), member)),

@@ -12,6 +12,9 @@ const NUMBER_BITS: u32 = 28;
 /// How many files of a kind there can be.
 pub(super) const NUMBERS: u32 = 1 << NUMBER_BITS;
 
+/// The name of the text of FILE.
+pub(super) const TREE_NAME: &str = "tree.yaml";
+
 /// A further way to show arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum View {

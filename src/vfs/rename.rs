@@ -77,7 +77,7 @@ impl Vfs {
             }
             (true, _, _) => {
                 // the bytes of tree.yaml count for no limit; under another name they do
-                first.move_into(self.options.scratch.room())?;
+                first.move_into(self.scratch.scratch.room())?;
                 self.scratch.give(to, &first)?;
                 self.tree.remove()
             }
@@ -94,7 +94,7 @@ impl Vfs {
         tree: &Arc<ScratchFile>,
     ) -> Result<()> {
         // after the save, the exchange must not fail
-        tree.move_into(self.options.scratch.room())?;
+        tree.move_into(self.scratch.scratch.room())?;
         self.become_tree(file, || self.scratch.give(name, tree))
     }
 

@@ -6,9 +6,11 @@ use rustix::fs::StatVfs;
 
 use super::attr::sizes_of_disk;
 use super::node::{Node, View};
+use super::scratch::{Role, ScratchFile};
 use super::state::State;
 use super::{
-    Attr, Attributes, Error, Result, Saves, Vfs, VfsOptions, hdus, locked, root_directories,
+    Attr, Attributes, Error, FileFacts, Result, Saves, Vfs, VfsOptions, hdus, locked,
+    root_directories,
 };
 use crate::save::store::Facts;
 use crate::source::len_u64;
@@ -61,6 +63,20 @@ impl Vfs {
             attr.attr_valid = Duration::ZERO;
         }
         Ok(attr)
+    }
+
+    /// The attributes of a scratch file, or of `tree.yaml`, which has FILE's owner and mode.
+    pub(super) fn attr_of(&self, file: &ScratchFile) -> Attr {
+        let mut attr = file.attr();
+        if file.role() == Role::Tree {
+            let of_file = FileFacts::of(&self.shown.now().stat, &self.options);
+            (attr.perm, attr.uid, attr.gid) = (of_file.perm, of_file.uid, of_file.gid);
+        }
+        if self.is_read_only() {
+            // no name changes
+            attr.entry_valid = attr.attr_valid;
+        }
+        attr
     }
 
     /// The attributes of something with that size and so many names.

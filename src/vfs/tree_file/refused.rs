@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Name, Role, TREE_NAME, TreeFile};
+use super::{Name, Role, TreeFile};
 use crate::vfs::scratch::{Unsaved, is_blank};
-use crate::vfs::{Error, Node, locked};
+use crate::vfs::{Error, Node, TREE_NAME, locked};
 
 /// What is known of the text that was refused last, until one is saved.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use crate::save::edit::Edit;
 use crate::save::{FarFile, FilePath, OpenFile, Writer, open_read_only, open_unlocked};
 use crate::source::{Loan, Memory};
 use crate::vfs::node::Node;
-use crate::vfs::testing::writable;
+use crate::vfs::testing::{scratch, writable};
 use crate::vfs::{Access, Bytes, Call, Handle, Vfs, VfsOptions};
 
 /// What another program does, with times that tell it from what was before, whatever the clock is.
@@ -36,6 +36,7 @@ fn read_only(path: &Path) -> Vfs {
         stat,
         Err("a test".to_owned()),
         VfsOptions::default(),
+        scratch(),
     )
 }
 
@@ -349,6 +350,7 @@ fn what_is_open_of_a_far_file_that_has_changed_stays_out_of_date() {
         stat,
         writing,
         VfsOptions::default(),
+        scratch(),
     );
     let open = || {
         vfs.open_now(Node::Block(0), Access::default())
