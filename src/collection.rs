@@ -53,7 +53,7 @@
 //! thread that needs the answer, and has no earlier one, waits for that lock. It is taken under no other lock but `Saves::compared`.
 //!
 //! The locks of the table of members (`Members`) and of that of items are held for moments. Under the first, only those locks of a
-//! `Vfs` are taken that `Vfs::is_at_rest`, `Vfs::closed` and `Vfs::leave` take, or `Vfs::begin_as` and `Vfs::take_up` of one that no other thread has yet;
+//! `Vfs` are taken that `Vfs::is_at_rest` and `Vfs::leave` take, or `Vfs::begin_as` and `Vfs::take_up` of one that no other thread has yet;
 //! the table in `vfs` has the order of all. A file is opened and closed with neither lock held: threads that want
 //! the member wait for the one that opens it, and others go on. A thread that opens a file for writing, or reads it anew, holds `Saves::compared`
 //! of its member, and perhaps its `Saves::writer`, when it takes the lock of the table: of a member that is in use, as that one is, no

@@ -134,7 +134,7 @@ pub use closed::ClosedFile;
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use info::Text;
-pub use member::Remains;
+pub use member::{Left, Remains};
 pub use news::Losses;
 pub use node::{Node, View};
 pub use process::{ignores, is_ending, pid_namespace};

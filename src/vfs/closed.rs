@@ -24,7 +24,7 @@ pub struct ClosedFile {
     pub text_hash: u64,
     is_fits: bool,
     /// The versions of its files.
-    pub versions: Versions,
+    pub(super) versions: Versions,
     /// What `tree.yaml` is.
     pub tree: TreeMark,
     /// How many bytes at the beginning of FILE are that text; `None` if FILE does not begin with it.
@@ -43,6 +43,38 @@ impl ClosedFile {
     /// The name of its text.
     pub const TREE_NAME: &str = TREE_NAME;
 
+    /// What is shown from now on, if FILE is closed now and stays as it is. Has names and lengths if these take `room` bytes at most. `None`
+    /// if FILE's attributes would not tell of a change.
+    pub(super) fn of(vfs: &Vfs, room: usize) -> Option<Self> {
+        let state = vfs.shown.now();
+        // a later stat(2) could not tell whether FILE has changed since
+        if vfs.is_far() || !state.timed || state.settles.is_some() {
+            return None;
+        }
+        let (text, tree) = vfs.tree.at_rest()?;
+        let (text_len, text_hash) = (len_u64(text.len()), hash_of(&*text));
+        let is_plain = state.snapshot.plain_file().is_some();
+        // an array in another file may change while FILE stays as it is, and nobody would notice
+        let names = state.made_names().filter(|names| names.is_of_one_file());
+        let (names, blocks) = (names.cloned(), vfs.blocks.lens(&state));
+        let of_names = names.as_ref().map_or(0, |names| names.weight());
+        let of_blocks = blocks.as_ref().map_or(0, |lens| size_of_val(&**lens));
+        let weight = of_names.saturating_add(of_blocks);
+        let fits = weight <= room;
+        Some(Self {
+            text_len,
+            text_hash,
+            is_fits: state.is_fits(),
+            versions: state.versions.clone(),
+            tree,
+            in_file: is_plain.then_some(text_len),
+            blocks: blocks.filter(|_| fits),
+            names: names.filter(|_| fits),
+            weight: if fits { weight } else { 0 },
+            is_read_only: vfs.is_read_only(),
+        })
+    }
+
     /// The memory that it takes, in bytes, as estimated.
     #[must_use]
     pub fn weight(&self) -> usize {
@@ -53,23 +85,6 @@ impl ClosedFile {
     #[must_use]
     pub fn first_bytes(&self) -> Option<u64> {
         self.in_file
-    }
-
-    /// The same without names and lengths, for which there may be no room.
-    #[must_use]
-    pub fn root(self) -> Self {
-        Self {
-            blocks: None,
-            names: None,
-            weight: 0,
-            ..self
-        }
-    }
-
-    /// Whether it has the names under `arrays/`, with their numbers.
-    #[must_use]
-    pub fn has_names(&self) -> bool {
-        self.names.is_some()
     }
 
     /// The version of a file.
@@ -175,41 +190,6 @@ impl ClosedFile {
 }
 
 impl Vfs {
-    /// What is shown from now on, if FILE is closed now and stays as it is. `None` if FILE's attributes would not tell of a change, or if
-    /// there are scratch files. Call it only if [`Vfs::is_at_rest`].
-    #[must_use]
-    pub fn closed(&self) -> Option<ClosedFile> {
-        let state = self.shown.now();
-        // a later stat(2) could not tell whether FILE has changed since
-        if self.is_far() || !state.timed || state.settles.is_some() {
-            return None;
-        }
-        if self.scratch.scratch.has_any(self.scratch.member) {
-            return None;
-        }
-        let (text, tree) = self.tree.at_rest()?;
-        let (text_len, text_hash) = (len_u64(text.len()), hash_of(&*text));
-        let is_plain = state.snapshot.plain_file().is_some();
-        // an array in another file may change while FILE stays as it is, and nobody would notice
-        let names = state.made_names().filter(|names| names.is_of_one_file());
-        let names = names.cloned();
-        let blocks = self.blocks.lens(&state);
-        let of_names = names.as_ref().map_or(0, |names| names.weight());
-        let of_blocks = blocks.as_ref().map_or(0, |lens| size_of_val(&**lens));
-        Some(ClosedFile {
-            text_len,
-            text_hash,
-            is_fits: state.is_fits(),
-            versions: state.versions.clone(),
-            tree,
-            in_file: is_plain.then_some(text_len),
-            blocks,
-            names,
-            weight: of_names.saturating_add(of_blocks),
-            is_read_only: self.is_read_only(),
-        })
-    }
-
     /// The hash of FILE's text, as in [`ClosedFile::text_hash`], if `tree.yaml` shows it.
     #[must_use]
     pub fn text_hash(&self) -> Option<u64> {
@@ -234,7 +214,7 @@ mod tests {
             text_hash: hash_of(TEXT),
             is_fits: false,
             versions: Versions::default(),
-            tree: vfs.tree_mark(),
+            tree: vfs.tree.mark(),
             in_file: None,
             blocks: vfs.blocks.lens(&state),
             names: state.made_names().cloned(),

@@ -46,6 +46,20 @@ impl Remains {
     }
 }
 
+/// What is known when a [`Vfs`] is closed: what is shown of FILE until it is opened again, and what the next [`Vfs`] of FILE goes on from.
+pub struct Left {
+    /// The look at FILE by which it is shown, if its times tell whether it has changed since.
+    pub look: Option<Look>,
+    /// The versions of its files, if FILE is as it was.
+    pub versions: Versions,
+    /// What `tree.yaml` begins with.
+    pub tree: TreeMark,
+    /// What is shown if FILE stays as it is. `None` if FILE's attributes would not tell of a change, or if there are scratch files.
+    pub closed: Option<ClosedFile>,
+    /// What FILE does not hold, if there is anything.
+    pub remains: Option<Remains>,
+}
+
 impl Vfs {
     /// Says in the log what was not saved, when the mount has ended. Whether everything was saved.
     #[must_use]
@@ -74,17 +88,36 @@ impl Vfs {
         }
     }
 
-    /// Takes out what this leaves when it is closed, if anything. Call it only if [`Vfs::is_at_rest`], and nothing after it.
+    /// Takes out what this leaves when it is closed. `room`: the memory that names and lengths may take, in bytes; if they take more, only
+    /// the root is known while FILE is closed. Call it only if [`Vfs::is_at_rest`], and nothing after it.
     #[must_use]
-    pub fn leave(&self) -> Option<Remains> {
+    pub fn leave(&self, room: usize) -> Left {
         let (scratch, member) = (&self.scratch.scratch, self.scratch.member);
-        let has_files = scratch.has_any(member);
-        let remains = Remains {
-            files: has_files.then(|| (Arc::clone(scratch), member)),
-            news: std::mem::take(&mut locked(&self.saves.news)),
-        };
-        let anything = has_files || !remains.news.is_empty();
-        anything.then_some(remains)
+        let files = scratch.has_any(member);
+        let files = files.then(|| (Arc::clone(scratch), member));
+        let mut closed = files
+            .is_none()
+            .then(|| ClosedFile::of(self, room))
+            .flatten();
+        let state = self.shown.now();
+        let mut versions = state.versions.clone();
+        let keeps_names = closed.as_ref().is_some_and(|closed| closed.names.is_some());
+        if !keeps_names && !versions.are_unchanged() && !locked(&state.numbers).is_empty() {
+            // the next Vfs may number the names otherwise: a save may have brought in a name, or a longer block an array
+            versions = versions.renewed();
+        }
+        if let Some(closed) = &mut closed {
+            closed.versions = versions.clone();
+        }
+        let news = std::mem::take(&mut *locked(&self.saves.news));
+        let anything = files.is_some() || !news.is_empty();
+        Left {
+            look: self.timed_look(),
+            versions,
+            tree: self.tree.mark(),
+            closed,
+            remains: anything.then_some(Remains { files, news }),
+        }
     }
 
     /// Takes up what an earlier [`Vfs`] of FILE has left. Call it before this is used.
@@ -114,24 +147,6 @@ impl Vfs {
                 state.take_names(Arc::clone(names));
             }
         });
-    }
-
-    /// What the next [`Vfs`] of FILE is to begin with.
-    #[must_use]
-    pub fn tree_mark(&self) -> TreeMark {
-        self.tree.mark()
-    }
-
-    /// The versions of the files.
-    #[must_use]
-    pub fn versions(&self) -> Versions {
-        self.shown.now().versions.clone()
-    }
-
-    /// Whether any name under `arrays/` has got a number.
-    #[must_use]
-    pub fn has_numbers(&self) -> bool {
-        !locked(&self.shown.now().numbers).is_empty()
     }
 
     /// FILE's attributes from before the state that is shown was read.

@@ -285,7 +285,8 @@ fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
 #[test]
 fn a_file_that_is_opened_again_counts_versions_on() {
     let (_dir, mut vfs) = with_tree("a: ARRAY\nd: {b: ARRAY}");
-    vfs.begin_as(0, vfs.tree_mark(), vfs.versions().renewed(), None);
+    let (tree, versions) = (vfs.tree.mark(), vfs.shown.now().versions.renewed());
+    vfs.begin_as(0, tree, versions, None);
     let version = |directory, name: &str| vfs.lookup(directory, name.as_ref()).unwrap().version;
     let of_arrays = version(Node::Root, "arrays");
     assert_eq!(of_arrays, 0, "it is always the same directory");
