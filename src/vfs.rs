@@ -431,7 +431,7 @@ impl Vfs {
                 }
                 // these texts change without a save, so the kernel keeps no pages of them
                 direct = true;
-                let text = self.info_text(state, node);
+                let text = info::text(&self.saves, &self.scratch, state, node);
                 Open::Fixed(Arc::new(Memory::new(text.into_bytes())))
             }
             Node::ArrayLink(_) => return Err(Error::Invalid("a symlink can't be opened")),
