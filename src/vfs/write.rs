@@ -11,13 +11,13 @@ use super::blocks::GIVEN_UP;
 use super::data::DataHandle;
 use super::error::check_name;
 use super::node::Node;
-use super::process::{is_of_another, process_of};
 use super::scratch::Role;
 use super::tree_save::is_rejected;
 use super::{
     Access, Attr, Attributes, Error, FileFacts, Handle, Open, Opened, ROOT_DIRECTORIES, Result,
     TREE_NAME, Vfs, block_number, block_write, index, locked,
 };
+use crate::save::processes::{is_of_another, process_of};
 use crate::source::Source;
 
 /// `fallocate(2)`: do not change the size.
