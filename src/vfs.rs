@@ -86,7 +86,6 @@
 
 mod array_file;
 mod attr;
-mod block_names;
 mod block_write;
 mod blocks;
 mod catalogue;
@@ -142,11 +141,10 @@ pub use tree_file::TreeMark;
 pub use version::{VERSIONS, Versions};
 pub use xattr::shortened;
 
-use block_names::{block_name, block_number};
 use blocks::Blocks;
 use data::DataHandle;
 use listing::Names;
-use node::TREE_NAME;
+use node::{TREE_NAME, block_name, block_number};
 use saves::Saves;
 use scratch::{MemberScratch, ScratchFile};
 use state::{Shown, State};

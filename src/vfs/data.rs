@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::attr::Reading;
+use super::attr::{Reading, WRITE};
 use super::blocks::{Content, WrittenFile};
 use super::hdus;
 use super::node::Node;
@@ -90,6 +90,27 @@ impl DataHandle {
             handle.writes()?;
         }
         Ok(handle)
+    }
+
+    /// Opens a block for writing that FILE does not have yet: it is saved when it is closed, even if nothing is written. If another thread
+    /// has made it, or FILE has it, opens that. Whether it was made.
+    pub(super) fn make_block(saves: &Saves, node: Node) -> Result<(Self, bool)> {
+        let state = saves.shown.now();
+        // an array in no block can't be opened for writing either, and that says why
+        if let Some(block) = state.block_of(node)
+            && block >= state.snapshot.layout().blocks.len()
+            && let Some(made) = saves.blocks.make(&state, block, node)
+        {
+            return Ok((Self::new(node, &state, Some(made)), true));
+        }
+        Ok((Self::open(saves, &state, node, WRITE)?, false))
+    }
+
+    /// Adds an empty block to FILE.
+    pub(super) fn add_block(saves: &Saves, node: Node) -> Result<()> {
+        let (made, _) = Self::make_block(saves, node)?;
+        let done = made.save(saves, true);
+        done.and(made.close(saves))
     }
 
     /// The state that a handle reads: the one that is shown, if the file still has the form that it had when it was opened; else the one

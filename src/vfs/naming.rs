@@ -1,4 +1,4 @@
-//! What files are called in messages: by their paths in the mount, as people know no inode numbers.
+//! Which names a new file may have. In messages, files are called by their paths in the mount, as people know no inode numbers.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +7,7 @@ use super::error::check_name;
 use super::node::Node;
 use super::scratch::{is_made_by_editor, is_temporary_data};
 use super::state::State;
-use super::{Error, INFO_FILES, Result, TREE_NAME, Vfs, hdus};
+use super::{Error, INFO_FILES, Result, TREE_NAME, Vfs, block_number, hdus, index};
 use crate::asdf::names::SUFFIXES;
 
 /// What an inode is called that is none, or whose name is gone.
@@ -95,6 +95,22 @@ impl State {
             }
         };
         known.unwrap_or_else(|| NAMELESS.to_owned())
+    }
+
+    /// The node of a block that is to be made.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if it would not be the next one.
+    pub(super) fn new_block(&self, name: &OsStr) -> Result<Node> {
+        let layout = self.snapshot.layout();
+        let next = block_number(name).filter(|&n| index(n) == layout.blocks.len());
+        let next = next.ok_or(Error::NotPermitted(
+            "a new block gets the next free number, and nothing else can be made here",
+        ))?;
+        if layout.streamed() {
+            return Err(Error::NotPermitted("nothing can follow a streamed block"));
+        }
+        Ok(Node::Block(next))
     }
 
     /// The error if a block is written through another file.
