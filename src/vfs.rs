@@ -89,7 +89,6 @@ mod attr;
 mod block_write;
 mod blocks;
 mod catalogue;
-mod closed;
 mod data;
 mod error;
 mod format;
@@ -129,11 +128,10 @@ pub use attr::{
     Access, Attr, Attributes, Bytes, FileFacts, FileKind, Reading, Rename, Show, VfsOptions, kind,
     sizes_of_disk,
 };
-pub use closed::ClosedFile;
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use info::Text;
-pub use member::{Left, Remains};
+pub use member::{ClosedFile, Left, Remains};
 pub use news::Losses;
 pub use node::{Node, View};
 pub use scratch::Scratch;
