@@ -53,7 +53,7 @@
 //! thread that needs the answer, and has no earlier one, waits for that lock. It is taken under no other lock but `Saves::compared`.
 //!
 //! The locks of the table of members (`Members`) and of that of items are held for moments. Under the first, only those locks of a
-//! `Vfs` are taken that `Vfs::is_at_rest`, `Vfs::closed` and `Vfs::leave` take, or `Vfs::begin_as` and `Vfs::take_up` of one that no other thread has yet;
+//! `Vfs` are taken that `Vfs::is_at_rest` and `Vfs::leave` take, or `Vfs::begin_as` and `Vfs::take_up` of one that no other thread has yet;
 //! the table in `vfs` has the order of all. A file is opened and closed with neither lock held: threads that want
 //! the member wait for the one that opens it, and others go on. A thread that opens a file for writing, or reads it anew, holds `Saves::compared`
 //! of its member, and perhaps its `Saves::writer`, when it takes the lock of the table: of a member that is in use, as that one is, no
@@ -88,7 +88,9 @@ use crate::codec::Cache;
 use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::PooledBuf;
-use crate::vfs::{self, Access, Attr, Bytes, Error, FileKind, Losses, Node, Opened, Result, Vfs};
+use crate::vfs::{
+    self, Access, Attr, Bytes, Error, FileKind, Losses, Node, Opened, Result, Scratch, Vfs,
+};
 
 pub use contents::{Contents, Match};
 pub use handle::Handle;
@@ -140,14 +142,15 @@ pub enum Collection {
 }
 
 impl Collection {
-    /// The mount of many files. `opener` opens them, at most `open` at once unless more are in use. They share `cache`; `options`: what the
-    /// user asked of each.
+    /// The mount of many files. `opener` opens them, at most `open` at once unless more are in use. They share `scratch` and `cache`;
+    /// `options`: what the user asked of each.
     #[must_use]
     pub fn many(
         contents: Contents,
         open: usize,
         read_only: bool,
         options: vfs::VfsOptions,
+        scratch: Arc<Scratch>,
         opener: Box<Opener>,
         cache: Arc<Cache>,
     ) -> Self {
@@ -156,6 +159,7 @@ impl Collection {
             members: Arc::new(Members::new(open)),
             read_only,
             options,
+            scratch,
             opener,
             cache,
             items: Mutex::default(),

@@ -58,14 +58,11 @@
 //! | `Renewed::asking`, then `Renewed::state` (in `collection`) | what a server said last; the first is held while the server is asked |
 //! | `Members::table` (in `collection`) | the members that are open, and what those have left that are closed. Below it, locks of other members are taken, which are idle, and those of a member that is being opened |
 //! | `Saves::stored` | read: stored bytes are read where a state says they are; write: a save changes some in place. Not reentrant |
-//! | `DataHandle::source` | the source that a handle reads |
 //! | `Made::source` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it. An encoded block has one, too, which is taken as those of a [`Snapshot`] are |
 //! | `Blocks::by_block` | the files that have blocks open for writing, and how many descriptors each; lookups of blocks and arrays take it, and reads after a change. Its condition variable waits 500 ms at most for the release of a file that is closed already |
-//! | `TreeFile::inner` | which file is `tree.yaml`, FILE's text, and the text that was refused last |
 //! | `State::catalogue` or those of `Views`, then `Lasting` and `OnceLock` in a [`Snapshot`] | what is made once: the names under `arrays/`, and the files of a view; the tree, its arrays, and the blocks that have been opened; to make these, FILE is read |
-//! | `Scratch::table` | the names of scratch files, and names of something in FILE that are gone |
-//! | `ScratchFile::inner` | the bytes of a scratch file, its attributes, and what it is to FILE |
-//! | `WrittenFile::inner`, `Shown`, `State::left`, `State::infos`, `State::numbers`, `Views::unreadable`, `ZarrView::lens`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
+//! | `TreeFile::inner`, `Scratch::table` | which file is `tree.yaml`, FILE's text, and the text that was refused last; the names of scratch files, and names of something in FILE that are gone. Neither is taken under the other |
+//! | `DataHandle::source`, `ScratchFile::inner`, `WrittenFile::inner`, `Shown`, `State::left`, `State::infos`, `State::numbers`, `Views::unreadable`, `ZarrView::lens`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
 //!
 //! A state is made of the one that is shown: so who shows one has `Saves::writer`, if there is one, else `Saves::compared`.
 //!
@@ -74,7 +71,7 @@
 //! - fuser's threads, as many as `-o threads` says, call the operations. A save runs on the thread of its request.
 //! - `waiter` (`fuse::waiters`) threads, as many as are needed, call the operations that may wait for a server, up to `-o timeout`, and reads
 //!   that decode or make a view while all but one of fuser's threads do so. While it waits for a server, such a thread holds locks of the
-//!   file (`Saves::compared`, `DataHandle::source`, what asks its server), and none of others.
+//!   file (`Saves::compared`, what asks its server), and none of others.
 //! - `killed` (`fuse::pending`) answers requests whose callers have ended or are being killed, and so ends what is decoded for them. It takes
 //!   the lock of its list and that of the reply.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
@@ -89,11 +86,9 @@
 
 mod array_file;
 mod attr;
-mod block_names;
 mod block_write;
 mod blocks;
 mod catalogue;
-mod closed;
 mod data;
 mod error;
 mod format;
@@ -104,7 +99,6 @@ mod member;
 mod naming;
 mod news;
 mod node;
-mod process;
 mod rename;
 mod saves;
 mod scratch;
@@ -126,35 +120,33 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::asdf::Snapshot;
 use crate::error::{Error as Library, Place};
+use crate::save::processes::process_of;
 use crate::save::{FilePath, SaveOptions, Writer};
 use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
 
 pub use attr::{
-    Access, Attr, Attributes, Bytes, FileFacts, FileKind, Opened, Reading, Rename, Show,
-    VfsOptions, kind, sizes_of_disk,
+    Access, Attr, Attributes, Bytes, FileFacts, FileKind, Reading, Rename, Show, VfsOptions, kind,
+    sizes_of_disk,
 };
-pub use closed::ClosedFile;
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use info::Text;
-pub use member::Remains;
+pub use member::{ClosedFile, Left, Remains};
 pub use news::Losses;
 pub use node::{Node, View};
-pub use process::{ignores, is_ending, pid_namespace};
 pub use scratch::Scratch;
 pub use tree_file::TreeMark;
 pub use version::{VERSIONS, Versions};
 pub use xattr::shortened;
 
-use block_names::{block_name, block_number};
 use blocks::Blocks;
 use data::DataHandle;
 use listing::Names;
-use process::process_of;
+use node::{TREE_NAME, block_name, block_number};
 use saves::Saves;
 use scratch::{MemberScratch, ScratchFile};
 use state::{Shown, State};
-use tree_file::{TREE_NAME, TreeFile};
+use tree_file::TreeFile;
 use views::Views;
 
 /// Result of a file system operation.
@@ -187,6 +179,16 @@ enum Open {
     Directory(Node, Vec<OsString>, Names),
 }
 
+/// An opened file or directory.
+pub struct Opened<H = Handle> {
+    /// The handle.
+    pub handle: H,
+    /// Whether pages that the kernel has are still right.
+    pub keep_cache: bool,
+    /// Whether the kernel shall not keep pages at all.
+    pub direct: bool,
+}
+
 /// The file system of one file.
 pub struct Vfs {
     options: Arc<VfsOptions>,
@@ -210,7 +212,8 @@ fn hash_of(shown: impl Hash) -> u64 {
 
 impl Vfs {
     /// The file system of a snapshot of the file at `path`, which had these attributes before it was read. `writing`: how that file is
-    /// opened for writing when something is first to be changed, or why it is never.
+    /// opened for writing when something is first to be changed, or why it is never. `scratch`: the files that are not in FILE, of all
+    /// members of the mount.
     #[must_use]
     pub fn new(
         path: impl Into<FilePath>,
@@ -218,16 +221,17 @@ impl Vfs {
         stat: Stat,
         writing: Result<SaveOptions, String>,
         options: VfsOptions,
+        scratch: Arc<Scratch>,
     ) -> Self {
         let options = Arc::new(options);
         let mut state = State::new(Arc::new(snapshot), stat);
         state.views = Views::new(options.style);
         let shown = Arc::new(Shown::new(state));
-        let tree = Arc::new(TreeFile::new(&shown, &options));
-        let blocks = Arc::new(Blocks::new(Arc::clone(options.scratch.room())));
+        let tree = Arc::new(TreeFile::new(&shown, &options, scratch.tree_room()));
+        let blocks = Arc::new(Blocks::new(Arc::clone(scratch.room())));
         let saves = Saves::new(path.into(), writing, &options, &shown, &tree, &blocks);
         let scratch = MemberScratch {
-            scratch: Arc::clone(&options.scratch),
+            scratch,
             member: 0,
             shown: Arc::clone(&shown),
         };
@@ -314,6 +318,26 @@ impl Vfs {
             _ => return Err(Error::NotDirectory),
         };
         found.ok_or(Error::NotFound)
+    }
+
+    /// The file of a node that is one.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    fn file_of(&self, node: Node) -> Result<Arc<ScratchFile>> {
+        let file = self.tree.file(node);
+        file.map_or_else(|| self.scratch.file(node), Ok)
+    }
+
+    /// The file of a name in the root.
+    fn file_in_root(&self, name: &OsStr) -> Option<Arc<ScratchFile>> {
+        if name == TREE_NAME {
+            // asked in this order: a name is hidden before its file is another one, which nobody may open yet
+            let file = self.tree.current();
+            let is_gone = self.scratch.hidden(Node::Root).contains(name);
+            return (!is_gone).then_some(file);
+        }
+        self.scratch.lookup(Node::Root, name)
     }
 
     /// Attributes of a file, as of the state in which it has this version; see [`VERSIONS`].
@@ -404,7 +428,7 @@ impl Vfs {
                 }
                 // these texts change without a save, so the kernel keeps no pages of them
                 direct = true;
-                let text = self.info_text(state, node);
+                let text = info::text(&self.saves, &self.scratch, state, node);
                 Open::Fixed(Arc::new(Memory::new(text.into_bytes())))
             }
             Node::ArrayLink(_) => return Err(Error::Invalid("a symlink can't be opened")),

@@ -36,7 +36,7 @@ use super::{complain, counted, idle, interrupt, limits, on_terminal, sources, un
 use crate::codec::Cache;
 use crate::collection::Collection;
 use crate::fuse::{Mount, MountOptions};
-use crate::vfs::Vfs;
+use crate::vfs::{Scratch, Vfs};
 
 /// Set in the environment of the daemon.
 const DAEMON: &str = "ASDF_MOUNT_DAEMON";
@@ -244,10 +244,11 @@ fn open(
         }
         Sources::Many(contents, _) => {
             let read_only = options.read_only || contents.is_far();
-            let shown = opening::shown(options, &contents.folder());
-            let opener = opening::opener(options, &shown, cache);
+            let shown = options.shown.clone();
+            let scratch = Scratch::new(shown.scratch_limit, &contents.folder());
+            let opener = opening::opener(options, &scratch, cache);
             let (open, cache) = (options.open, Arc::clone(cache));
-            let files = Collection::many(contents, open, read_only, shown, opener, cache);
+            let files = Collection::many(contents, open, read_only, shown, scratch, opener, cache);
             Ok(files)
         }
     }
@@ -299,7 +300,7 @@ fn mount(
         fsname,
         subtype: options.subtype.clone(),
         read_only: files.is_read_only(),
-        allow_other: options.allow_other,
+        allow_other: options.shown.allow_other,
         allow_root: options.allow_root,
         auto_unmount: options.auto_unmount,
         threads: options.threads.unwrap_or(THREADS),

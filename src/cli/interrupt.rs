@@ -8,7 +8,7 @@ use signal_hook::flag;
 
 use super::exit::{Exit, Failure};
 use crate::error::{Error, Result};
-use crate::vfs::ignores;
+use crate::save::processes::ignores;
 
 /// The signals that ask a process to end. Of a process in the foreground not those that are ignored since it began, as nohup(1) has it,
 /// and shells for what they run in the background; a daemon gets none from a terminal.

@@ -22,7 +22,7 @@ use crate::error::{Error, Place, lock};
 use crate::save::{self, FilePath, NotOpened, ReadOnly, Recovery, SaveOptions, Writable, Writer};
 use crate::source::Mounted;
 use crate::source::{FileSource, Source, Stat};
-use crate::vfs::{self, Scratch, Vfs};
+use crate::vfs::{Scratch, Vfs};
 
 /// For so many seconds a process of this program that has no mount any more is waited for.
 const ENDING: u32 = 30;
@@ -33,8 +33,8 @@ struct Opening<'a> {
     options: &'a Options,
     cache: &'a Arc<Cache>,
     reading: OpenOptions,
-    /// What a mount shows of it.
-    shown: vfs::VfsOptions,
+    /// The files of the mount that are in no FILE.
+    scratch: Arc<Scratch>,
 }
 
 /// Opens FILE to be mounted alone: for writing if that is wanted and possible. An interrupted save is finished then.
@@ -53,7 +53,7 @@ pub(super) fn alone(
         options,
         cache,
         reading: reading(file, options, sandbox).map_err(|error| Failure::reading(path, &error))?,
-        shown: shown(options, path.parent().unwrap_or(path)),
+        scratch: Scratch::new(options.shown.scratch_limit, path.parent().unwrap_or(path)),
     };
     let vfs = match how.open_for_writing()? {
         Ok(vfs) => vfs,
@@ -69,14 +69,10 @@ pub(super) fn alone(
     Ok(vfs)
 }
 
-/// A function that opens the members of a mount of many files, with `cache` for their decoded data. `shown` is what the mount shows of
-/// each.
-pub(super) fn opener(
-    options: &Options,
-    shown: &vfs::VfsOptions,
-    cache: &Arc<Cache>,
-) -> Box<Opener> {
-    let (options, shown, cache) = (options.clone(), shown.clone(), Arc::clone(cache));
+/// A function that opens the members of a mount of many files, with `cache` for their decoded data and `scratch` for what is in
+/// none of them.
+pub(super) fn opener(options: &Options, scratch: &Arc<Scratch>, cache: &Arc<Cache>) -> Box<Opener> {
+    let (options, scratch, cache) = (options.clone(), Arc::clone(scratch), Arc::clone(cache));
     let known = Mutex::default();
     Box::new(move |path| {
         let failed = |error: Error| Unopened {
@@ -89,7 +85,7 @@ pub(super) fn opener(
             options: &options,
             cache: &cache,
             reading: reading(path, &options, sandbox).map_err(failed)?,
-            shown: shown.clone(),
+            scratch: Arc::clone(&scratch),
         };
         let vfs = how.open_member().map_err(|failure| {
             let why = failure.about(path.whole()).to_owned();
@@ -136,7 +132,7 @@ fn reading(
 ) -> Result<OpenOptions, Error> {
     // With allow_other, external blocks would show other users files that only the user who mounts may read. Beside a far file there
     // is no file of this machine.
-    let beside = !options.allow_other && !file.is_far();
+    let beside = !options.shown.allow_other && !file.is_far();
     let sandbox = if !beside && options.allow_external.is_none() {
         None
     } else {
@@ -150,15 +146,6 @@ fn reading(
     })
 }
 
-/// What the user has asked a mount to show. Bytes that are not in FILE lie in temporary files in `folder`, if files can be made there.
-pub(super) fn shown(options: &Options, folder: &Path) -> vfs::VfsOptions {
-    vfs::VfsOptions {
-        scratch: Scratch::new(options.shown.scratch.room().limit(), folder),
-        allow_other: options.allow_other,
-        ..options.shown.clone()
-    }
-}
-
 impl Opening<'_> {
     fn failed(&self, error: &Error) -> Failure {
         Failure::reading(self.path.whole(), error)
@@ -166,8 +153,9 @@ impl Opening<'_> {
 
     /// The file system of an opened file. `stat` are the attributes that the file had before it was read.
     fn mount(&self, snapshot: Snapshot, stat: Stat, writing: Result<SaveOptions, String>) -> Vfs {
-        let (path, shown) = (self.path.clone(), self.shown.clone());
-        let vfs = Vfs::new(path, snapshot, stat, writing, shown);
+        let (path, shown) = (self.path.clone(), self.options.shown.clone());
+        let scratch = Arc::clone(&self.scratch);
+        let vfs = Vfs::new(path, snapshot, stat, writing, shown, scratch);
         if let Some(command) = &self.options.on_refuse {
             on_refuse::run_when_refused(&vfs, self.path.whole(), command);
         }
@@ -375,7 +363,7 @@ mod tests {
             options: &options,
             cache: &cache,
             reading: OpenOptions::default(),
-            shown: vfs::VfsOptions::default(),
+            scratch: Scratch::new(0, place.path()),
         };
         let later = |how: &Opening<'_>| how.later().ok();
         assert!(matches!(later(&how), Some(Ok(_))));

@@ -5,7 +5,6 @@ mod owner;
 pub(super) mod table;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::complain;
@@ -15,7 +14,7 @@ use super::far::Urls;
 use crate::asdf::check::Validate;
 use crate::collection::Match;
 use crate::save::{Pad, SaveOptions};
-use crate::vfs::{Scratch, Show, VfsOptions};
+use crate::vfs::{Show, VfsOptions};
 use crate::view::picture::{Colours, Curve, GreyLimits, SIZES};
 use table::{MountOption, OPTIONS};
 
@@ -106,8 +105,6 @@ impl Action<'_> {
 pub(crate) struct Options {
     /// `ro`
     pub(crate) read_only: bool,
-    /// `allow_other`
-    pub(crate) allow_other: bool,
     /// `allow_root`
     pub(crate) allow_root: bool,
     /// `auto_unmount`
@@ -116,7 +113,7 @@ pub(crate) struct Options {
     pub(crate) force: bool,
     /// `verify`
     pub(crate) verify: bool,
-    /// `uid=`, `gid=`, `umask=`, `scratch=`, `validate=`, `fits`, `show=`, `previews`, `zarr`, `stretch=`, `curve=`, `colors=`
+    /// `allow_other`, `uid=`, `gid=`, `umask=`, `scratch=`, `validate=`, `fits`, `show=`, `previews`, `zarr`, `stretch=`, `curve=`, `colors=`
     pub(crate) shown: VfsOptions,
     /// `cache=`, bytes
     pub(crate) cache: u64,
@@ -164,7 +161,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             read_only: false,
-            allow_other: false,
             allow_root: false,
             auto_unmount: false,
             force: false,
@@ -214,11 +210,11 @@ impl Options {
                 options.named.extend(known);
             }
         }
-        if options.allow_other && options.allow_root {
+        if options.shown.allow_other && options.allow_root {
             let why = "-o allow_other and allow_root exclude each other";
             return Err(Failure::new(Exit::Usage, why));
         }
-        if options.auto_unmount && !options.allow_other && !options.allow_root {
+        if options.auto_unmount && !options.shown.allow_other && !options.allow_root {
             let why = "-o auto_unmount needs allow_other or allow_root: fusermount3 asks for it";
             return Err(Failure::new(Exit::Usage, why));
         }
@@ -232,7 +228,7 @@ impl Options {
             (_, Some("")) => return Err(table::unknown(name, value)),
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
-            ("allow_other", None) => self.allow_other = true,
+            ("allow_other", None) => self.shown.allow_other = true,
             ("allow_root", None) => self.allow_root = true,
             ("auto_unmount", None) => self.auto_unmount = true,
             ("force", None) => self.force = true,
@@ -253,7 +249,7 @@ impl Options {
             ("cache", Some(text)) => self.cache = size(text)?.max(LEAST_CACHE),
             // nothing is kept between mounts since 0.1; to be refused from 0.2 on
             ("index-cache", Some(_)) => note("-o index-cache has no effect any more"),
-            ("scratch", Some(text)) => self.shown.scratch = scratch(size(text)?),
+            ("scratch", Some(text)) => self.shown.scratch_limit = size(text)?,
             ("max-copy", Some(text)) => self.saving.max_copy = size(text)?,
             ("max-check", Some(text)) => self.max_check = size(text)?,
             ("threads", Some(text)) => {
@@ -516,11 +512,6 @@ fn picture_colours(text: &str) -> Result<Colours, String> {
         "cubehelix" => Ok(Colours::Cubehelix),
         _ => Err("grey, inferno, viridis or cubehelix?".to_owned()),
     }
-}
-
-/// Scratch files that take `limit` bytes at most, in the directory for temporary files until the one of FILE is known.
-fn scratch(limit: u64) -> Arc<Scratch> {
-    Scratch::new(limit, &std::env::temp_dir())
 }
 
 #[cfg(test)]

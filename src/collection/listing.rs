@@ -328,7 +328,7 @@ mod tests {
     use crate::codec::Cache;
     use crate::collection::{Collection, Contents, Inode, Item, Unopened};
     use crate::error::Error;
-    use crate::vfs::{Node, VfsOptions};
+    use crate::vfs::{Node, Scratch, VfsOptions};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn stat(size: u64) -> Stat {
@@ -474,6 +474,7 @@ mod tests {
             4,
             true,
             VfsOptions::default(),
+            Scratch::new(0, Path::new("/")),
             Box::new(move |_| Err(unopened())),
             Cache::new(1 << 20),
         );

@@ -20,7 +20,7 @@ use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::{Look, Stat};
 use crate::vfs::{
-    self, Attr, ClosedFile, Error, FileKind, Losses, Node, Result, Vfs, VfsOptions, locked,
+    self, Attr, ClosedFile, Error, FileKind, Losses, Node, Result, Scratch, Vfs, VfsOptions, locked,
 };
 
 /// A file that could not be read is tried again after so long at the earliest,
@@ -42,6 +42,8 @@ pub struct Many {
     pub(super) read_only: bool,
     /// What the user asked of each file.
     pub(super) options: VfsOptions,
+    /// The files that are in no file of a member.
+    pub(super) scratch: Arc<Scratch>,
     pub(super) opener: Box<Opener>,
     /// What all members decode with.
     pub(super) cache: Arc<Cache>,

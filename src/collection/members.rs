@@ -201,34 +201,20 @@ impl MemberTable {
     fn take(&mut self, item: Item) -> Option<TableEntry> {
         let entry = self.open.get(&item).filter(|entry| entry.is_idle())?;
         if let (Some(vfs), Some(past)) = (entry.vfs(), self.past.get_mut(&item)) {
-            past.versions = vfs.versions();
-            past.tree = vfs.tree_mark();
-            let before = past.closed.take();
+            let before = weight(past.closed.as_deref());
+            let others = self.names_weight.saturating_sub(before);
+            let left = vfs.leave(MAX_NAMES.saturating_sub(others));
+            self.names_weight = others.saturating_add(weight(left.closed.as_ref()));
+            past.look = left.look.unwrap_or(past.look);
+            (past.versions, past.tree) = (left.versions, left.tree);
+            past.closed = left.closed.map(Arc::new);
             past.listed.clear();
-            self.names_weight = self.names_weight.saturating_sub(weight(before.as_deref()));
-            let (look, mut closed) = (vfs.timed_look(), vfs.closed());
-            past.look = look.unwrap_or(past.look);
-            let more = self.names_weight.saturating_add(weight(closed.as_ref()));
-            if more > MAX_NAMES {
-                closed = closed.map(ClosedFile::root);
-            } else {
-                self.names_weight = more;
-            }
-            let keeps_names = closed.as_ref().is_some_and(ClosedFile::has_names);
-            if vfs.has_numbers() && !keeps_names && !past.versions.are_unchanged() {
-                // the next Vfs may number the names otherwise: a save may have brought in a name, or a longer block an array
-                past.versions = past.versions.renewed();
-            }
-            if let Some(closed) = &mut closed {
-                closed.versions = past.versions.clone();
-            }
-            past.closed = closed.map(Arc::new);
-            match problem_of(vfs).zip(look) {
+            match problem_of(vfs).zip(left.look) {
                 Some((why, look)) => note(&mut self.problems, item, (look, why.into())),
                 None => drop(self.problems.remove(&item)),
             }
-            let remains = vfs.leave().map(|remains| (item, remains));
-            self.remains.extend(remains);
+            self.remains
+                .extend(left.remains.map(|remains| (item, remains)));
         }
         self.open.remove(&item)
     }

@@ -11,6 +11,7 @@ use super::item::{Item, ItemKind};
 use super::many::{Many, failed, is_lack, is_owner};
 use super::members::{Problem, Resolved, problem_of};
 use crate::error::printable_bytes;
+use crate::save::processes::pid_namespace;
 use crate::source::{Stat, len_u64};
 use crate::vfs::{self, ClosedFile, Error, FileKind, Node, Result, Text};
 
@@ -134,7 +135,7 @@ impl Many {
         let kind = self.items().kind(item);
         let value = match (item, ours) {
             (Item::ROOT, Some("pid")) => std::process::id().to_string(),
-            (Item::ROOT, Some("pidns")) => vfs::pid_namespace().unwrap_or_default(),
+            (Item::ROOT, Some("pidns")) => pid_namespace().unwrap_or_default(),
             (Item::ROOT, Some("cache_used")) => self.cache.used().to_string(),
             (Item::ROOT, Some(_)) if !is_owner(user) => String::new(),
             (Item::ROOT, Some("unsaved")) => self.losses().unsaved.join("\n"),
@@ -192,7 +193,7 @@ impl Many {
             "memory",
             &format_args!("{used} of {budget} bytes for decoded data"),
         );
-        let scratch = self.options.scratch.room();
+        let scratch = self.scratch.room();
         if scratch.used() > 0 {
             let (used, limit) = (scratch.used(), scratch.limit());
             line(

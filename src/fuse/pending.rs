@@ -11,7 +11,8 @@ use std::time::Duration;
 use fuser::Errno;
 use log::debug;
 
-use crate::vfs::{is_ending, locked};
+use crate::save::processes::is_ending;
+use crate::vfs::locked;
 
 /// How long the thread waits before it looks at the callers again.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock, RwLockReadGuard};
+use std::sync::{OnceLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::StatVfs;
@@ -12,7 +12,7 @@ use crate::error::Error as Library;
 use crate::source::{Loan, PooledBuf, Stat, len_u64};
 use crate::view::picture::Style;
 
-use super::{Handle, Node, Result, Scratch, View};
+use super::{Node, Result, View};
 
 /// How long the kernel may keep attributes, and names that never change.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -145,20 +145,9 @@ impl Access {
     }
 }
 
-/// An opened file or directory.
-pub struct Opened<H = Handle> {
-    /// The handle.
-    pub handle: H,
-    /// Whether pages that the kernel has are still right.
-    pub keep_cache: bool,
-    /// Whether the kernel shall not keep pages at all.
-    pub direct: bool,
-}
-
 /// While this lives, no save changes or moves stored bytes of the current snapshot.
 ///
-/// Not reentrant. A thread takes it before `DataHandle::source` and `Blocks::by_block`: a save takes those while it holds the
-/// other side of the lock.
+/// Not reentrant. A thread takes it before `Blocks::by_block`: a save takes that while it holds the other side of the lock.
 pub type Reading<'a> = RwLockReadGuard<'a, ()>;
 
 /// Bytes that were read.
@@ -253,8 +242,8 @@ pub struct VfsOptions {
     pub umask: u32,
     /// Whether users other than the one who mounts reach the mount.
     pub allow_other: bool,
-    /// The files that are not in FILE, of all members of the mount.
-    pub scratch: Arc<Scratch>,
+    /// How many bytes the files may take that are not in FILE, those of all members of the mount together.
+    pub scratch_limit: u64,
     /// How a tree is checked before it is saved.
     pub validate: Validate,
     /// The options of the command line, for people: empty, or with `, ` in front.
@@ -300,7 +289,7 @@ impl Default for VfsOptions {
             gid: None,
             umask: 0,
             allow_other: false,
-            scratch: Scratch::new(u64::MAX, &std::env::temp_dir()),
+            scratch_limit: u64::MAX,
             validate: Validate::default(),
             given: String::new(),
             fits: false,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::attr::Reading;
+use super::attr::{Reading, WRITE};
 use super::blocks::{Content, WrittenFile};
 use super::hdus;
 use super::node::Node;
@@ -92,6 +92,27 @@ impl DataHandle {
         Ok(handle)
     }
 
+    /// Opens a block for writing that FILE does not have yet: it is saved when it is closed, even if nothing is written. If another thread
+    /// has made it, or FILE has it, opens that. Whether it was made.
+    pub(super) fn make_block(saves: &Saves, node: Node) -> Result<(Self, bool)> {
+        let state = saves.shown.now();
+        // an array in no block can't be opened for writing either, and that says why
+        if let Some(block) = state.block_of(node)
+            && block >= state.snapshot.layout().blocks.len()
+            && let Some(made) = saves.blocks.make(&state, block, node)
+        {
+            return Ok((Self::new(node, &state, Some(made)), true));
+        }
+        Ok((Self::open(saves, &state, node, WRITE)?, false))
+    }
+
+    /// Adds an empty block to FILE.
+    pub(super) fn add_block(saves: &Saves, node: Node) -> Result<()> {
+        let (made, _) = Self::make_block(saves, node)?;
+        let done = made.save(saves, true);
+        done.and(made.close(saves))
+    }
+
     /// The state that a handle reads: the one that is shown, if the file still has the form that it had when it was opened; else the one
     /// from then, as long as FILE has its bytes.
     ///
@@ -167,15 +188,20 @@ impl DataHandle {
         saves: &Saves,
         _reading: &Reading<'_>,
     ) -> Result<Arc<dyn Source>> {
-        let mut current = locked(&self.source);
         // taken before the state is: if another state is shown meanwhile, the source is made anew at the next read
         let generation = saves.blocks.generation();
-        let found = match current.take() {
-            Some(found) if found.0 == generation => found,
-            // an error is not kept: the next write may mend it
-            _ => (generation, self.source_of(saves)?),
+        let current = || {
+            let mut current = locked(&self.source);
+            current.take_if(|made| made.0 != generation);
+            current
         };
-        Ok(Arc::clone(&current.insert(found).1))
+        if let Some((_, source)) = &*current() {
+            return Ok(Arc::clone(source));
+        }
+        // without the lock, as it may ask a server; an error is not kept: the next write may mend it
+        let made = (generation, self.source_of(saves)?);
+        // what another thread has made meanwhile is taken, so that a picture is drawn once
+        Ok(Arc::clone(&current().get_or_insert(made).1))
     }
 }
 

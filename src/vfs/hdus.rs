@@ -58,6 +58,7 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::codec::Cache;
     use crate::source::{Loan, read_all};
+    use crate::vfs::testing::scratch;
     use crate::vfs::{Access, Bytes, Handle, Open, Vfs, VfsOptions};
 
     /// A header of these cards and its data, each filled up to whole FITS blocks.
@@ -88,6 +89,7 @@ mod tests {
             stat,
             Err("a test".to_owned()),
             VfsOptions::default(),
+            scratch(),
         )
     }
 

@@ -9,7 +9,7 @@ use log::warn;
 
 use super::node::Node;
 use super::state::State;
-use super::{Vfs, locked};
+use super::{MemberScratch, Saves, locked};
 use crate::asdf::{self, Array, Snapshot};
 use crate::codec::code_text;
 use crate::error::{Error as Library, printable};
@@ -31,50 +31,48 @@ const MAX_TEXT_COUNTED: usize = 1 << 20;
 /// Characters of a number in `info/stats.tsv`: those of the longest float64.
 const NUMBER: usize = 24;
 
-impl Vfs {
-    /// A text under `info/`, as it is now, to be read.
-    pub(super) fn info_text(&self, state: &State, node: Node) -> String {
-        // it was made for its length a moment ago; it is handed over, not kept, because it may be long
-        let mut infos = locked(&state.infos);
-        let kept = infos.get_mut(&node).and_then(|info| info.1.take());
-        drop(infos);
-        let text = kept.unwrap_or_else(|| self.made(state, node).into_string());
-        // a program that asks for the size of the opened file gets this one
-        locked(&state.infos).insert(node, (len_u64(text.len()), None));
-        text
-    }
+/// A text under `info/`, as it is now, to be read.
+pub(super) fn text(saves: &Saves, scratch: &MemberScratch, state: &State, node: Node) -> String {
+    // it was made for its length a moment ago; it is handed over, not kept, because it may be long
+    let mut infos = locked(&state.infos);
+    let kept = infos.get_mut(&node).and_then(|info| info.1.take());
+    drop(infos);
+    let text = kept.unwrap_or_else(|| made(saves, scratch, state, node).into_string());
+    // a program that asks for the size of the opened file gets this one
+    locked(&state.infos).insert(node, (len_u64(text.len()), None));
+    text
+}
 
-    /// The size to show of a text under `info/`. A long text, or one that depends on other files, is made once for that; later it has the
-    /// size that it had when it was opened last.
-    ///
-    /// Reads do not depend on this size, as the kernel passes them all on; but `tar` skips a file that seems empty.
-    pub(super) fn info_len(&self, state: &State, node: Node) -> u64 {
-        let snapshot = &state.snapshot;
-        let short = snapshot.layout().blocks.len() <= MAX_COUNTED
-            && snapshot.text().len() <= MAX_TEXT_COUNTED
-            && snapshot.arrays().len() <= MAX_COUNTED;
-        // it depends on the tree alone, which stays the same in a state
-        let short = short && node != Node::TreeJson;
-        let last = locked(&state.infos).get(&node).map(|info| info.0);
-        last.filter(|_| !short).unwrap_or_else(|| {
-            let text = self.made(state, node);
-            let len = text.len();
-            let kept = (node == Node::TreeJson && len <= MAX_KEPT).then(|| text.into_string());
-            locked(&state.infos).insert(node, (len, kept));
-            len
-        })
-    }
+/// The size to show of a text under `info/`. A long text, or one that depends on other files, is made once for that; later it has the
+/// size that it had when it was opened last.
+///
+/// Reads do not depend on this size, as the kernel passes them all on; but `tar` skips a file that seems empty.
+pub(super) fn len(saves: &Saves, scratch: &MemberScratch, state: &State, node: Node) -> u64 {
+    let snapshot = &state.snapshot;
+    let short = snapshot.layout().blocks.len() <= MAX_COUNTED
+        && snapshot.text().len() <= MAX_TEXT_COUNTED
+        && snapshot.arrays().len() <= MAX_COUNTED;
+    // it depends on the tree alone, which stays the same in a state
+    let short = short && node != Node::TreeJson;
+    let last = locked(&state.infos).get(&node).map(|info| info.0);
+    last.filter(|_| !short).unwrap_or_else(|| {
+        let text = made(saves, scratch, state, node);
+        let len = text.len();
+        let kept = (node == Node::TreeJson && len <= MAX_KEPT).then(|| text.into_string());
+        locked(&state.infos).insert(node, (len, kept));
+        len
+    })
+}
 
-    /// Makes a text under `info/`; of a node that has none of its own, the status.
-    fn made(&self, state: &State, node: Node) -> Text {
-        match node {
-            Node::BlocksTsv => blocks_tsv(&state.snapshot),
-            Node::ArraysTsv => arrays_tsv(state, self.options.show.arrays),
-            Node::FitsTsv => fits_tsv(state),
-            Node::ZarrTsv => zarr_tsv(state),
-            Node::TreeJson => tree_json(&state.snapshot, self.options.show.arrays),
-            _ => status::status(&self.saves, &self.losses().scratch, state),
-        }
+/// Makes a text under `info/`; of a node that has none of its own, the status.
+fn made(saves: &Saves, scratch: &MemberScratch, state: &State, node: Node) -> Text {
+    match node {
+        Node::BlocksTsv => blocks_tsv(&state.snapshot),
+        Node::ArraysTsv => arrays_tsv(state, saves.options.show.arrays),
+        Node::FitsTsv => fits_tsv(state),
+        Node::ZarrTsv => zarr_tsv(state),
+        Node::TreeJson => tree_json(&state.snapshot, saves.options.show.arrays),
+        _ => status::status(saves, &scratch.scratch.described(scratch.member), state),
     }
 }
 
@@ -399,15 +397,17 @@ mod tests {
     fn the_tree_as_json_is_made_once_to_be_looked_up_and_opened() {
         let (_dir, vfs) = writable(&Sample::new().text(b"#ASDF 1.0.0\n--- {a: 1}\n...\n"));
         let state = vfs.shown.now();
-        let len = vfs.info_len(&state, Node::TreeJson);
+        let text_of = |node| text(&vfs.saves, &vfs.scratch, &state, node);
+        let len_of = |node| len(&vfs.saves, &vfs.scratch, &state, node);
+        let len = len_of(Node::TreeJson);
         let kept = || locked(&state.infos)[&Node::TreeJson].1.clone();
         assert_eq!(kept().map(|text| len_u64(text.len())), Some(len));
-        vfs.info_text(&state, Node::Status);
-        let text = vfs.info_text(&state, Node::TreeJson);
+        text_of(Node::Status);
+        let text = text_of(Node::TreeJson);
         assert_eq!(text, "{\n \"a\": 1\n}\n");
         assert!(kept().is_none());
-        assert_eq!(vfs.info_text(&state, Node::TreeJson), text);
-        assert_eq!(vfs.info_len(&state, Node::TreeJson), len);
+        assert_eq!(text_of(Node::TreeJson), text);
+        assert_eq!(len_of(Node::TreeJson), len);
     }
 
     /// `ls` of `info/` had a text of gigabytes put together, for a short tree with many arrays deep in it.

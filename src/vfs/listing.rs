@@ -5,8 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::block_names::block_name;
-use super::node::{Node, View};
+use super::node::{Node, View, block_name};
 use super::state::State;
 use super::{
     Attr, Error, FileKind, Handle, Open, Result, TREE_NAME, Vfs, hdus, info_files, kind,

@@ -1,10 +1,14 @@
-//! What files are called in messages: by their paths in the mount, as people know no inode numbers.
+//! Which names a new file may have. In messages, files are called by their paths in the mount, as people know no inode numbers.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
+use super::error::check_name;
 use super::node::Node;
+use super::scratch::{is_made_by_editor, is_temporary_data};
 use super::state::State;
-use super::{Error, INFO_FILES, Vfs, hdus};
+use super::{Error, INFO_FILES, Result, TREE_NAME, Vfs, block_number, hdus, index};
+use crate::asdf::names::SUFFIXES;
 
 /// What an inode is called that is none, or whose name is gone.
 const NAMELESS: &str = "a file that is gone";
@@ -14,7 +18,11 @@ impl Vfs {
     #[must_use]
     pub fn path_to(&self, node: Option<Node>, name: Option<&OsStr>) -> String {
         let path = match node {
-            Some(node @ (Node::Tree(_) | Node::Scratch(_))) => self.path_of_scratch(node),
+            Some(node @ (Node::Tree(_) | Node::Scratch(_))) => {
+                let is_tree = self.tree.current().node == node;
+                let tree = is_tree.then(|| TREE_NAME.to_owned());
+                tree.or_else(|| self.scratch.path_of(node))
+            }
             node => node.map(|node| self.shown.now().path(node)),
         };
         let path = path.unwrap_or_else(|| NAMELESS.to_owned());
@@ -23,6 +31,42 @@ impl Vfs {
             Some(name) => format!("{path}/{}", name.display()),
             None => path,
         }
+    }
+
+    /// Checks that a file of that name may be made in a directory of blocks or arrays: tools make such names, or it is named after a file
+    /// there, as `x.npy.part`, `x.new.npy` and `x_tmp.npy` are after `x.npy`.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`], [`Error::NameTooLong`].
+    pub(super) fn check_beside(&self, directory: Node, name: &OsStr) -> Result<()> {
+        check_name(name)?;
+        let state = self.shown.now();
+        let is_there = |name: &[u8]| {
+            let found = self.find(&state, directory, OsStr::from_bytes(name));
+            let data = found
+                .ok()
+                .filter(|node| matches!(node, Node::Block(_) | Node::Array(..)));
+            data.is_some_and(|node| self.attr(&state, node).is_ok())
+        };
+        let bytes = name.as_bytes();
+        let ends = bytes.iter().enumerate();
+        let ends = ends.filter(|(_, byte)| byte.is_ascii() && !byte.is_ascii_alphanumeric());
+        let mut starts = ends.filter_map(|(end, _)| bytes.get(..end));
+        let is_named_after_one = |start: &[u8]| {
+            let mut endings = std::iter::once("").chain(SUFFIXES);
+            endings.any(|ending| is_there(&[start, ending.as_bytes()].concat()))
+        };
+        if is_made_by_editor(name) || is_temporary_data(name) || starts.any(is_named_after_one) {
+            return Ok(());
+        }
+        let why = if directory == Node::Blocks {
+            "a new block must have the next number, as 3.bin after 2.bin; any other new name must be hidden, end in .tmp, or be named \
+             after a block, as 0.bin.new is"
+        } else {
+            "arrays follow the tree: to add one, add it to tree.yaml; any other new name must be hidden, end in .tmp, or be named after \
+             an array, as x.new.npy is after x.npy"
+        };
+        Err(Error::NotPermitted(why))
     }
 }
 
@@ -51,6 +95,22 @@ impl State {
             }
         };
         known.unwrap_or_else(|| NAMELESS.to_owned())
+    }
+
+    /// The node of a block that is to be made.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if it would not be the next one.
+    pub(super) fn new_block(&self, name: &OsStr) -> Result<Node> {
+        let layout = self.snapshot.layout();
+        let next = block_number(name).filter(|&n| index(n) == layout.blocks.len());
+        let next = next.ok_or(Error::NotPermitted(
+            "a new block gets the next free number, and nothing else can be made here",
+        ))?;
+        if layout.streamed() {
+            return Err(Error::NotPermitted("nothing can follow a streamed block"));
+        }
+        Ok(Node::Block(next))
     }
 
     /// The error if a block is written through another file.

@@ -5,12 +5,31 @@
 //! number and names that a save or another program brings in are added: so the inode of a name stays the same as long as its `Vfs` lives.
 //! The kernel sees these numbers as they are only in the mount of one file that is not on a server; for others see `collection::Inode`.
 
+use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
+
 use super::format::Format;
 
 /// Bits of the number of a file in its kind.
 const NUMBER_BITS: u32 = 28;
 /// How many files of a kind there can be.
 pub(super) const NUMBERS: u32 = 1 << NUMBER_BITS;
+
+/// The name of the text of FILE.
+pub(super) const TREE_NAME: &str = "tree.yaml";
+
+/// The name of block `n`.
+pub(super) fn block_name(n: impl Display) -> OsString {
+    format!("{n}.bin").into()
+}
+
+/// `N` of `N.bin`, spelled as it is listed.
+pub(super) fn block_number(name: &OsStr) -> Option<u32> {
+    let digits = name.to_str()?.strip_suffix(".bin")?;
+    let n = digits.parse::<u32>().ok()?;
+    // `007.bin` and `+7.bin` are no names of block 7: a name has one spelling
+    (n.to_string() == digits).then_some(n)
+}
 
 /// A further way to show arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -190,6 +209,20 @@ mod tests {
             if let Some(node) = Node::from_ino(ino) {
                 prop_assert_eq!(node.ino(), ino);
             }
+        }
+    }
+
+    #[test]
+    fn block_names_are_spelled_in_one_way() {
+        for (name, want) in [
+            ("0.bin", Some(0)),
+            ("12.bin", Some(12)),
+            ("012.bin", None),
+            ("+1.bin", None),
+            (".bin", None),
+            ("1", None),
+        ] {
+            assert_eq!(block_number(name.as_ref()), want, "{name}");
         }
     }
 }

@@ -55,6 +55,12 @@ impl Vfs {
     fn rename_in_root(&self, from: &OsStr, to: &OsStr, how: Rename) -> Result<()> {
         check_root_name(from)?;
         check_root_name(to)?;
+        // an exchange is the same from both sides
+        let (from, to) = if how == Rename::Exchange && from == TREE_NAME {
+            (to, from)
+        } else {
+            (from, to)
+        };
         let first = self.file_in_root(from).ok_or(Error::NotFound)?;
         let second = self.file_in_root(to);
         match (how, &second) {
@@ -66,10 +72,9 @@ impl Vfs {
         }
         match (from == TREE_NAME, to == TREE_NAME, second) {
             (false, true, Some(tree)) if how == Rename::Exchange => {
-                self.exchange_tree(from, &first, &tree)
-            }
-            (true, false, Some(other)) if how == Rename::Exchange => {
-                self.exchange_tree(to, &other, &first)
+                // after the save, the exchange must not fail
+                tree.move_into(self.scratch.scratch.room())?;
+                self.become_tree(&first, || self.scratch.give(from, &tree))
             }
             (false, true, _) => {
                 let root = self.scratch.place(Node::Root)?;
@@ -77,7 +82,7 @@ impl Vfs {
             }
             (true, _, _) => {
                 // the bytes of tree.yaml count for no limit; under another name they do
-                first.move_into(self.options.scratch.room())?;
+                first.move_into(self.scratch.scratch.room())?;
                 self.scratch.give(to, &first)?;
                 self.scratch.hide(Node::Root, from)?;
                 self.tree.remove();
@@ -86,18 +91,6 @@ impl Vfs {
             (false, false, _) if how == Rename::Exchange => self.scratch.exchange(from, to),
             (false, false, _) => self.scratch.rename((Node::Root, from), (Node::Root, to)),
         }
-    }
-
-    /// Exchanges the names of `tree.yaml` and of a file, which is saved first.
-    fn exchange_tree(
-        &self,
-        name: &OsStr,
-        file: &Arc<ScratchFile>,
-        tree: &Arc<ScratchFile>,
-    ) -> Result<()> {
-        // after the save, the exchange must not fail
-        tree.move_into(self.options.scratch.room())?;
-        self.become_tree(file, || self.scratch.give(name, tree))
     }
 
     /// Renames into the directories of blocks and arrays: over the file of one, which gets the bytes and is saved, or to another name

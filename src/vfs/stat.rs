@@ -6,9 +6,11 @@ use rustix::fs::StatVfs;
 
 use super::attr::sizes_of_disk;
 use super::node::{Node, View};
+use super::scratch::{Role, ScratchFile};
 use super::state::State;
 use super::{
-    Attr, Attributes, Error, Result, Saves, Vfs, VfsOptions, hdus, locked, root_directories,
+    Attr, Attributes, Error, FileFacts, Result, Saves, Vfs, VfsOptions, hdus, info, locked,
+    root_directories,
 };
 use crate::save::store::Facts;
 use crate::source::len_u64;
@@ -46,7 +48,7 @@ impl Vfs {
             | Node::ArraysTsv
             | Node::FitsTsv
             | Node::ZarrTsv
-            | Node::TreeJson => self.info_len(state, node),
+            | Node::TreeJson => info::len(&self.saves, &self.scratch, state, node),
             Node::StatsTsv => state.stats_len(),
             Node::View(view, number) => state.in_views().len(view, number)?,
             Node::Block(_) | Node::Array(..) => self.blocks.size(state, node)?,
@@ -55,7 +57,7 @@ impl Vfs {
             Node::Tree(_) | Node::Scratch(_) => return Ok(self.attr_of(&*self.file_of(node)?)),
         };
         let links = state.links(node, &self.options)?;
-        let mut attr = self.described(state, node, size, links);
+        let mut attr = described(&self.saves, state, node, size, links);
         if state.is_growing(node) {
             // the file keeps its number at all lengths, so a length that the kernel keeps may be one of before
             attr.attr_valid = Duration::ZERO;
@@ -63,17 +65,18 @@ impl Vfs {
         Ok(attr)
     }
 
-    /// The attributes of something with that size and so many names.
-    fn described(&self, state: &State, node: Node, size: u64, links: u32) -> Attr {
-        let attr = Attr::of_file(node, size, &state.stat, self.is_read_only(), &self.options);
-        let time = self.blocks.patched_time(state, node).or(state.time(node));
-        Attr {
-            nlink: links,
-            version: state.version(node),
-            mtime: time.unwrap_or(attr.mtime),
-            ctime: time.unwrap_or(attr.ctime),
-            ..attr
+    /// The attributes of a scratch file, or of `tree.yaml`, which has FILE's owner and mode.
+    pub(super) fn attr_of(&self, file: &ScratchFile) -> Attr {
+        let mut attr = file.attr();
+        if file.role() == Role::Tree {
+            let of_file = FileFacts::of(&self.shown.now().stat, &self.options);
+            (attr.perm, attr.uid, attr.gid) = (of_file.perm, of_file.uid, of_file.gid);
         }
+        if self.is_read_only() {
+            // no name changes
+            attr.entry_valid = attr.attr_valid;
+        }
+        attr
     }
 
     /// Attributes, without reading the tree, of a node that can't be measured without it; nothing for other nodes. A directory whose names
@@ -86,13 +89,27 @@ impl Vfs {
             Node::ViewDir(view, _) => state.views.has_made(view),
             text if text.is_info() => {
                 let known = locked(&state.infos).get(&node).map_or(0, |info| info.0);
-                let attr = self.described(state, node, known, 1);
+                let attr = described(&self.saves, state, node, known, 1);
                 let attr_valid = Duration::ZERO;
                 return Some(Attr { attr_valid, ..attr });
             }
             _ => true,
         };
-        (!made).then(|| self.described(state, node, 0, 1))
+        (!made).then(|| described(&self.saves, state, node, 0, 1))
+    }
+}
+
+/// The attributes of something with that size and so many names.
+fn described(saves: &Saves, state: &State, node: Node, size: u64, links: u32) -> Attr {
+    let is_read_only = saves.writing.is_err();
+    let attr = Attr::of_file(node, size, &state.stat, is_read_only, &saves.options);
+    let time = saves.blocks.patched_time(state, node).or(state.time(node));
+    Attr {
+        nlink: links,
+        version: state.version(node),
+        mtime: time.unwrap_or(attr.mtime),
+        ctime: time.unwrap_or(attr.ctime),
+        ..attr
     }
 }
 

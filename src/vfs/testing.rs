@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::{Access, Attr, Handle, Node, Opened, Result, VERSIONS, Vfs, VfsOptions, block_write};
+use super::{
+    Access, Attr, Handle, Node, Opened, Result, Scratch, VERSIONS, Vfs, VfsOptions, block_write,
+};
 use crate::asdf::sample::Sample;
 use crate::asdf::{OpenOptions, Snapshot};
 use crate::codec::Cache;
@@ -33,14 +35,15 @@ pub(super) fn writable_with<S: Source + 'static>(
     let file = Arc::new(FileSource::open(file).unwrap());
     let bytes = through(Arc::clone(&file));
     let snapshot = Snapshot::read(file, bytes, Cache::new(1 << 20), open).unwrap();
-    let options = VfsOptions {
-        scratch: super::Scratch::new(1 << 20, &std::env::temp_dir()),
-        ..VfsOptions::default()
-    };
-    let writing = Ok(save::SaveOptions::default());
-    let mut vfs = Vfs::new(&path, snapshot, stat, writing, options);
+    let (options, writing) = (VfsOptions::default(), Ok(save::SaveOptions::default()));
+    let mut vfs = Vfs::new(&path, snapshot, stat, writing, options, scratch());
     vfs.take_writer(writer);
     (dir, vfs)
+}
+
+/// The scratch files of a mount.
+pub(super) fn scratch() -> Arc<Scratch> {
+    Scratch::new(1 << 20, &std::env::temp_dir())
 }
 
 impl Vfs {

@@ -14,14 +14,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::attr::{FileFacts, FileKind};
 use super::error::Error;
-use super::node::{NUMBERS, Node};
+use super::node::{NUMBERS, Node, TREE_NAME};
 use super::scratch::{Named, Role, ScratchFile, Unsaved, is_blank};
 use super::state::Shown;
 use super::{VfsOptions, locked};
-use crate::source::Source;
+use crate::source::{ScratchRoom, Source};
 
-/// The name of the text of FILE.
-pub(super) const TREE_NAME: &str = "tree.yaml";
 /// How long a file stays known that has lost the name: a program may have looked the name up before, and open it only now.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 /// How many such files stay known, and how long they are at most.
@@ -72,6 +70,8 @@ pub(super) struct TreeFile {
 struct Inner {
     shown: Arc<Shown>,
     options: Arc<VfsOptions>,
+    /// The room for the bytes of its files.
+    room: Arc<ScratchRoom>,
     /// FILE's text.
     committed: Arc<Vec<u8>>,
     /// When it came to be.
@@ -94,9 +94,13 @@ struct Inner {
 
 impl TreeFile {
     /// The one that has FILE's text of now.
-    pub(super) fn new(shown: &Arc<Shown>, options: &Arc<VfsOptions>) -> Self {
+    pub(super) fn new(
+        shown: &Arc<Shown>,
+        options: &Arc<VfsOptions>,
+        room: &Arc<ScratchRoom>,
+    ) -> Self {
         Self {
-            inner: Mutex::new(Inner::new(shown, options, TreeMark::default())),
+            inner: Mutex::new(Inner::new(shown, options, room, TreeMark::default())),
             closed: Condvar::new(),
             on_refusal: OnceLock::new(),
         }
@@ -105,7 +109,7 @@ impl TreeFile {
     /// Begins where an earlier one of FILE has ended. Call it before anything else.
     pub(super) fn begin(&self, mark: TreeMark) {
         let mut inner = locked(&self.inner);
-        *inner = Inner::new(&inner.shown, &inner.options, mark);
+        *inner = Inner::new(&inner.shown, &inner.options, &inner.room, mark);
     }
 
     /// Where the next one of FILE begins, if FILE has the same text then.
@@ -357,18 +361,24 @@ fn after(number: u32) -> u32 {
 
 impl Inner {
     /// What shows FILE's text of now, and goes on at `mark`.
-    fn new(shown: &Arc<Shown>, options: &Arc<VfsOptions>, mark: TreeMark) -> Self {
+    fn new(
+        shown: &Arc<Shown>,
+        options: &Arc<VfsOptions>,
+        room: &Arc<ScratchRoom>,
+        mark: TreeMark,
+    ) -> Self {
         let state = shown.now();
         let committed = Arc::clone(state.snapshot.text());
         let facts = FileFacts::of(&state.stat, options);
         let since = facts.mtime;
-        let (room, text) = (options.scratch.tree_room(), Arc::clone(&committed));
+        let text = Arc::clone(&committed);
         let file = ScratchFile::new(mark.node, FileKind::File, room, text, facts, mark.epoch);
         file.set_role(Role::Tree);
         let file = Arc::new(file);
         Self {
             shown: Arc::clone(shown),
             options: Arc::clone(options),
+            room: Arc::clone(room),
             committed,
             since,
             epoch: mark.epoch,
@@ -413,8 +423,7 @@ impl Inner {
             mtime: self.since,
             ..FileFacts::of(&self.shown.now().stat, &self.options)
         };
-        let room = self.options.scratch.tree_room();
-        let file = ScratchFile::new(node, FileKind::File, room, text, facts, made_of);
+        let file = ScratchFile::new(node, FileKind::File, &self.room, text, facts, made_of);
         let file = Arc::new(file);
         // the table has weak references only, so that a file goes with its last descriptor; here the empty ones go
         self.files.retain(|_, file| file.strong_count() > 0);

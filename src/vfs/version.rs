@@ -120,8 +120,7 @@ impl Versions {
     }
 
     /// Whether nothing has changed since the beginning.
-    #[must_use]
-    pub fn are_unchanged(&self) -> bool {
+    pub(super) fn are_unchanged(&self) -> bool {
         self.clock == self.begun
     }
 

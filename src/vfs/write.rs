@@ -11,13 +11,13 @@ use super::blocks::GIVEN_UP;
 use super::data::DataHandle;
 use super::error::check_name;
 use super::node::Node;
-use super::process::{is_of_another, process_of};
 use super::scratch::Role;
 use super::tree_save::is_rejected;
 use super::{
     Access, Attr, Attributes, Error, FileFacts, Handle, Open, Opened, ROOT_DIRECTORIES, Result,
     TREE_NAME, Vfs, block_number, block_write, index, locked,
 };
+use crate::save::processes::{is_of_another, process_of};
 use crate::source::Source;
 
 /// `fallocate(2)`: do not change the size.
@@ -97,16 +97,10 @@ impl Vfs {
         }
         let node = self.make(parent, name, facts)?;
         if let Node::Block(_) = node {
-            self.saves.noted(node, self.add_block(node))?;
+            self.saves
+                .noted(node, DataHandle::add_block(&self.saves, node))?;
         }
         self.attr(&self.shown.now(), node)
-    }
-
-    /// Adds an empty block to FILE.
-    fn add_block(&self, node: Node) -> Result<()> {
-        let (made, _) = DataHandle::make_block(&self.saves, node)?;
-        let saved = made.save(&self.saves, true);
-        saved.and(made.close(&self.saves))
     }
 
     /// Makes a file and opens it: in the root a scratch file, or `tree.yaml` anew; in `blocks/` a new last block; there and beside
@@ -146,7 +140,8 @@ impl Vfs {
     /// Makes a block and opens it; it is added to FILE at once if it is not opened for writing.
     fn create_block(&self, node: Node, access: Access) -> Result<Opened> {
         if !access.write {
-            self.saves.noted(node, self.add_block(node))?;
+            self.saves
+                .noted(node, DataHandle::add_block(&self.saves, node))?;
             return self.open_node(&self.shown.now(), node, access);
         }
         let made = DataHandle::make_block(&self.saves, node);
@@ -250,7 +245,8 @@ impl Vfs {
             },
             Node::Blocks => {
                 let block = block_number(name).map_or(Node::Blocks, Node::Block);
-                self.saves.noted(block, self.remove_block(name))
+                let removed = self.saves.remove_block(&self.scratch, name);
+                self.saves.noted(block, removed)
             }
             _ => Err(Error::NotPermitted("info/ describes the mount")),
         }

@@ -8,9 +8,10 @@ use rustix::fs::XattrFlags;
 
 use super::node::Node;
 use super::scratch::Role;
-use super::{Error, Losses, Result, Saves, State, TreeFile, Vfs, index, locked, pid_namespace};
+use super::{Error, Losses, Result, Saves, State, TreeFile, Vfs, index, locked};
 use crate::asdf::text_frame::standard;
 use crate::codec::{Choice, codes};
+use crate::save::processes::pid_namespace;
 
 /// What our attributes begin with.
 const PREFIX: &str = "user.asdf.";

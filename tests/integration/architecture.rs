@@ -1,5 +1,6 @@
 //! The shape of `src/`, as the documentation of the crate has it: the staircase of modules, one place for each crate, short files and functions.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -317,6 +318,74 @@ fn a_module_uses_only_what_stands_to_its_right() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What each room of `vfs` uses of the others, its tests apart. A room is a file of the folder, with what is below it. What `vfs.rs` passes
+/// on is of the room that has it, and its own types are of `vfs`.
+fn rooms_of_vfs() -> BTreeMap<String, BTreeSet<String>> {
+    let sources = sources();
+    let vfs = sources.iter().find(|code| code.path == "vfs.rs").unwrap();
+    let text = vfs.without_tests().join(" ");
+    let passed_on = text.split(';').filter_map(|statement| {
+        let statement = statement.trim_start();
+        let statement = statement.strip_prefix("pub ").unwrap_or(statement);
+        statement.strip_prefix("use ")?.split_once("::")
+    });
+    let mut homes: HashMap<&str, &str> = passed_on
+        .flat_map(|(room, names)| first_names(names).into_iter().map(move |name| (name, room)))
+        .collect();
+    let types = vfs.without_tests().iter().filter_map(|line| {
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        let kinds = ["struct ", "enum "].iter();
+        let mut named = kinds.filter_map(|kind| line.strip_prefix(kind));
+        named.next().map(|name| (first_names(name)[0], "vfs"))
+    });
+    homes.extend(types);
+    let mut rooms = BTreeMap::<String, BTreeSet<String>>::new();
+    for code in &sources {
+        let path = code.path.strip_suffix(".rs").unwrap();
+        let Some(path) = path.strip_prefix("vfs/") else {
+            continue;
+        };
+        let room = path.split('/').next().unwrap();
+        let text = code.without_tests().join(" ");
+        // below a room, `super` is the room itself
+        let from = if path == room {
+            &["crate::vfs", "super"][..]
+        } else {
+            &["crate::vfs"]
+        };
+        let used = from.iter().flat_map(|from| paths_from(&text, from));
+        let used = used.flat_map(|rest| first_names(rest.split(';').next().unwrap()));
+        let used = used.map(|name| *homes.get(name).unwrap_or(&name));
+        let used = used.filter(|used| *used != room).map(str::to_owned);
+        rooms.entry(room.to_owned()).or_default().extend(used);
+    }
+    rooms
+}
+
+#[test]
+fn the_rooms_of_vfs_use_each_other_in_no_circle() {
+    // those that know a type of `vfs.rs` stand above the others: `vfs.rs` may use any
+    let rooms = rooms_of_vfs().into_iter();
+    let (above, mut below): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        rooms.partition(|(_, used)| used.contains("vfs"));
+    assert!(above.contains_key("write") && below.contains_key("node"));
+    for (room, used) in &below {
+        let above: Vec<_> = used
+            .iter()
+            .filter(|used| above.contains_key(*used))
+            .collect();
+        assert!(above.is_empty(), "{room} uses {above:?}");
+    }
+    // what uses none of those that are left is in no circle
+    let mut count = usize::MAX;
+    while below.len() < count {
+        count = below.len();
+        let left: BTreeSet<String> = below.keys().cloned().collect();
+        below.retain(|_, used| !used.is_disjoint(&left));
+    }
+    assert!(below.is_empty(), "{below:?}");
 }
 
 #[test]

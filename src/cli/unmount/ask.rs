@@ -16,8 +16,8 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use super::LONGEST_VALUE;
 use super::wait::Wait;
 use crate::cli::exit::Exit;
+use crate::save::processes::pid_namespace;
 use crate::source::Mounted;
-use crate::vfs::pid_namespace;
 
 /// Set in the environment of the process that asks.
 const ASKED: &str = "ASDF_MOUNT_ASKED";

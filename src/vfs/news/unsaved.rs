@@ -10,7 +10,7 @@ use crate::asdf::sample::Sample;
 use crate::error::Error as Library;
 use crate::vfs::node::Node;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Error, FileFacts, Format, Handle, Rename, TREE_NAME, Vfs};
+use crate::vfs::{Access, Error, FileFacts, Format, Handle, Rename, TREE_NAME, Vfs, info};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
     x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
@@ -46,7 +46,7 @@ fn open(vfs: &Vfs, node: Node, truncate: bool) -> Handle {
 
 /// The lines of `info/status` that begin with this word.
 fn lines(vfs: &Vfs, word: &str) -> Vec<String> {
-    let status = vfs.info_text(&vfs.shown.now(), Node::Status);
+    let status = info::text(&vfs.saves, &vfs.scratch, &vfs.shown.now(), Node::Status);
     let lines = status.lines().filter_map(|line| line.strip_prefix(word));
     lines.map(|line| line.trim_start().to_owned()).collect()
 }

@@ -3,6 +3,7 @@
 //! A checksum is of the stored bytes or of the decoded ones, as it was before: asdf-python up to 5.2 verifies that of the decoded bytes
 //! and calls the other one wrong; 5.3 and later do the opposite. A program that could verify a block before an edit can do so after it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use crate::error::{Error as Library, Place};
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::source::{FileSource, Overlay, Source, unnamed_file};
 use crate::vfs::node::Node;
+use crate::vfs::scratch::MemberScratch;
 use crate::vfs::version::BlockChange;
-use crate::vfs::{Error, Result, State, index, locked};
+use crate::vfs::{Error, Result, State, block_number, index, locked};
 
 /// How much of an edited block is copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -146,16 +148,36 @@ impl Saves {
         self.commit(&mut writer, &edit, &what, None, sum.known(n), None)
     }
 
-    /// Removes block `n`, if it is the last one and no array uses it.
-    pub(in crate::vfs) fn remove_last_block(&self, n: u32) -> Result<()> {
-        self.alone(n, || self.commit_removal(index(n)))
+    /// Takes away the name of a block: that of the last one, which no array uses, with the block; that of another one for a while, as `mv`
+    /// from another file system takes it before it makes the file.
+    pub(in crate::vfs) fn remove_block(&self, scratch: &MemberScratch, name: &OsStr) -> Result<()> {
+        let n = block_number(name).ok_or(Error::NotFound)?;
+        let state = self.shown.now();
+        if index(n) >= state.snapshot.layout().blocks.len() || is_removable(&state, index(n)) {
+            return self.alone(n, || self.commit_removal(index(n)));
+        }
+        let written = self.blocks.writer_of(index(n));
+        if let Some(written) = written.filter(|written| written.has_block_in(&state)) {
+            return Err(state.in_use(written.file));
+        }
+        // the block stays in FILE: its name comes back if no program makes it again
+        scratch.hide(Node::Blocks, name)
     }
 
+    /// Removes block `n`, if it is the last one, no array uses it, and none is being made behind it.
     fn commit_removal(&self, n: usize) -> Result<()> {
         let Saving {
             mut writer, state, ..
         } = self.begin()?;
-        self.blocks.check_removable(&state, n)?;
+        if self.blocks.any_behind(n) {
+            return Err(Error::Busy("a new block behind it is being written"));
+        }
+        if n >= state.snapshot.layout().blocks.len() {
+            return Err(Error::NotFound);
+        }
+        if !is_removable(&state, n) {
+            return Err(Error::Busy("arrays use this block by now"));
+        }
         check_counted(&state.snapshot)?;
         let edit = Edit {
             text: Some(Arc::clone(state.snapshot.text())),
@@ -253,6 +275,16 @@ impl Sum {
             Self::Is(_, state) => Some((n, *state)),
         }
     }
+}
+
+/// Whether block `n` is the last one, and no array uses it.
+fn is_removable(state: &State, n: usize) -> bool {
+    let snapshot = &state.snapshot;
+    n.saturating_add(1) == snapshot.layout().blocks.len()
+        && snapshot.block_users().get(n).is_none_or(Vec::is_empty)
+        && snapshot
+            .chunk_blocks()
+            .is_ok_and(|blocks| !blocks.contains(&n))
 }
 
 /// Whether block `n` is not encoded like that yet, and may be.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::*;
 use crate::asdf::sample::{Sample, block_with};
 use crate::source::{Loan, Memory, Source};
+use crate::vfs::attr::WRITE;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Bytes, Vfs};
+use crate::vfs::{Access, Bytes, FileFacts, Vfs};
 
 /// Another program replaces some bytes of FILE by others.
 fn put(path: &Path, old: &[u8], new: &[u8], seconds: u64) {
@@ -133,4 +134,22 @@ fn the_bytes_of_an_unfinished_save_are_shown_when_file_is_touched() {
         block.read_exact_at(&mut data, 0).unwrap();
         assert_eq!(&data, b"xyz", "touched: {is_touched}");
     }
+}
+
+/// The block that another program had added was empty in the mount, and in FILE after the next write to it.
+#[test]
+fn a_block_that_another_program_adds_is_not_the_one_that_is_being_made() {
+    let (dir, vfs) = writable(&Sample::new().block(b"a"));
+    let name = "1.bin".as_ref();
+    let made = vfs.create(Node::Blocks, name, FileFacts::new(0o600, 0, 0), WRITE);
+    let made = made.unwrap().1.handle;
+    let other = Sample::new().block(b"a").block(b"b").bytes();
+    std::fs::write(dir.path().join("a.asdf"), other).unwrap();
+    vfs.saves.refresh_soon();
+    assert_eq!(vfs.lookup(Node::Blocks, name).unwrap().size, 1);
+    let refused = vfs.write(&made, 0, b"x", false);
+    let stale = matches!(refused, Err(Error::Library(Library::Stale { .. })));
+    assert!(stale, "{refused:?}");
+    vfs.release(&made);
+    assert_eq!(vfs.lookup(Node::Blocks, name).unwrap().size, 1);
 }

@@ -6,17 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Instant;
 
-use super::{
-    Directory, MAX_FILES, Named, Role, Scratch, ScratchFile, Table, is_gone, is_made_by_editor,
-    is_temporary_data,
-};
-use crate::asdf::names::SUFFIXES;
+use super::{Directory, MAX_FILES, Named, Scratch, ScratchFile, Table, is_gone};
 use crate::error::Error as Library;
 use crate::vfs::attr::FileKind;
-use crate::vfs::error::check_name;
 use crate::vfs::node::NUMBERS;
 use crate::vfs::state::Shown;
-use crate::vfs::{Attr, Error, FileFacts, Node, Result, TREE_NAME, Vfs, locked};
+use crate::vfs::{Error, FileFacts, Node, Result, locked};
 
 /// The scratch files of one member, and the names of `tree.yaml`, blocks and arrays that are gone.
 pub(in crate::vfs) struct MemberScratch {
@@ -225,86 +220,6 @@ impl MemberScratch {
     }
 }
 
-impl Vfs {
-    /// The file of a node that is one.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub(in crate::vfs) fn file_of(&self, node: Node) -> Result<Arc<ScratchFile>> {
-        let file = self.tree.file(node);
-        file.map_or_else(|| self.scratch.file(node), Ok)
-    }
-
-    /// The attributes of a scratch file, or of `tree.yaml`, which has FILE's owner and mode.
-    pub(in crate::vfs) fn attr_of(&self, file: &ScratchFile) -> Attr {
-        let mut attr = file.attr();
-        if file.role() == Role::Tree {
-            let of_file = FileFacts::of(&self.shown.now().stat, &self.options);
-            (attr.perm, attr.uid, attr.gid) = (of_file.perm, of_file.uid, of_file.gid);
-        }
-        if self.is_read_only() {
-            // no name changes
-            attr.entry_valid = attr.attr_valid;
-        }
-        attr
-    }
-
-    /// The file of a name in the root.
-    pub(in crate::vfs) fn file_in_root(&self, name: &OsStr) -> Option<Arc<ScratchFile>> {
-        if name == TREE_NAME {
-            // asked in this order: a name is hidden before its file is another one, which nobody may open yet
-            let file = self.tree.current();
-            let is_gone = self.scratch.hidden(Node::Root).contains(name);
-            return (!is_gone).then_some(file);
-        }
-        self.scratch.lookup(Node::Root, name)
-    }
-
-    /// The path of a scratch file, or of `tree.yaml`.
-    pub(in crate::vfs) fn path_of_scratch(&self, node: Node) -> Option<String> {
-        if self.tree.current().node == node {
-            return Some(TREE_NAME.to_owned());
-        }
-        self.scratch.path_of(node)
-    }
-
-    /// Checks that a file of that name may be made in a directory of blocks or arrays: tools make such names, or it is named after a file
-    /// there, as `x.npy.part`, `x.new.npy` and `x_tmp.npy` are after `x.npy`.
-    ///
-    /// # Errors
-    /// [`Error::NotPermitted`], [`Error::NameTooLong`].
-    pub(in crate::vfs) fn check_beside(&self, directory: Node, name: &OsStr) -> Result<()> {
-        check_name(name)?;
-        let state = self.shown.now();
-        let is_there = |name: &[u8]| {
-            let found = self.find(&state, directory, OsStr::from_bytes(name));
-            let data = found
-                .ok()
-                .filter(|node| matches!(node, Node::Block(_) | Node::Array(..)));
-            data.is_some_and(|node| self.attr(&state, node).is_ok())
-        };
-        let bytes = name.as_bytes();
-        let ends = bytes.iter().enumerate();
-        let ends = ends.filter(|(_, byte)| byte.is_ascii() && !byte.is_ascii_alphanumeric());
-        let mut starts = ends.filter_map(|(end, _)| bytes.get(..end));
-        let is_named_after_one = |start: &[u8]| {
-            let mut endings = std::iter::once("").chain(SUFFIXES);
-            endings.any(|ending| is_there(&[start, ending.as_bytes()].concat()))
-        };
-        if is_made_by_editor(name) || is_temporary_data(name) || starts.any(is_named_after_one) {
-            return Ok(());
-        }
-        let why = if directory == Node::Blocks {
-            "a new block must have the next number, as 3.bin after 2.bin; any other new name must be hidden, end in .tmp, or be named \
-             after a block, as 0.bin.new is"
-        } else {
-            "arrays follow the tree: to add one, add it to tree.yaml; any other new name must be hidden, end in .tmp, or be named after \
-             an array, as x.new.npy is after x.npy"
-        };
-        Err(Error::NotPermitted(why))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,7 +227,7 @@ mod tests {
     use crate::vfs::attr::WRITE;
     use crate::vfs::scratch::GONE_FOR;
     use crate::vfs::testing::writable;
-    use crate::vfs::{Access, Rename};
+    use crate::vfs::{Access, Rename, TREE_NAME};
 
     /// It could not be removed again: its name was taken for that of FILE's tree.
     #[test]
@@ -403,7 +318,7 @@ mod tests {
         let renamed = vfs.rename((Node::Root, tree), (Node::Root, old), Rename::Replace);
         renamed.unwrap();
         let other = MemberScratch {
-            scratch: Arc::clone(&vfs.options.scratch),
+            scratch: Arc::clone(&vfs.scratch.scratch),
             member: 1,
             shown: Arc::clone(&vfs.shown),
         };

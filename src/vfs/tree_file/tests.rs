@@ -6,7 +6,7 @@ use super::*;
 use crate::asdf::sample::Sample;
 use crate::vfs::Access;
 use crate::vfs::scratch::is_beginning;
-use crate::vfs::testing::writable;
+use crate::vfs::testing::{scratch, writable};
 
 const TEXT: &[u8] = b"#ASDF 1.0.0\n--- {a: 1}\n...\n";
 const OTHER: &[u8] = b"#ASDF 1.0.0\n--- {a: 2}\n...\n";
@@ -33,7 +33,7 @@ fn facts() -> FileFacts {
 
 fn tree() -> TreeFile {
     let (_dir, vfs) = writable(&Sample::new().text(TEXT));
-    TreeFile::new(&vfs.shown, &vfs.options)
+    TreeFile::new(&vfs.shown, &vfs.options, scratch().tree_room())
 }
 
 /// Opens the file that is `tree.yaml` as a shell does for `>`, and writes a text.
@@ -265,7 +265,7 @@ fn a_refused_tree_that_is_emptied_while_another_text_is_refused_shows_files_tree
     close(&tree, &file);
     file.open(WRITE, 0).unwrap();
     file.resize(0, 0).unwrap();
-    let room = Arc::clone(VfsOptions::default().scratch.room());
+    let room = Arc::clone(scratch().room());
     let text = Arc::new(Vec::new());
     let other = ScratchFile::new(Node::Scratch(1), FileKind::File, &room, text, facts(), 0);
     other.write(0, THEIRS).unwrap();

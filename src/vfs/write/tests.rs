@@ -9,10 +9,10 @@ use crate::asdf::sample::Sample;
 use crate::error::Error as Library;
 use crate::source::Loan;
 use crate::vfs::testing::writable;
-use crate::vfs::{Bytes, Call, Rename, TREE_NAME};
+use crate::vfs::{Bytes, Call, Rename, TREE_NAME, info};
 
 fn status(vfs: &Vfs) -> String {
-    vfs.info_text(&vfs.shown.now(), Node::Status)
+    info::text(&vfs.saves, &vfs.scratch, &vfs.shown.now(), Node::Status)
 }
 
 fn read(vfs: &Vfs, fh: &Handle) -> Vec<u8> {

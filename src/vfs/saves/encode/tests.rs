@@ -1,9 +1,9 @@
 use super::*;
 use crate::asdf::sample::Sample;
-use crate::vfs::Call;
-use crate::vfs::Node;
+use crate::vfs::attr::WRITE;
 use crate::vfs::block_write::resize;
 use crate::vfs::testing::writable;
+use crate::vfs::{Call, FileFacts};
 
 #[test]
 fn whether_a_block_is_used_is_looked_at_when_nobody_else_saves() {
@@ -27,4 +27,20 @@ fn a_block_that_no_file_can_hold_is_too_big() {
     let error = resize(&vfs.saves, Node::Block(0), None, size).unwrap_err();
     let errno = error.errno(Call::Setattr);
     assert_eq!(errno, rustix::io::Errno::FBIG.raw_os_error(), "{error}");
+}
+
+/// There was "no such file".
+#[test]
+fn a_new_block_that_is_open_for_writing_is_busy() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"a"));
+    let name = "1.bin".as_ref();
+    let made = vfs.create(Node::Blocks, name, FileFacts::new(0o600, 0, 0), WRITE);
+    let handle = made.unwrap().1.handle;
+    let remove = || vfs.unlink(Node::Blocks, name);
+    let busy = remove().unwrap_err().errno(Call::Unlink);
+    assert_eq!(busy, rustix::io::Errno::BUSY.raw_os_error());
+    vfs.flush(&handle, 0).unwrap();
+    vfs.release(&handle);
+    remove().unwrap();
+    assert!(matches!(remove(), Err(Error::NotFound)));
 }

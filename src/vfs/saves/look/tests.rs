@@ -14,7 +14,7 @@ use crate::save::edit::Edit;
 use crate::save::{FarFile, FilePath, OpenFile, Writer, open_read_only, open_unlocked};
 use crate::source::{Loan, Memory};
 use crate::vfs::node::Node;
-use crate::vfs::testing::writable;
+use crate::vfs::testing::{scratch, writable};
 use crate::vfs::{Access, Bytes, Call, Handle, Vfs, VfsOptions};
 
 /// What another program does, with times that tell it from what was before, whatever the clock is.
@@ -36,6 +36,7 @@ fn read_only(path: &Path) -> Vfs {
         stat,
         Err("a test".to_owned()),
         VfsOptions::default(),
+        scratch(),
     )
 }
 
@@ -284,7 +285,8 @@ fn the_arrays_of_names_that_a_save_keeps_are_those_of_the_new_tree() {
 #[test]
 fn a_file_that_is_opened_again_counts_versions_on() {
     let (_dir, mut vfs) = with_tree("a: ARRAY\nd: {b: ARRAY}");
-    vfs.begin_as(0, vfs.tree_mark(), vfs.versions().renewed(), None);
+    let (tree, versions) = (vfs.tree.mark(), vfs.shown.now().versions.renewed());
+    vfs.begin_as(0, tree, versions, None);
     let version = |directory, name: &str| vfs.lookup(directory, name.as_ref()).unwrap().version;
     let of_arrays = version(Node::Root, "arrays");
     assert_eq!(of_arrays, 0, "it is always the same directory");
@@ -349,6 +351,7 @@ fn what_is_open_of_a_far_file_that_has_changed_stays_out_of_date() {
         stat,
         writing,
         VfsOptions::default(),
+        scratch(),
     );
     let open = || {
         vfs.open_now(Node::Block(0), Access::default())
