@@ -68,8 +68,7 @@
 //!
 //! 1. its module here, with tests on payloads that another program has written;
 //! 2. this file: `mod`, and a line in `CODECS`;
-//! 3. `Cargo.toml`, unless it is one of the standard: a feature with the crate that it needs, among the default ones. Shared modules that
-//!    no other codec needs are gated by it; a build with `--no-default-features` tells;
+//! 3. `Cargo.toml`, unless it is one of the standard: a feature with the crate that it needs, among the default ones;
 //! 4. `tests/integration`: `architecture.rs`, which confines its crate to its module; `edit.rs`, if it encodes; `interop.rs`, if Python
 //!    reads it;
 //! 5. `tests/fuzz`: a target, its code in `src/seed.rs`, and the checksums of its payloads, if they have any, in `src/sums.rs`;
