@@ -197,14 +197,15 @@ pub trait Cursor: Send {
 }
 
 impl dyn Cursor + '_ {
-    /// Decodes until all of `buf` is filled, however much memory that takes.
+    /// Decodes until all of `buf` is filled, in as much memory as a cache of `budget` bytes allows one decoder.
     ///
     /// # Errors
-    /// As of [`Cursor::read`].
-    pub(crate) fn fill(&mut self, buf: &mut [u8]) -> Result<()> {
+    /// As of [`Cursor::read`]; [`Error::Unsupported`] if it needs more memory.
+    pub(crate) fn fill(&mut self, buf: &mut [u8], budget: u64) -> Result<()> {
         let mut rest = buf;
         while !rest.is_empty() {
             let needed = self.needed();
+            limit::check(needed, budget)?;
             let given = self.read(rest)?;
             if given == 0 && self.needed() <= needed {
                 return Err(misplaced(self.position()));

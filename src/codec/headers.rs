@@ -103,7 +103,7 @@ pub(super) mod tests {
         assert_eq!(cursor.position(), entry);
         let mut out = vec![0; usize::try_from(data_size - entry).unwrap()];
         for part in out.chunks_mut(step) {
-            cursor.fill(part)?;
+            cursor.fill(part, u64::MAX)?;
         }
         assert_eq!(cursor.position(), data_size);
         Ok(out.split_off(usize::try_from(offset - entry).unwrap()))

@@ -197,7 +197,7 @@ mod tests {
         assert!(opened.stream.held() <= 1 << 10);
         let mut cursor = opened.stream.cursor(150_001).unwrap();
         let mut buf = [0; 9];
-        cursor.fill(&mut buf).unwrap();
+        cursor.fill(&mut buf, u64::MAX).unwrap();
         assert_eq!(buf, plain[150_000..150_009]);
     }
 
