@@ -197,6 +197,7 @@ impl Snapshot {
         let known = NUMCODECS.iter().find(|(_, known)| *known == code);
         // of chunks, where the decoded size is behind their stored one
         let (codec, size_at) = match (known, &code, self.framing(n)) {
+            (_, b"zlib", Some("gzip")) => ("gzip", None),
             (Some((name, _)), b"lz4\0", Some("chunks")) => (*name, Some(0)),
             (Some((name, _)), b"blsc", Some("prefixed chunks")) => (*name, Some(4)),
             // numcodecs reads no other framing of these two, and no padding behind xz
