@@ -67,9 +67,8 @@
 //! knows of the codec. It has six places:
 //!
 //! 1. its module here, with tests on payloads that another program has written;
-//! 2. this file: `mod`, and a line in `CODECS`;
-//! 3. `Cargo.toml`, unless it is one of the standard: a feature with the crate that it needs, among the default ones. Shared modules that
-//!    no other codec needs are gated by it; a build with `--no-default-features` tells;
+//! 2. this file: `mod`, a line in `CODECS`, and one in `NUMCODECS`, if numcodecs knows it;
+//! 3. `Cargo.toml`, unless it is one of the standard: a feature with the crate that it needs, among the default ones;
 //! 4. `tests/integration`: `architecture.rs`, which confines its crate to its module; `edit.rs`, if it encodes; `interop.rs`, if Python
 //!    reads it;
 //! 5. `tests/fuzz`: a target, its code in `src/seed.rs`, and the checksums of its payloads, if they have any, in `src/sums.rs`;
@@ -198,14 +197,15 @@ pub trait Cursor: Send {
 }
 
 impl dyn Cursor + '_ {
-    /// Decodes until all of `buf` is filled, however much memory that takes.
+    /// Decodes until all of `buf` is filled, in as much memory as a cache of `budget` bytes allows one decoder.
     ///
     /// # Errors
-    /// As of [`Cursor::read`].
-    pub(crate) fn fill(&mut self, buf: &mut [u8]) -> Result<()> {
+    /// As of [`Cursor::read`]; [`Error::Unsupported`] if it needs more memory.
+    pub(crate) fn fill(&mut self, buf: &mut [u8], budget: u64) -> Result<()> {
         let mut rest = buf;
         while !rest.is_empty() {
             let needed = self.needed();
+            limit::check(needed, budget)?;
             let given = self.read(rest)?;
             if given == 0 && self.needed() <= needed {
                 return Err(misplaced(self.position()));
@@ -357,6 +357,16 @@ static CODECS: &[&dyn Codec] = &[
     &blosc::Blosc(*b"bsc2"),
 ];
 
+/// What numcodecs calls the compressions that it shares with ASDF, and their codes.
+pub(crate) const NUMCODECS: [(&str, [u8; 4]); 6] = [
+    ("zlib", *b"zlib"),
+    ("bz2", *b"bzp2"),
+    ("lz4", *b"lz4\0"),
+    ("zstd", *b"zstd"),
+    ("blosc", *b"blsc"),
+    ("lzma", *b"xz\0\0"),
+];
+
 /// The codes that can be chosen for a block, as people read them.
 pub fn codes() -> impl Iterator<Item = String> {
     CODECS.iter().map(|codec| code_text(codec.code()))
@@ -425,8 +435,7 @@ pub fn decode_beneath(
     data_size: u64,
     cache: &Arc<Cache>,
 ) -> Result<Arc<dyn Source>> {
-    let opened = open(code, stored, data_size)?;
-    let decoded = Decoded::new(opened.stream, data_size, cache);
+    let (_, decoded) = decode(code, stored, data_size, cache)?;
     Ok(Arc::new(Beneath(decoded)))
 }
 

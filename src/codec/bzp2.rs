@@ -21,6 +21,7 @@ use self::batch::{EntryPoint, MOST_AT_ONCE, Ready, decode_batch};
 use self::bits::{BitFault, Bits, MARK_BITS, Mark};
 use self::block::LEVEL_LEN;
 use super::entries::Entries;
+use super::headers::array_at;
 use super::input::MAX_IDLE;
 use super::{Codec, Cursor, Edited, Framed, SEGMENT, Stream};
 use crate::error::{Error, Result, corrupt, lock, unsupported};
@@ -94,8 +95,7 @@ fn compress(decoded: &dyn Source, level: u8, out: &mut dyn Write) -> Result<()> 
 
 /// The level of the stream that begins at a stored byte.
 fn stream_level(stored: &dyn Source, at: u64) -> Result<u8> {
-    let mut header = [0; 4];
-    stored.read_exact_at(&mut header, at)?;
+    let header = array_at::<4>(stored, at)?;
     let [magic @ .., level] = header;
     if magic == MAGIC && (b'1'..=b'9').contains(&level) {
         return Ok(level.saturating_sub(b'0'));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::caller::{self, while_wanted};
-use crate::error::{Result, corrupt};
+use crate::error::{Result, corrupt, unsupported};
 
 /// Threads that can run at the same moment; one, if the system does not say.
 pub(crate) fn cores() -> usize {
@@ -51,8 +51,14 @@ pub(super) fn caught<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// The result of an item whose thread has panicked, for work that ends in this library's errors.
-pub(crate) fn codec_panicked<T, R>(_: &T) -> Result<R> {
+pub(super) fn codec_panicked<T, R>(_: &T) -> Result<R> {
     Err(corrupt("a codec panicked"))
+}
+
+/// The same, where what has panicked is no codec.
+pub(crate) fn program_panicked<T, R>(_: &T) -> Result<R> {
+    let why = "a panic of this program, which is no fault of the file";
+    Err(unsupported(why))
 }
 
 #[cfg(test)]

@@ -297,7 +297,8 @@ impl Source for Beneath {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let block = &*self.0;
         let end = checked_end(offset, buf.len(), block.len)?;
-        // Its memory is not taken of the limit: the thread would wait.
+        // Its memory is not taken of the limit: the thread would wait. But one that could never run is refused.
+        let budget = block.cache.budget();
         let (mut cursor, mut memory) = block.cursor(offset)?;
         memory.count(cursor.held());
         block.cache.make_room();
@@ -305,12 +306,12 @@ impl Source for Beneath {
         while cursor.position() < offset {
             block.cache.check_wanted()?;
             let left = offset.saturating_sub(cursor.position());
-            cursor.fill(&mut PooledBuf::of(at_most(left, SKIP)))?;
+            cursor.fill(&mut PooledBuf::of(at_most(left, SKIP)), budget)?;
         }
         if cursor.position() != offset {
             return Err(misplaced(offset));
         }
-        cursor.fill(buf)?;
+        cursor.fill(buf, budget)?;
         if end < block.len {
             // the decoder above goes on reading here: it does not start anew for each piece
             block.cache.rest(block.key, (cursor, memory));

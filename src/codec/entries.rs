@@ -37,12 +37,9 @@ impl<T: Clone> Entries<T> {
 
     /// Whether an entry at `offset` would be kept.
     pub(super) fn wants(&self, offset: u64) -> bool {
-        let next = self.rest.partition_point(|&(at, _)| at <= offset);
-        let before = next
-            .checked_sub(1)
-            .and_then(|before| self.rest.get(before))
-            .map_or(0, |&(at, _)| at);
-        let after = self.rest.get(next).map_or(u64::MAX, |&(at, _)| at);
+        let [before, after] = self.around(offset);
+        let before = before.map_or(0, |&(at, _)| at);
+        let after = after.map_or(u64::MAX, |&(at, _)| at);
         offset.saturating_sub(before) >= self.spacing
             && after.saturating_sub(offset) >= self.spacing
     }
@@ -81,11 +78,8 @@ impl<T: Clone> Entries<T> {
 
     /// The last entry at or before `offset`.
     pub(super) fn at(&self, offset: u64) -> (u64, T) {
-        let next = self.rest.partition_point(|&(at, _)| at <= offset);
-        next.checked_sub(1)
-            .and_then(|before| self.rest.get(before))
-            .cloned()
-            .unwrap_or_else(|| (0, self.first.clone()))
+        let [found, _] = self.around(offset);
+        found.cloned().unwrap_or_else(|| (0, self.first.clone()))
     }
 
     /// The entry at just this offset behind 0.
@@ -94,11 +88,11 @@ impl<T: Clone> Entries<T> {
         self.rest.get_mut(found.ok()?).map(|(_, entry)| entry)
     }
 
-    /// The first entry behind `offset`.
-    #[cfg(any(feature = "xz", feature = "zstd"))]
-    pub(super) fn after(&self, offset: u64) -> Option<&(u64, T)> {
+    /// The last entry at or before `offset`, unless that is the one at 0, and the first entry behind `offset`.
+    pub(super) fn around(&self, offset: u64) -> [Option<&(u64, T)>; 2] {
         let next = self.rest.partition_point(|&(at, _)| at <= offset);
-        self.rest.get(next)
+        let before = self.rest.get(..next).and_then(<[_]>::last);
+        [before, self.rest.get(next)]
     }
 
     /// The entries behind the one at 0.

@@ -14,6 +14,7 @@ pub(super) const MAX_IDLE: u32 = 1024;
 pub(super) const MAX_IDLE_INPUT: usize = 1 << 20;
 
 /// A payload that is read from an offset on, in pieces.
+#[derive(Default)]
 pub(super) struct Input {
     /// Offset in the payload behind `bytes`.
     at: u64,
@@ -55,12 +56,9 @@ impl Step {
 impl Input {
     /// The payload from `at` on.
     pub(super) fn new(at: u64) -> Self {
-        Self {
-            at,
-            bytes: Vec::new(),
-            taken: 0,
-            idle: 0,
-        }
+        let mut input = Self::default();
+        input.seek(at);
+        input
     }
 
     /// Offset in the payload of the next byte.
@@ -70,7 +68,6 @@ impl Input {
     }
 
     /// Goes to another offset.
-    #[cfg(any(feature = "xz", feature = "zstd"))]
     pub(super) fn seek(&mut self, at: u64) {
         self.at = at;
         self.bytes.clear();

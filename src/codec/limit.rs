@@ -235,7 +235,7 @@ fn weight_of(needed: u64) -> u64 {
 }
 
 /// Checks that a decoder of `needed` bytes can ever run in a cache of `budget` bytes.
-fn check(needed: u64, budget: u64) -> Result<()> {
+pub(super) fn check(needed: u64, budget: u64) -> Result<()> {
     if needed <= budget.saturating_add(BEYOND) {
         return Ok(());
     }

@@ -120,7 +120,7 @@ impl XzPayload {
             return Ok((0..self.data_size, HEADER..self.stored.len()));
         };
         let (start, at) = index.blocks.at(offset);
-        let next = index.blocks.after(start);
+        let [_, next] = index.blocks.around(start);
         let (end, stored_end) = next.copied().unwrap_or((self.data_size, index.at));
         Ok((start..end, at..stored_end))
     }

@@ -11,7 +11,7 @@ use crate::asdf::numbers::{
     MOST_READ, each_chunk, each_integer, each_number, nearest, single, unsigned,
 };
 use crate::codec::Cache;
-use crate::codec::cores::{codec_panicked, on_all_cores};
+use crate::codec::cores::{on_all_cores, program_panicked};
 use crate::error::Result;
 use crate::source::{Source, len_u64};
 
@@ -80,7 +80,7 @@ impl Snapshot {
     #[must_use]
     pub fn all_stats(&self) -> Vec<Result<Option<Stats>>> {
         let all: Vec<usize> = (0..self.arrays().len()).collect();
-        on_all_cores(&all, |i| self.stats(*i, &mut |_| {}), codec_panicked)
+        on_all_cores(&all, |i| self.stats(*i, &mut |_| {}), program_panicked)
     }
 
     /// [`Snapshot::all_stats`] of these arrays alone, and how their numbers are spread.
@@ -94,7 +94,7 @@ impl Snapshot {
             let stats = self.stats(*i, &mut |number| sample.take(number))?;
             Ok(stats.map(|stats| (stats, Histogram::of(sample))))
         };
-        on_all_cores(arrays, spread, codec_panicked)
+        on_all_cores(arrays, spread, program_panicked)
     }
 }
 
@@ -234,7 +234,53 @@ fn stats_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asdf::OpenOptions;
+    use crate::error::Error;
     use crate::source::Memory;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Bytes whose readers panic once this is wanted.
+    struct Panicking(Memory, AtomicBool);
+
+    impl Source for Panicking {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+            assert!(!self.1.load(Ordering::Relaxed), "of a test");
+            self.0.read_exact_at(buf, offset)
+        }
+    }
+
+    /// The file was said to be damaged, and a codec to have panicked, though none was there.
+    #[test]
+    fn a_panic_is_no_damage_of_the_file() {
+        let text = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+            x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [8]}\n...\n";
+        let bytes = crate::asdf::sample::Sample::new()
+            .text(text)
+            .block(&[0; 8])
+            .bytes();
+        let bytes = Arc::new(Panicking(Memory::new(bytes), AtomicBool::new(false)));
+        let (cache, options) = (Cache::new(1 << 20), OpenOptions::default());
+        let snapshot = Snapshot::read(None, bytes.clone(), cache, options).unwrap();
+        bytes.1.store(true, Ordering::Relaxed);
+        let all = snapshot
+            .all_stats()
+            .into_iter()
+            .map(|stats| stats.map(drop));
+        let spreads = snapshot.spreads(&[0]).into_iter();
+        for found in all.chain(spreads.map(|spread| spread.map(drop))) {
+            let error = found.unwrap_err();
+            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+            assert_eq!(
+                error.to_string(),
+                "a panic of this program, which is no fault of the file"
+            );
+        }
+    }
 
     fn of(scalar: Scalar, bytes: Vec<u8>) -> Stats {
         let (cache, bytes) = (Cache::new(1 << 20), Memory::new(bytes));

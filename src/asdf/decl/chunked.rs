@@ -19,7 +19,7 @@ use crate::asdf::datatype::{ByteOrder, Datatype, Field, MAX_DEPTH, Scalar};
 use crate::asdf::scalar::{Type, Value};
 use crate::asdf::tree::{Node, NodeId, NodeKind};
 use crate::asdf::{inline, npy};
-use crate::codec;
+use crate::codec::{self, NUMCODECS};
 use crate::error::{Result, corrupt, unsupported};
 
 /// What the tags begin with.
@@ -284,20 +284,10 @@ fn fill(node: Option<Node<'_>>, datatype: &Datatype, allowance: &mut Allowance) 
 /// What a block header calls the compressor that numcodecs knows by its `id`.
 fn compression(node: Node<'_>) -> Result<[u8; 4]> {
     let id = node.get("id").and_then(Node::text).unwrap_or_default();
-    let code = match id {
-        "zlib" => b"zlib",
-        "bz2" => b"bzp2",
-        "lz4" => b"lz4\0",
-        "zstd" => b"zstd",
-        "blosc" => b"blsc",
-        "lzma" => b"xz\0\0",
-        _ => {
-            return Err(unsupported(format!(
-                "chunks compressed with {id:?} of numcodecs"
-            )));
-        }
-    };
+    let known = NUMCODECS.iter().find(|(name, _)| *name == id);
+    let why = || unsupported(format!("chunks compressed with {id:?} of numcodecs"));
+    let (_, code) = *known.ok_or_else(why)?;
     // fails here, and not at the first read, if the program is built without this codec
-    codec::codec(*code)?;
-    Ok(*code)
+    codec::codec(code)?;
+    Ok(code)
 }

@@ -99,7 +99,11 @@ fn damage_in_one_chunk_leaves_those_before_it() {
     let error = Arc::clone(&stream).cursor(size - 1).err().unwrap();
     assert_eq!(error.to_string(), "Blosc format version 99");
     let mut first = vec![0; sizes[0] as usize];
-    stream.cursor(0).unwrap().fill(&mut first).unwrap();
+    stream
+        .cursor(0)
+        .unwrap()
+        .fill(&mut first, u64::MAX)
+        .unwrap();
     assert!(first == pattern(first.len()));
 }
 
@@ -168,7 +172,7 @@ fn offsets_of_chunks_are_looked_up_and_not_held() {
             assert_eq!(stream.entry(offset), offset / 4 * 4);
             let mut cursor = Arc::clone(&stream).cursor(offset).unwrap();
             let mut buf = vec![1; ((1 << 20) - cursor.position()).min(300) as usize];
-            cursor.fill(&mut buf).unwrap();
+            cursor.fill(&mut buf, u64::MAX).unwrap();
             assert!(buf.iter().all(|&byte| byte == 0), "at {offset}");
             assert_eq!(stream.held(), most);
         }
@@ -351,7 +355,11 @@ fn streams_beyond_where_the_next_block_begins_are_read_once() {
         .unwrap()
         .stream;
     let mut decoded = vec![0; block as usize];
-    stream.cursor(0).unwrap().fill(&mut decoded).unwrap();
+    stream
+        .cursor(0)
+        .unwrap()
+        .fill(&mut decoded, u64::MAX)
+        .unwrap();
     assert!(decoded == plain);
     let read = stored.1.load(Ordering::Relaxed);
     assert!(read < 2 * u64::from(block), "{read} bytes read");

@@ -95,7 +95,7 @@ fn after_one_pass_every_block_is_an_entry() {
     let stream = Bzp2.open(stored, plain.len() as u64).unwrap().stream;
     assert_eq!(stream.entry(450_000), 0);
     let mut cursor = Arc::clone(&stream).cursor(0).unwrap();
-    cursor.fill(&mut vec![0; plain.len()]).unwrap();
+    cursor.fill(&mut vec![0; plain.len()], u64::MAX).unwrap();
     for offset in [450_000_u64, 123_456, 250_000, 99_000] {
         let entry = stream.entry(offset);
         assert!(
@@ -105,7 +105,7 @@ fn after_one_pass_every_block_is_an_entry() {
         let mut cursor = Arc::clone(&stream).cursor(offset).unwrap();
         assert_eq!(cursor.position(), entry);
         let mut buf = vec![0; (offset - entry) as usize + 5000];
-        cursor.fill(&mut buf).unwrap();
+        cursor.fill(&mut buf, u64::MAX).unwrap();
         assert!(buf == plain[entry as usize..entry as usize + buf.len()]);
     }
     assert!(stream.held() > 0);

@@ -165,8 +165,8 @@ fn a_wrong_content_checksum_is_an_error_at_the_end_and_a_missing_one_is_none() {
         let expected = "LZ4 frame does not match its content checksum";
         assert_eq!(error.to_string(), expected);
         let mut cursor = open(stored.clone(), SIZE as u64).cursor(0).unwrap();
-        cursor.fill(&mut vec![0; SIZE - 1]).unwrap();
-        assert!(cursor.fill(&mut [0]).is_err());
+        cursor.fill(&mut vec![0; SIZE - 1], u64::MAX).unwrap();
+        assert!(cursor.fill(&mut [0], u64::MAX).is_err());
         stored[len - 1] ^= 1;
     }
     // The next frame is none of its business.
@@ -199,7 +199,7 @@ fn a_short_block_contradicts_a_size_that_only_full_ones_have() {
     let stream = open(frame_with_a_short_block(None), 20 << 16);
     let in_order = |stream: &Arc<dyn Stream>| {
         let mut cursor = Arc::clone(stream).cursor(0)?;
-        (0..20).try_for_each(|_| cursor.fill(&mut vec![0; 60_000]))
+        (0..20).try_for_each(|_| cursor.fill(&mut vec![0; 60_000], u64::MAX))
     };
     let expected = "an LZ4 block that is not full, though only full ones have 1310720 bytes";
     assert_eq!(in_order(&stream).unwrap_err().to_string(), expected);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::codec::headers::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
 use crate::codec::testing::{image, python};
+use crate::codec::{Cache, decode_beneath};
 use crate::source::Memory;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -110,8 +111,8 @@ fn a_stream_that_ends_before_the_data_does_is_an_error() {
     }
 }
 
-#[test]
-fn a_dictionary_of_gigabytes_is_refused() {
+/// A stream of one block with another size of its dictionary.
+fn with_dictionary(size: u8) -> Vec<u8> {
     let mut stored = recorded("single.xz");
     // Block header at 12: size, flags, LZMA2, one property byte: the dictionary; the header's CRC-32 at its end.
     let header = usize::from(stored[12]) * 4 + 4;
@@ -119,14 +120,35 @@ fn a_dictionary_of_gigabytes_is_refused() {
         .windows(2)
         .position(|w| w == [0x21, 1])
         .unwrap();
-    stored[12 + property + 2] = 38;
+    stored[12 + property + 2] = size;
     let sum = crc32(0, &stored[12..12 + header - 4]).to_le_bytes();
     stored[12 + header - 4..12 + header].copy_from_slice(&sum);
+    stored
+}
+
+#[test]
+fn a_dictionary_of_gigabytes_is_refused() {
+    let stored = with_dictionary(38);
     let error = decode(&Xz, &stored, SIZE as u64, SIZE).unwrap_err();
     assert_eq!(
         error.to_string(),
         "xz: needed memory too big for mem_limit_kb"
     );
+}
+
+/// Each chunk of an array was decoded in as much memory as it asked for, however small the cache.
+#[test]
+fn a_dictionary_beyond_the_limit_is_refused_beneath_another_decoder() {
+    // 64 MiB
+    let stored: Arc<dyn Source> = Arc::new(Memory::new(with_dictionary(28)));
+    let read = |budget| {
+        let (cache, len) = (Cache::new(budget), SIZE as u64);
+        let decoded = decode_beneath(*b"xz\0\0", Arc::clone(&stored), len, &cache)?;
+        decoded.read_exact_at(&mut [0], len - 1)
+    };
+    let refused = read(16 << 20).unwrap_err().to_string();
+    assert!(refused.contains("-o cache=3"), "{refused}");
+    read(64 << 20).unwrap();
 }
 
 #[test]

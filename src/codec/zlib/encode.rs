@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::super::SEGMENT;
 use super::super::cores::{codec_panicked, cores, on_all_cores};
 use super::super::deflate::{ADLER_START, adler32, adler32_combine, deflate};
+use super::super::headers::array_at;
 use super::super::splice::{Edited, write};
 use super::len_u64;
 use super::segments::{DeflateSegment, find};
@@ -24,11 +25,10 @@ pub(super) const DEFAULT_LEVEL: i32 = 6;
 
 /// The level that a stream was written with, as far as the first bytes tell: one for each of four classes.
 fn stream_level(stored: &dyn Source) -> Result<i32> {
-    let mut header = [0; 2];
     if stored.len() < 2 {
         return Ok(DEFAULT_LEVEL);
     }
-    stored.read_exact_at(&mut header, 0)?;
+    let header = array_at(stored, 0)?;
     let [_, flags] = header;
     // RFC 1950 §2.2, FLEVEL.
     Ok(match flags >> 6 {

@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::super::SEGMENT;
 use super::super::cores::{codec_panicked, cores, on_all_cores};
 use super::super::deflate::{ADLER_START, adler32, adler32_combine};
+use super::super::headers::array_at;
 use super::super::inflate::Inflate;
 use super::super::input::{Input, PIECE, Stop};
 use super::{HEADER_LEN, PRESET_DICTIONARY, len_u64};
@@ -45,13 +46,11 @@ pub(super) struct DeflateSegment {
 /// # Errors
 /// Of reading `stored`.
 pub(super) fn find(stored: &dyn Source, data_size: u64) -> Result<Option<Vec<DeflateSegment>>> {
-    let mut header = [0; 2];
     if stored.len() < HEADER_LEN.saturating_add(CHECKSUM_LEN) {
         return Ok(None);
     }
-    stored.read_exact_at(&mut header, 0)?;
     // RFC 1950 §2.2: the window of 32 KiB that is always written here.
-    let [0x78, flags] = header else {
+    let [0x78, flags] = array_at(stored, 0)? else {
         return Ok(None);
     };
     if flags & PRESET_DICTIONARY != 0 {
@@ -93,9 +92,7 @@ pub(super) fn checksum(stored: &dyn Source, at: u64) -> Result<Option<u32>> {
     if at.saturating_add(CHECKSUM_LEN) > stored.len() {
         return Ok(None);
     }
-    let mut bytes = [0; 4];
-    stored.read_exact_at(&mut bytes, at)?;
-    Ok(Some(u32::from_be_bytes(bytes)))
+    Ok(Some(u32::from_be_bytes(array_at(stored, at)?)))
 }
 
 /// `at`, and up to `count` places in all where a full flush seems to end behind it.
@@ -164,7 +161,5 @@ fn decode(stored: &dyn Source, start: u64) -> Result<Option<DeflateSegment>> {
 
 /// Whether a full flush ends at `end`.
 fn is_marked(stored: &dyn Source, end: u64) -> Result<bool> {
-    let mut mark = [0; 4];
-    stored.read_exact_at(&mut mark, end.saturating_sub(len_u64(MARK.len())))?;
-    Ok(mark == MARK)
+    Ok(array_at(stored, end.saturating_sub(len_u64(MARK.len())))? == MARK)
 }

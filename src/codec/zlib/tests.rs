@@ -18,7 +18,7 @@ fn pass(stream: &Arc<dyn Stream>, data_size: usize) -> Result<Vec<u8>> {
     let mut cursor = Arc::clone(stream).cursor(0)?;
     let mut out = vec![0; data_size];
     for segment in out.chunks_mut(SEGMENT) {
-        cursor.fill(segment)?;
+        cursor.fill(segment, u64::MAX)?;
     }
     Ok(out)
 }
@@ -62,7 +62,7 @@ fn after_one_pass_every_segment_is_entered_just_before_it() {
             let entry = cursor.position() as usize;
             assert!(entry <= start && start - entry < SEARCH_LEN);
             let mut buf = vec![0; SEGMENT + start - entry];
-            cursor.fill(&mut buf).unwrap();
+            cursor.fill(&mut buf, u64::MAX).unwrap();
             assert!(buf == plain[entry..entry + buf.len()]);
         }
     }

@@ -17,6 +17,7 @@
 //! Numbers of gzip are little-endian; the three rows in the middle are there if a flag says so.
 
 use super::super::deflate::{ADLER_START, adler32, crc32};
+use super::super::headers::array_at;
 use super::segments::checksum;
 use super::{FRAMING, GZIP_FRAMING, HEADER_LEN, PRESET_DICTIONARY, len_u64};
 use crate::error::{Result, corrupt, unsupported};
@@ -53,8 +54,7 @@ impl Wrapper {
     /// [`Corrupt`](crate::error::Error::Corrupt) or [`Unsupported`](crate::error::Error::Unsupported) if the payload begins with no
     /// header of a stream that can be decoded.
     pub(super) fn open(stored: &dyn Source) -> Result<(Self, u64)> {
-        let mut header = [0; 2];
-        stored.read_exact_at(&mut header, 0)?;
+        let header = array_at(stored, 0)?;
         if header == GZIP {
             return Ok((Self::Gzip, gzip_header(stored)?));
         }

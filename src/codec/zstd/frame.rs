@@ -218,9 +218,10 @@ impl Frames {
     /// other offsets than it says.
     pub(super) fn meet(&mut self, decoded: u64, at: u64) -> Result<()> {
         let (start, before) = self.entries.at(decoded);
-        let behind = self.entries.after(decoded).map(|&(_, behind)| behind);
+        let [_, behind] = self.entries.around(decoded);
         let fits = before < at || before == at && start == decoded;
-        if self.found == FoundBy::Table && !(fits && behind.is_none_or(|behind| at < behind)) {
+        if self.found == FoundBy::Table && !(fits && behind.is_none_or(|&(_, behind)| at < behind))
+        {
             (self.entries, self.found) = (Entries::new(self.data_size, 0), FoundBy::Decoding);
             let why = format!("zstd frame at {at} of the payload, where no seek table has it");
             return Err(corrupt(why));

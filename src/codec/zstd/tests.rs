@@ -72,16 +72,16 @@ fn cursors_of_a_long_frame_know_nothing_of_each_other() {
     let mut second = Arc::clone(&stream).cursor(0).unwrap();
     let mut buf = vec![0; 50_000];
     for n in 0..20 {
-        first.fill(&mut buf).unwrap();
+        first.fill(&mut buf, u64::MAX).unwrap();
         assert!(buf == data[n * 50_000..][..50_000], "first, {n}");
         if n % 3 == 0 {
             let at = second.position() as usize;
-            second.fill(&mut buf[..33_333]).unwrap();
+            second.fill(&mut buf[..33_333], u64::MAX).unwrap();
             assert!(buf[..33_333] == data[at..][..33_333], "second, {n}");
         }
     }
     drop(second);
-    first.fill(&mut buf).unwrap();
+    first.fill(&mut buf, u64::MAX).unwrap();
     assert!(buf == data[1_000_000..][..50_000]);
 }
 
@@ -196,7 +196,7 @@ fn a_decoder_takes_no_more_than_was_promised() {
         let mut buf = vec![0; 1 << 20];
         while cursor.position() < data.len() as u64 {
             let promised = cursor.needed();
-            cursor.fill(&mut buf).unwrap();
+            cursor.fill(&mut buf, u64::MAX).unwrap();
             assert!(cursor.held() <= promised + len_u64(PIECE), "{log}");
         }
         assert!(cursor.held() > 1 << log);

@@ -15,7 +15,7 @@ use crate::asdf::fits::Fits;
 use crate::asdf::npy::{names, spelled};
 use crate::asdf::outline::PlaceId;
 use crate::asdf::{Array, Origin, Snapshot};
-use crate::codec::code_text;
+use crate::codec::{NUMCODECS, code_text};
 use crate::error::{Error, Result, unsupported};
 use crate::source::{Source, Window, len_u64, read_all};
 
@@ -194,17 +194,18 @@ impl Snapshot {
         }
         let header = self.layout().blocks.get(n).ok_or_else(no_longer)?;
         let code = header.compression;
+        let known = NUMCODECS.iter().find(|(_, known)| *known == code);
         // of chunks, where the decoded size is behind their stored one
-        let (codec, size_at) = match (&code, self.framing(n)) {
-            (b"zlib", _) => ("zlib", None),
-            (b"bzp2", _) => ("bz2", None),
-            (b"zstd", _) => ("zstd", None),
-            (b"lz4\0", Some("chunks")) => ("lz4", Some(0)),
-            (b"blsc", Some("prefixed chunks")) => ("blosc", Some(4)),
-            _ => {
+        let (codec, size_at) = match (known, &code, self.framing(n)) {
+            (_, b"zlib", Some("gzip")) => ("gzip", None),
+            (Some((name, _)), b"lz4\0", Some("chunks")) => (*name, Some(0)),
+            (Some((name, _)), b"blsc", Some("prefixed chunks")) => (*name, Some(4)),
+            // numcodecs reads no other framing of these two, and no padding behind xz
+            (_, b"lz4\0" | b"blsc" | b"xz\0\0", _) | (None, ..) => {
                 let why = "compressed in a way that numcodecs does not read";
                 return Err(unsupported(format!("{}, {why}", code_text(code))));
             }
+            (Some((name, _)), ..) => (*name, None),
         };
         if let Some(size_at) = size_at {
             let elements = (shape, itemsize, len);
