@@ -106,7 +106,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use self::decoded::Beneath;
-use crate::error::{Error, Result, corrupt, unless_damaged, unsupported};
+use crate::error::{Error, Result, corrupt, unsupported};
 use crate::source::Source;
 
 #[cfg(feature = "remote")]
@@ -404,7 +404,7 @@ pub fn decode(
 /// is known, so that it decodes little again.
 ///
 /// # Errors
-/// [`Error::Io`] of reading `stored`.
+/// [`Error::Io`] of reading `stored`; [`Error::Unsupported`] if to decode one more takes too much memory, or is not supported.
 pub fn goes_on(
     code: [u8; 4],
     stored: Arc<dyn Source>,
@@ -422,7 +422,11 @@ pub fn goes_on(
         let longer = Beneath(Decoded::new(stream, longer, cache));
         longer.read_exact_at(&mut [0], len)
     };
-    Ok(unless_damaged(look())?.is_some())
+    match look() {
+        Ok(()) => Ok(true),
+        Err(error @ (Error::Io { .. } | Error::Unsupported { .. })) => Err(error),
+        Err(_) => Ok(false),
+    }
 }
 
 /// The decoded bytes of a payload that another decoder reads. Reading them waits for no other thread.

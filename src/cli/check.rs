@@ -469,9 +469,9 @@ fn check_blocks(
                 let text = format!("block {n}: the {code} stream goes on behind its {len} bytes");
                 findings.note(Verdict::Suspicious, &text);
             }
-            Err(error @ Error::Io { .. }) => {
+            Err(error @ (Error::Io { .. } | Error::Unsupported { .. })) => {
                 let error = check.told_of(path, error)?;
-                findings.note(Verdict::Damaged, &error.to_string());
+                findings.note(verdict(&error), &error.to_string());
             }
             // any other damage of the block has been told above
             Ok(false) | Err(_) => {}

@@ -245,7 +245,7 @@ fn open(
         Sources::Many(contents, _) => {
             let read_only = options.read_only || contents.is_far();
             let shown = options.shown.clone();
-            let scratch = Scratch::new(shown.scratch_limit, &contents.folder());
+            let scratch = Scratch::new(options.scratch, &contents.folder());
             let opener = opening::opener(options, &scratch, cache);
             let (open, cache) = (options.open, Arc::clone(cache));
             let files = Collection::many(contents, open, read_only, shown, scratch, opener, cache);

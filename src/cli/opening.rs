@@ -53,7 +53,7 @@ pub(super) fn alone(
         options,
         cache,
         reading: reading(file, options, sandbox).map_err(|error| Failure::reading(path, &error))?,
-        scratch: Scratch::new(options.shown.scratch_limit, path.parent().unwrap_or(path)),
+        scratch: Scratch::new(options.scratch, path.parent().unwrap_or(path)),
     };
     let vfs = match how.open_for_writing()? {
         Ok(vfs) => vfs,

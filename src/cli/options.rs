@@ -113,10 +113,12 @@ pub(crate) struct Options {
     pub(crate) force: bool,
     /// `verify`
     pub(crate) verify: bool,
-    /// `allow_other`, `uid=`, `gid=`, `umask=`, `scratch=`, `validate=`, `fits`, `show=`, `previews`, `zarr`, `stretch=`, `curve=`, `colors=`
+    /// `allow_other`, `uid=`, `gid=`, `umask=`, `validate=`, `fits`, `show=`, `previews`, `zarr`, `stretch=`, `curve=`, `colors=`
     pub(crate) shown: VfsOptions,
     /// `cache=`, bytes
     pub(crate) cache: u64,
+    /// `scratch=`, bytes
+    pub(crate) scratch: u64,
     /// `threads=`: if it is given
     pub(crate) threads: Option<usize>,
     /// `save=`, `grow=`, `max-copy=`, `pad=`
@@ -167,6 +169,7 @@ impl Default for Options {
             verify: false,
             shown: VfsOptions::default(),
             cache: default_cache(),
+            scratch: u64::MAX,
             threads: None,
             saving: SaveOptions::default(),
             max_check: u64::MAX,
@@ -249,7 +252,7 @@ impl Options {
             ("cache", Some(text)) => self.cache = size(text)?.max(LEAST_CACHE),
             // nothing is kept between mounts since 0.1; to be refused from 0.2 on
             ("index-cache", Some(_)) => note("-o index-cache has no effect any more"),
-            ("scratch", Some(text)) => self.shown.scratch_limit = size(text)?,
+            ("scratch", Some(text)) => self.scratch = size(text)?,
             ("max-copy", Some(text)) => self.saving.max_copy = size(text)?,
             ("max-check", Some(text)) => self.max_check = size(text)?,
             ("threads", Some(text)) => {

@@ -203,13 +203,14 @@ impl MemberTable {
         if let (Some(vfs), Some(past)) = (entry.vfs(), self.past.get_mut(&item)) {
             let before = weight(past.closed.as_deref());
             let others = self.names_weight.saturating_sub(before);
+            let problem = problem_of(vfs);
             let left = vfs.leave(MAX_NAMES.saturating_sub(others));
             self.names_weight = others.saturating_add(weight(left.closed.as_ref()));
             past.look = left.look.unwrap_or(past.look);
             (past.versions, past.tree) = (left.versions, left.tree);
             past.closed = left.closed.map(Arc::new);
             past.listed.clear();
-            match problem_of(vfs).zip(left.look) {
+            match problem.zip(left.look) {
                 Some((why, look)) => note(&mut self.problems, item, (look, why.into())),
                 None => drop(self.problems.remove(&item)),
             }

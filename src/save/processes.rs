@@ -1,4 +1,4 @@
-//! Other processes: what they have open, proc_pid_fd(5), proc_pid_fdinfo(5), proc_pid_comm(5); and whose a thread is and whether it ends,
+//! Processes: what they have open, proc_pid_fd(5), proc_pid_fdinfo(5), proc_pid_comm(5); and whose a thread is and whether it ends,
 //! proc_pid_status(5): the kernel names threads in its requests.
 
 use std::fs::{self, File};

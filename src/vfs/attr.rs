@@ -242,8 +242,6 @@ pub struct VfsOptions {
     pub umask: u32,
     /// Whether users other than the one who mounts reach the mount.
     pub allow_other: bool,
-    /// How many bytes the files may take that are not in FILE, those of all members of the mount together.
-    pub scratch_limit: u64,
     /// How a tree is checked before it is saved.
     pub validate: Validate,
     /// The options of the command line, for people: empty, or with `, ` in front.
@@ -289,7 +287,6 @@ impl Default for VfsOptions {
             gid: None,
             umask: 0,
             allow_other: false,
-            scratch_limit: u64::MAX,
             validate: Validate::default(),
             given: String::new(),
             fits: false,

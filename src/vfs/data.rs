@@ -190,18 +190,22 @@ impl DataHandle {
     ) -> Result<Arc<dyn Source>> {
         // taken before the state is: if another state is shown meanwhile, the source is made anew at the next read
         let generation = saves.blocks.generation();
-        let current = || {
-            let mut current = locked(&self.source);
-            current.take_if(|made| made.0 != generation);
-            current
-        };
-        if let Some((_, source)) = &*current() {
+        let is_current = |made: &&(u64, _)| made.0 >= generation;
+        if let Some((_, source)) = locked(&self.source).as_ref().filter(is_current) {
             return Ok(Arc::clone(source));
         }
         // without the lock, as it may ask a server; an error is not kept: the next write may mend it
-        let made = (generation, self.source_of(saves)?);
-        // what another thread has made meanwhile is taken, so that a picture is drawn once
-        Ok(Arc::clone(&current().get_or_insert(made).1))
+        let made = self.source_of(saves)?;
+        let mut current = locked(&self.source);
+        // another thread may have made one meanwhile: pictures and statistics are made at the first read of one source
+        if let Some((_, source)) = current.as_ref().filter(is_current) {
+            return Ok(Arc::clone(source));
+        }
+        let before = current.replace((generation, Arc::clone(&made)));
+        drop(current);
+        // without the lock, too: its end may take that of a cache
+        drop(before);
+        Ok(made)
     }
 }
 

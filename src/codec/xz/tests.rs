@@ -3,7 +3,7 @@
 use super::*;
 use crate::codec::headers::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
 use crate::codec::testing::{image, python};
-use crate::codec::{Cache, decode_beneath};
+use crate::codec::{self, Cache, decode_beneath, goes_on};
 use crate::source::Memory;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -149,6 +149,22 @@ fn a_dictionary_beyond_the_limit_is_refused_beneath_another_decoder() {
     let refused = read(16 << 20).unwrap_err().to_string();
     assert!(refused.contains("-o cache=3"), "{refused}");
     read(64 << 20).unwrap();
+}
+
+/// It was taken for the end, so that a chunk with too many bytes passed for one of the right length.
+#[test]
+fn what_goes_on_in_a_dictionary_beyond_the_limit_is_no_end() {
+    // 8 MiB, 64 MiB
+    let stored = [with_dictionary(22), with_dictionary(28)].concat();
+    let stored: Arc<dyn Source> = Arc::new(Memory::new(stored));
+    let look = |budget| {
+        let (cache, len) = (Cache::new(budget), SIZE as u64);
+        let (_, decoded) = codec::decode(*b"xz\0\0", Arc::clone(&stored), len, &cache)?;
+        goes_on(*b"xz\0\0", Arc::clone(&stored), &decoded, &cache)
+    };
+    let refused = look(16 << 20).unwrap_err().to_string();
+    assert!(refused.contains("-o cache=3"), "{refused}");
+    assert!(look(64 << 20).unwrap());
 }
 
 #[test]
