@@ -228,7 +228,7 @@ pub(super) fn usable(disk: &StatVfs, privileged: bool) -> u64 {
 }
 
 /// What the user asked of the mount.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is an option of the command line"
@@ -276,24 +276,6 @@ impl VfsOptions {
             View::Fits => self.fits,
             View::Previews => self.previews,
             View::Zarr => self.zarr,
-        }
-    }
-}
-
-impl Default for VfsOptions {
-    fn default() -> Self {
-        Self {
-            uid: None,
-            gid: None,
-            umask: 0,
-            allow_other: false,
-            validate: Validate::default(),
-            given: String::new(),
-            fits: false,
-            show: Show::default(),
-            previews: false,
-            zarr: false,
-            style: Style::default(),
         }
     }
 }

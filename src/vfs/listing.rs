@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::node::{Node, View, block_name};
+use super::stat::unmeasured;
 use super::state::State;
 use super::{
     Attr, Error, FileKind, Handle, Open, Result, TREE_NAME, Vfs, hdus, info_files, kind,
@@ -83,7 +84,9 @@ impl Vfs {
         add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
     ) -> Result<()> {
         self.each_name(handle, offset, &mut |at, name, state, node| {
-            let unmeasured = quickly.then(|| self.unmeasured(state, node)).flatten();
+            let unmeasured = quickly
+                .then(|| unmeasured(&self.saves, state, node))
+                .flatten();
             let attr = unmeasured.map_or_else(|| self.attr(state, node), Ok);
             attr.is_ok_and(|attr| add(at, name, &attr))
         })

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::block_write::import_file;
 use super::node::Node;
 use super::scratch::{Role, ScratchFile};
+use super::stat::attr_of;
 use super::write::check_root_name;
 use super::{Attr, Error, FileKind, Rename, Result, TREE_NAME, Vfs};
 
@@ -34,7 +35,7 @@ impl Vfs {
         } else {
             self.scratch.give(name, &file)?;
         }
-        Ok(self.attr_of(&file))
+        Ok(attr_of(&self.saves, &file))
     }
 
     /// Renames. A file that gets the name `tree.yaml`, or that of a block or array, is saved first; if it is refused, both names stay.

@@ -54,7 +54,9 @@ impl Vfs {
             Node::Block(_) | Node::Array(..) => self.blocks.size(state, node)?,
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
             Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
-            Node::Tree(_) | Node::Scratch(_) => return Ok(self.attr_of(&*self.file_of(node)?)),
+            Node::Tree(_) | Node::Scratch(_) => {
+                return Ok(attr_of(&self.saves, &*self.file_of(node)?));
+            }
         };
         let links = state.links(node, &self.options)?;
         let mut attr = described(&self.saves, state, node, size, links);
@@ -64,39 +66,39 @@ impl Vfs {
         }
         Ok(attr)
     }
+}
 
-    /// The attributes of a scratch file, or of `tree.yaml`, which has FILE's owner and mode.
-    pub(super) fn attr_of(&self, file: &ScratchFile) -> Attr {
-        let mut attr = file.attr();
-        if file.role() == Role::Tree {
-            let of_file = FileFacts::of(&self.shown.now().stat, &self.options);
-            (attr.perm, attr.uid, attr.gid) = (of_file.perm, of_file.uid, of_file.gid);
-        }
-        if self.is_read_only() {
-            // no name changes
-            attr.entry_valid = attr.attr_valid;
-        }
-        attr
+/// The attributes of a scratch file, or of `tree.yaml`, which has FILE's owner and mode.
+pub(super) fn attr_of(saves: &Saves, file: &ScratchFile) -> Attr {
+    let mut attr = file.attr();
+    if file.role() == Role::Tree {
+        let of_file = FileFacts::of(&saves.shown.now().stat, &saves.options);
+        (attr.perm, attr.uid, attr.gid) = (of_file.perm, of_file.uid, of_file.gid);
     }
+    if saves.writing.is_err() {
+        // no name changes
+        attr.entry_valid = attr.attr_valid;
+    }
+    attr
+}
 
-    /// Attributes, without reading the tree, of a node that can't be measured without it; nothing for other nodes. A directory whose names
-    /// have not been made has the link count 1, which says that directories in it are not counted. A text under `info/` has its last
-    /// length, if it was made before. The kernel asks again before it tells this length to a program, and keeps no pages that would be cut
-    /// off there.
-    pub(super) fn unmeasured(&self, state: &State, node: Node) -> Option<Attr> {
-        let made = match node {
-            Node::ARRAYS => state.is_named(),
-            Node::ViewDir(view, _) => state.views.has_made(view),
-            text if text.is_info() => {
-                let known = locked(&state.infos).get(&node).map_or(0, |info| info.0);
-                let attr = described(&self.saves, state, node, known, 1);
-                let attr_valid = Duration::ZERO;
-                return Some(Attr { attr_valid, ..attr });
-            }
-            _ => true,
-        };
-        (!made).then(|| described(&self.saves, state, node, 0, 1))
-    }
+/// Attributes, without reading the tree, of a node that can't be measured without it; nothing for other nodes. A directory whose names
+/// have not been made has the link count 1, which says that directories in it are not counted. A text under `info/` has its last
+/// length, if it was made before. The kernel asks again before it tells this length to a program, and keeps no pages that would be cut
+/// off there.
+pub(super) fn unmeasured(saves: &Saves, state: &State, node: Node) -> Option<Attr> {
+    let made = match node {
+        Node::ARRAYS => state.is_named(),
+        Node::ViewDir(view, _) => state.views.has_made(view),
+        text if text.is_info() => {
+            let known = locked(&state.infos).get(&node).map_or(0, |info| info.0);
+            let attr = described(saves, state, node, known, 1);
+            let attr_valid = Duration::ZERO;
+            return Some(Attr { attr_valid, ..attr });
+        }
+        _ => true,
+    };
+    (!made).then(|| described(saves, state, node, 0, 1))
 }
 
 /// The attributes of something with that size and so many names.

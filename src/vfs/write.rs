@@ -12,6 +12,7 @@ use super::data::DataHandle;
 use super::error::check_name;
 use super::node::Node;
 use super::scratch::Role;
+use super::stat::attr_of;
 use super::tree_save::is_rejected;
 use super::{
     Access, Attr, Attributes, Error, FileFacts, Handle, Open, Opened, ROOT_DIRECTORIES, Result,
@@ -68,7 +69,8 @@ impl Vfs {
     fn set_scratch(&self, node: Node, open: Option<&Open>, changes: &Attributes) -> Result<Attr> {
         let file = self.file_of(node)?;
         if file.role() == Role::Tree {
-            self.saves.set_facts(&self.attr_of(&file), changes)?;
+            self.saves
+                .set_facts(&attr_of(&self.saves, &file), changes)?;
         }
         match (changes.size, open) {
             (None, _) => {}
@@ -83,7 +85,7 @@ impl Vfs {
             }
         }
         file.set(changes);
-        Ok(self.attr_of(&file))
+        Ok(attr_of(&self.saves, &file))
     }
 
     /// Makes a file; see [`Vfs::create`].
