@@ -114,15 +114,19 @@ fn what_is_known_of_blocks_and_arrays_is_called_alike_everywhere() {
     let file = mount.attribute("", "user.asdf.file").unwrap();
     let said = asdf_mount(["--list", "--json", &file]);
     let list: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
-    // what is in one of them only, for what it tells of
-    let (blocks, arrays) = (["arrays"], ["tag"]);
+    // `own`: what is in the table only
     for (table, objects, files, own) in [
-        ("blocks", &list["blocks"], &["blocks/0.bin"][..], blocks),
+        (
+            "blocks",
+            &list["blocks"],
+            &["blocks/0.bin"][..],
+            &[] as &[&str],
+        ),
         (
             "arrays",
             &list["arrays"],
             &["arrays/flux/value.bin", "arrays/nulls.npy"],
-            arrays,
+            &["tag"],
         ),
     ] {
         let rows = mount.table(&format!("info/{table}.tsv"));
