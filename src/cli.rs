@@ -53,6 +53,7 @@ use std::time::Duration;
 use clap::error::ContextKind;
 use clap::{ArgAction, CommandFactory, Parser, ValueHint};
 
+use closed_output::{printed, unprinted};
 use completions::Shell;
 use exit::{Exit, Failure};
 use far::Urls;
@@ -557,22 +558,12 @@ fn json_line(object: &impl serde::Serialize) -> Result<Vec<u8>, Failure> {
 
 /// Text on standard output.
 fn say_bytes(text: &[u8]) -> Result<(), Failure> {
+    // nothing is lost on an output that cannot be written
+    if text.is_empty() {
+        return Ok(());
+    }
     let mut out = std::io::stdout().lock();
     printed(out.write_all(text).and_then(|()| out.flush()))
-}
-
-/// The outcome of writing to standard output.
-fn printed(written: std::io::Result<()>) -> Result<(), Failure> {
-    match written {
-        Ok(()) => closed_output::check_stdout().map_err(|error| unprinted(&error)),
-        // a reader that closes the pipe has seen enough
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unprinted(&error)),
-        _ => Ok(()),
-    }
-}
-
-fn unprinted(error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Other, format!("standard output: {error}"))
 }
 
 /// Whether standard error is a terminal: only there are progress and success shown.

@@ -162,9 +162,7 @@ impl Fits {
     /// # Errors
     /// [`Error::Unsupported`] if it can't be shown as an array; [`Error::Corrupt`] if there is no such unit.
     pub fn elements_at(&self, n: usize) -> Result<Option<u64>> {
-        let held = self.held(n)?;
-        let mut fields = held.fields.iter();
-        let plain = fields.all(|field| field.from == field.to && field.change.is_nothing());
+        let plain = self.held(n)?.is_plain();
         Ok(plain.then_some(self.hdu(n)?.data.start))
     }
 

@@ -197,10 +197,10 @@ pub fn check(tree: &Tree) -> Faults {
     if let Some(root) = tree.root() {
         checker.walk(root);
     }
-    // the stack finds faults out of order, and two ways to a node may find the same one
+    // the stack finds faults out of order, and two ways to a node, or two rules, may find the same one
     let mut found = checker.found;
-    found.sort_by(|a, b| (a.0, a.1.rule, &a.1.why).cmp(&(b.0, b.1.rule, &b.1.why)));
-    found.dedup_by(|a, b| (a.0, a.1.rule, &a.1.why) == (b.0, b.1.rule, &b.1.why));
+    found.sort_by(|a, b| (a.0, &a.1.why, a.1.rule).cmp(&(b.0, &b.1.why, b.1.rule)));
+    found.dedup_by(|a, b| (a.0, &a.1.why) == (b.0, &b.1.why));
     Faults {
         list: found.into_iter().map(|(_, fault)| fault).collect(),
         cut: checker.cut,

@@ -100,7 +100,7 @@ fn standard_line(text: &[u8]) -> Option<Error> {
     Some(Error::Rejected {
         at: place,
         why: format!("version {version} of the ASDF Standard is not known"),
-        advice: "put back the #ASDF_STANDARD line".to_owned(),
+        advice: "asdf-mount knows 1.0.0 to 1.6.0".to_owned(),
     })
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use log::warn;
@@ -15,7 +15,7 @@ use super::item::ItemKind;
 use super::listing::{Listable, Listed, ListedSource};
 use super::renewed::Renewed;
 use crate::error::{Error, Result};
-use crate::remote::{Identity, Location, Object, Remote, Traffic};
+use crate::remote::{Identity, Location, Remote, RemoteError, Traffic};
 use crate::save::{FarFile, FilePath, OpenFile};
 use crate::source::Stat;
 use crate::vfs::locked;
@@ -53,7 +53,8 @@ struct RemoteFile {
 /// What was opened last of a file.
 #[derive(Default)]
 struct LastOpened {
-    object: Weak<Object>,
+    /// Where it is noted that the object has changed; the file may be closed when it is, or could not be opened whole.
+    changed: Arc<OnceLock<RemoteError>>,
     /// How many of those that were opened can no longer be read, because a server has once answered with another state. The file is another
     /// one then, even if the server has the same state again: so it is opened anew.
     lost: u64,
@@ -91,12 +92,8 @@ impl RemoteFile {
     /// The number of states that were lost. If what was opened last is among them, what is known of it is too old.
     fn lost(&self) -> u64 {
         let mut opened = locked(&self.opened);
-        if opened
-            .object
-            .upgrade()
-            .is_some_and(|object| object.changed())
-        {
-            opened.object = Weak::new();
+        if opened.changed.get().is_some() {
+            opened.changed = Arc::default();
             opened.lost = opened.lost.saturating_add(1);
             self.known.forget();
         }
@@ -151,8 +148,10 @@ impl FarFile for RemoteFile {
         // the answer is as old as the request: a later one of another thread must not be replaced by it
         let begun = Instant::now();
         let known = said.and_then(|said| said.identity);
-        let object = self.remote.open_known(&self.at, known, &self.traffic)?;
-        locked(&self.opened).object = Arc::downgrade(&object);
+        let object = self
+            .remote
+            .open_known(&self.at, known.clone(), &self.traffic)?;
+        locked(&self.opened).changed = object.changed();
         let identity = object.identity();
         if !identity.is_sure() {
             warn!(
@@ -161,12 +160,15 @@ impl FarFile for RemoteFile {
             );
         }
         let stat = stat_of(identity, lost);
-        let said = Said {
-            stat: Ok(stat),
-            identity: Some(identity.clone()).filter(|_| object.is_in_parts()),
-            failure: None,
-        };
-        self.known.learn(begun, said);
+        // of a state that is known, the server may not have been asked: what it has said grows no younger
+        if known.as_ref() != Some(identity) {
+            let said = Said {
+                stat: Ok(stat),
+                identity: Some(identity.clone()).filter(|_| object.is_in_parts()),
+                failure: None,
+            };
+            self.known.learn(begun, said);
+        }
         Ok(OpenFile {
             local: None,
             bytes: object,
@@ -326,13 +328,11 @@ mod tests {
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
     }
 
-    /// A file was lost until the unmount, though its server had the same state as ever.
-    #[test]
-    fn a_state_that_was_lost_and_is_there_again_is_another_file() {
+    /// The file of a server that says the number `tag` as its state, and sends zeros.
+    fn tagged(tag: &Arc<AtomicU16>) -> RemoteFile {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let tag = Arc::new(AtomicU16::new(1));
-        let now = Arc::clone(&tag);
+        let now = Arc::clone(tag);
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 let mut asked = [0; 4096];
@@ -348,23 +348,46 @@ mod tests {
                     last + 1 - first
                 );
                 let _ = stream.write_all(answer.as_bytes());
-                let _ = stream.write_all(&vec![b'x'; last + 1 - first]);
+                let _ = stream.write_all(&vec![0; last + 1 - first]);
             }
         });
         let at = Location::parse(&format!("http://127.0.0.1:{port}/a.asdf"));
-        let file = RemoteFile::new(
-            &Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap(),
-            at.unwrap().unwrap(),
-        );
-        let opened = file.open().unwrap();
-        assert!(file.stat().unwrap().is_untouched_since(&opened.stat));
-        tag.store(2, Ordering::Relaxed);
-        assert!(opened.bytes.read_exact_at(&mut [0], 500_000).is_err());
-        tag.store(1, Ordering::Relaxed);
-        let found = file.stat().unwrap();
-        assert!(!found.has_bytes_of(&opened.stat));
-        let again = file.open().unwrap();
-        assert!(again.stat.is_untouched_since(&found));
-        again.bytes.read_exact_at(&mut [0], 500_000).unwrap();
+        let remote = Remote::new(RemoteOptions::default(), &Cache::new(1 << 20)).unwrap();
+        RemoteFile::new(&remote, at.unwrap().unwrap())
+    }
+
+    /// A file was lost until the unmount, though its server had the same state as ever; or if it had said another one just when
+    /// the file was opened again.
+    #[test]
+    fn a_state_that_was_lost_and_is_there_again_is_another_file() {
+        for is_closed in [false, true] {
+            let tag = Arc::new(AtomicU16::new(1));
+            let file = tagged(&tag);
+            let opened = file.open().unwrap();
+            let before = opened.stat;
+            assert!(file.stat().unwrap().is_untouched_since(&before));
+            tag.store(2, Ordering::Relaxed);
+            assert!(opened.bytes.read_exact_at(&mut [0], 500_000).is_err());
+            let _still = (!is_closed).then_some(opened);
+            tag.store(1, Ordering::Relaxed);
+            let found = file.stat().unwrap();
+            assert!(!found.has_bytes_of(&before));
+            let again = file.open().unwrap();
+            assert!(again.stat.is_untouched_since(&found));
+            again.bytes.read_exact_at(&mut [0], 500_000).unwrap();
+        }
+    }
+
+    /// A file that was opened again and again, from what was fetched before, never changed.
+    #[test]
+    fn an_open_without_a_request_does_not_tell_what_a_server_says() {
+        let tag = Arc::new(AtomicU16::new(1));
+        let file = tagged(&tag);
+        file.open().unwrap();
+        let until = file.known.until();
+        let requests = file.told();
+        file.open().unwrap();
+        assert_eq!(file.told(), requests, "it is in the cache");
+        assert_eq!(file.known.until(), until);
     }
 }

@@ -120,6 +120,12 @@ impl<T: Clone> Renewed<T> {
         state.since = Some(Instant::now());
     }
 
+    /// Until when the value is as good as new.
+    #[cfg(test)]
+    pub(super) fn until(&self) -> Option<Instant> {
+        locked(&self.state).until
+    }
+
     /// Has the next thread ask.
     #[cfg(test)]
     pub(super) fn expire(&self) {

@@ -1,8 +1,9 @@
 //! An object as a source.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
+use super::error::RemoteError;
 use super::identity::Identity;
 use super::location::Location;
 use super::open::TAIL;
@@ -63,12 +64,12 @@ impl Object {
         matches!(self.bytes, ObjectBytes::Far { .. })
     }
 
-    /// Whether it was found to have changed, so that nothing of it can be read any more.
+    /// Where the failure is noted by which it was found to have changed. Nothing of it can be read any more then.
     #[must_use]
-    pub fn changed(&self) -> bool {
+    pub fn changed(&self) -> Arc<OnceLock<RemoteError>> {
         match &self.bytes {
-            ObjectBytes::Far { parts, .. } => parts.changed(),
-            ObjectBytes::Here(_) => false,
+            ObjectBytes::Far { parts, .. } => Arc::clone(&parts.changed),
+            ObjectBytes::Here(_) => Arc::default(),
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct PiecedObject {
     pub(super) identity: Arc<Identity>,
     pub(super) cut: Cut,
     /// Why nothing of the object can be read any more.
-    changed: Arc<OnceLock<RemoteError>>,
+    pub(super) changed: Arc<OnceLock<RemoteError>>,
     /// The pieces' key in the cache.
     pub(super) key: u64,
     /// Has the pieces stay in the cache.
@@ -131,11 +131,6 @@ impl PiecedObject {
 
     fn lock(&self) -> MutexGuard<'_, PartsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the object was found to be another one.
-    pub(super) fn changed(&self) -> bool {
-        self.changed.get().is_some()
     }
 
     /// Fills `buf` with the bytes at `offset`, from memory, from the disk or from the server.

@@ -12,7 +12,7 @@ use super::state::State;
 use super::{MemberScratch, Saves, locked};
 use crate::asdf::{self, Array, Snapshot};
 use crate::codec::code_text;
-use crate::error::{Error as Library, printable};
+use crate::error::{Error as Library, percent_encoded, printable};
 use crate::source::{Made, Memory, Source, len_u64};
 use crate::view::fits::Subject;
 use crate::view::json;
@@ -115,11 +115,22 @@ impl Text {
 
     /// Adds a line of a TSV. There is no quoting: tabs, newlines and other control characters in a field are percent-encoded.
     pub fn row<S: AsRef<str>>(&mut self, fields: impl IntoIterator<Item = S>) {
+        self.row_of_file(fields, usize::MAX);
+    }
+
+    /// As [`Text::row`]. The field with the index `file` is the path of a file in the mount. It keeps separators of lines and marks of
+    /// direction, which names of files have too: a program opens this path.
+    fn row_of_file<S: AsRef<str>>(&mut self, fields: impl IntoIterator<Item = S>, file: usize) {
         for (i, field) in fields.into_iter().enumerate() {
             if i > 0 {
                 self.0.push('\t');
             }
-            self.0.push_str(&printable(field.as_ref()));
+            let field = field.as_ref();
+            self.0.push_str(&if i == file {
+                percent_encoded(field, char::is_control)
+            } else {
+                printable(field)
+            });
         }
         self.0.push('\n');
     }
@@ -239,7 +250,7 @@ fn arrays_tsv(state: &State, shown: bool) -> Text {
         "unit",
     ]);
     for array in state.snapshot.arrays() {
-        text.row(array_row(array, shown));
+        text.row_of_file(array_row(array, shown), 9);
     }
     for (path, uri) in state.snapshot.references() {
         text.row([
@@ -278,7 +289,8 @@ fn fits_tsv(state: &State) -> Text {
                         if place.is_none_or(|(paths, place)| paths.listed(place).is_none()) {
                             "-".clone_into(&mut shown);
                         }
-                        text.row([&*path, &shown, &file.len.to_string(), &why]);
+                        let row = [&*path, &shown, &file.len.to_string(), &why];
+                        text.row_of_file(row, 1);
                     }
                     None => text.row([&*path, "-", "-", "its name would be too long"]),
                 }
@@ -302,13 +314,10 @@ fn zarr_tsv(state: &State) -> Text {
     for (i, array) in state.snapshot.arrays().iter().enumerate() {
         let path = array.path();
         match zarr.listed(i) {
-            Ok((shown, chunks)) => text.row([
-                &*path,
-                &shown,
-                &format!("{:?}", chunks.shape()),
-                &chunks.count().to_string(),
-                "",
-            ]),
+            Ok((shown, chunks)) => {
+                let (shape, count) = (format!("{:?}", chunks.shape()), chunks.count().to_string());
+                text.row_of_file([&*path, &shown, &shape, &count, ""], 1);
+            }
             Err(error) => text.row([&path, "-", "-", "-", &error.to_string()]),
         }
     }
@@ -390,6 +399,32 @@ mod tests {
         let mut text = Text::default();
         text.row(["a\tb\nc", "", "é\u{1b}"]);
         assert_eq!(text.into_string(), "a%09b%0Ac\t\té%1B\n");
+        let mut text = Text::default();
+        text.row_of_file(["a\u{2028}", "a\u{2028}\n"], 1);
+        assert_eq!(text.into_string(), "a%E2%80%A8\ta\u{2028}%0A\n");
+    }
+
+    /// The tables named files that do not exist, because names of files keep these characters.
+    #[test]
+    fn a_table_names_each_file_as_a_program_opens_it() {
+        let text = "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+            ? \"a\\u2028\\u202e%\"\n: !core/ndarray-1.0.0 [1, 2]\n...\n";
+        let (_dir, vfs) = writable(&Sample::new().text(text.as_bytes()));
+        let state = vfs.shown.now();
+        for (text, field, file) in [
+            (
+                arrays_tsv(&state, true),
+                9,
+                "arrays/a\u{2028}\u{202e}%25.npy",
+            ),
+            (fits_tsv(&state), 1, "fits/a\u{2028}\u{202e}%25.fits"),
+            (zarr_tsv(&state), 1, "zarr/a\u{2028}\u{202e}%25"),
+        ] {
+            let text = text.into_string();
+            let row: Vec<&str> = text.split('\n').nth(1).unwrap().split('\t').collect();
+            assert_eq!(row[0], "a%E2%80%A8%E2%80%AE%25");
+            assert_eq!(row[field], file);
+        }
     }
 
     /// A search of a mount made the longest text twice: to tell its length, and to be read.

@@ -175,7 +175,7 @@ pub(crate) fn text(metadata: &Value) -> Vec<u8> {
 }
 
 /// The name of a node, by its name under `arrays/`. Percent-encoded is what Zarr forbids: names of metadata, a name of dots, and `__` at the
-/// beginning. A directory beside an array of its name has a `%` behind it: in Zarr, nothing can be in an array.
+/// beginning; and a backslash, which zarr-python takes for a slash. A directory beside an array of its name has a `%` behind it: in Zarr, nothing can be in an array.
 pub(crate) fn node_name(name: &str, is_beside_array: bool) -> String {
     let mut name = match name.strip_prefix("__") {
         Some(rest) => format!("%5F_{rest}"),
@@ -183,7 +183,8 @@ pub(crate) fn node_name(name: &str, is_beside_array: bool) -> String {
             name.replacen('.', "%2E", 1)
         }
         None => name.to_owned(),
-    };
+    }
+    .replace('\\', "%5C");
     if is_beside_array {
         name.push('%');
     }
@@ -195,8 +196,10 @@ pub(crate) fn names_in_arrays(name: &str) -> impl Iterator<Item = (String, bool)
     let beside = name.strip_suffix('%').map(|stem| (stem, true));
     let both = [Some((name, false)), beside].into_iter().flatten();
     let all = both.flat_map(|(stem, is_beside)| {
+        // no name under `arrays/` has an escaped backslash
+        let stem = stem.replace("%5C", "\\");
         let plain = stem.replacen("%5F_", "__", 1).replacen("%2E", ".", 1);
-        [(stem.to_owned(), is_beside), (plain, is_beside)]
+        [(stem, is_beside), (plain, is_beside)]
     });
     all.filter(move |(found, is_beside)| node_name(found, *is_beside) == name)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use tempfile::TempDir;
 
-use crate::common::{Mount, Mounted, asdf_mount, can_mount, eventually, is_root, run};
+use crate::common::{Mount, Mounted, Outcome, asdf_mount, can_mount, eventually, is_root, run};
 use crate::sample::{Block, Sample, array};
 
 const ESTALE: Option<i32> = Some(116);
@@ -367,6 +367,14 @@ fn nothing_is_left_where_names_can_not_be_removed() {
 }
 
 /// It exited with 0, and nobody had anything of it.
+/// Runs the program with what a shell makes its standard output.
+fn with_output(output: &str, words: &[&str]) -> Outcome {
+    let script = format!("exec \"$0\" \"$@\" {output}");
+    run(Command::new("sh")
+        .args(["-c", &script, crate::common::PROGRAM])
+        .args(words))
+}
+
 #[test]
 fn a_closed_standard_output_is_an_error() {
     let dir = TempDir::new().unwrap();
@@ -382,18 +390,17 @@ fn a_closed_standard_output_is_an_error() {
         &["--version"],
         &["--help"],
     ] {
-        let words = [
-            &["-c", "exec \"$0\" \"$@\" >&-", crate::common::PROGRAM],
-            words,
-        ]
-        .concat();
-        let said = run(Command::new("sh").args(&words));
-        assert_eq!(said.code, 1, "{words:?}");
-        assert!(
-            said.stderr.contains("standard output: Bad file descriptor"),
-            "{}",
-            said.stderr
-        );
+        for output in [">&-", "1</dev/null"] {
+            let said = with_output(output, words);
+            assert_eq!(said.code, 1, "{words:?} {output}");
+            assert!(
+                said.stderr.contains("standard output: Bad file descriptor"),
+                "{}",
+                said.stderr
+            );
+        }
     }
     assert_eq!(asdf_mount(["--tree", file]).code, 0);
+    let said = with_output(">&-", &["--check", "-q", file]);
+    assert_eq!((said.code, &*said.stderr), (0, ""), "nothing is printed");
 }

@@ -47,7 +47,7 @@ const CHANGES: [[&str; 3]; 9] = [
     [
         "STANDARD 1.5.0",
         "STANDARD 2.0.0",
-        "line 2, column 16: version 2.0.0 of the ASDF Standard is not known; put back the #ASDF_STANDARD line",
+        "line 2, column 16: version 2.0.0 of the ASDF Standard is not known; asdf-mount knows 1.0.0 to 1.6.0",
     ],
     [
         "a: 1",

@@ -44,6 +44,14 @@ impl Held {
         product(&self.shape)
     }
 
+    /// Whether the elements or rows lie in the unit just as they are shown.
+    pub(super) fn is_plain(&self) -> bool {
+        let mut fields = self.fields.iter();
+        // `TDIM` may leave out what is stored at the end of a row
+        self.datatype.size() == Some(self.record)
+            && fields.all(|field| field.from == field.to && field.change.is_nothing())
+    }
+
     /// How the type differs from the one that the tree declares, apart from the byte order; `None` if it does not.
     pub(in crate::asdf) fn difference(&self, declared: &Datatype) -> Option<String> {
         let (own, theirs) = match (&self.datatype, declared) {
@@ -281,4 +289,41 @@ fn axes(cards: &Cards, n: u64, repeat: u64) -> Option<Vec<u64>> {
     let fits = product(&axes).is_some_and(|count| count <= repeat);
     // one axis is left for the rows
     (fits && axes.len() < MAX_NDIM).then_some(axes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Memory;
+
+    /// References to such rows led to the bytes between them.
+    #[test]
+    fn rows_of_which_an_end_is_left_out_are_not_plain() {
+        for (width, more, plain) in [
+            (10, "", true),
+            (10, "TDIM1   = '(10)'", true),
+            (10, "TDIM1   = '(4)'", false),
+        ] {
+            let (naxis, form) = (
+                format!("NAXIS1  = {width}"),
+                format!("TFORM1  = '{width}A'"),
+            );
+            let cards = [
+                "XTENSION= 'BINTABLE'",
+                "BITPIX  = 8",
+                "NAXIS   = 2",
+                &naxis,
+                "NAXIS2  = 3",
+                "TFIELDS = 1",
+                &form,
+                more,
+                "END",
+            ];
+            let mut header: String = cards.map(|card| format!("{card:<80}")).concat();
+            header.push_str(&" ".repeat(2880_usize.saturating_sub(header.len())));
+            let cards = Cards::read(&Memory::new(header.into_bytes()), 0).unwrap();
+            let held = Held::of(&cards.unwrap().0).unwrap();
+            assert_eq!(held.is_plain(), plain, "{more}");
+        }
+    }
 }

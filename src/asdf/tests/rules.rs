@@ -128,6 +128,24 @@ fn each_extension_of_the_history_is_one_that_python_looks_up() {
     }
 }
 
+/// The schema asks of the first extension, and the rule of a tag of any, what Python needs of each.
+#[test]
+fn what_two_rules_say_of_an_extension_is_said_once() {
+    for tag in ["", "!core/extension_metadata-1.0.0 "] {
+        for (item, why) in [
+            ("{}", "0: extension_class is missing"),
+            (
+                "{extension_class: []}",
+                "0/extension_class: a string is needed, here is a list",
+            ),
+        ] {
+            let found = faults(&format!("history: {{extensions: [{tag}{item}]}}"));
+            assert_eq!(found.len(), 1, "{tag}{item}: {found:?}");
+            assert!(found[0].contains(why), "{found:?}");
+        }
+    }
+}
+
 #[test]
 fn merged_keys_count_after_own_ones() {
     let base = "base: &b {name: n, version: 3}\n";

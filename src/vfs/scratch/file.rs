@@ -453,14 +453,27 @@ impl Inner {
         }
     }
 
+    /// That a file of FILE's text may get this length: a longer text can't be saved, and would be shown instead of FILE's tree.
+    fn check_len(&self, len: u64) -> Result<(), Library> {
+        let is_text = matches!(self.role, Role::Tree | Role::Stale);
+        if is_text && len > TEXT_LIMIT {
+            let why = format!("a tree has at most {TEXT_LIMIT} bytes");
+            return Err(Library::NoRoom { why, limit: true });
+        }
+        Ok(())
+    }
+
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {
-        let written = self.own()?.write(offset, data);
+        let fits = self.check_len(offset.saturating_add(len_u64(data.len())));
+        let bytes = self.own()?;
+        let written = fits.and_then(|()| bytes.write(offset, data));
         // a write that fails for another reason may have changed some of the bytes
         if !matches!(written, Err(Library::NoRoom { .. })) {
             self.changed();
         }
-        // the beginning of a text may be a valid tree
-        self.short = written.as_ref().err().cloned();
+        // the beginning of a text may be a valid tree; a file into which nothing was written has all of it
+        let short = written.as_ref().err().filter(|_| self.is_dirty());
+        self.short = short.cloned();
         Ok(written?)
     }
 
@@ -471,6 +484,7 @@ impl Inner {
             self.made_of = epoch;
             self.short = None;
         } else {
+            self.check_len(len)?;
             self.own()?.resize(len)?;
         }
         self.changed();

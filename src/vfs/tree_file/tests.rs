@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::asdf::sample::Sample;
+use crate::asdf::text::TEXT_LIMIT;
 use crate::vfs::Access;
 use crate::vfs::scratch::is_beginning;
 use crate::vfs::testing::{scratch, writable};
@@ -92,6 +93,32 @@ fn what_is_written_is_what_is_saved() {
     close(&tree, &file);
     assert_eq!(shown(&tree), OTHER);
     assert_eq!(tree.current().node, Node::TREE);
+}
+
+/// After truncate(2) to a length that no text has, `tree.yaml` had that length until it was written anew.
+#[test]
+fn a_text_does_not_get_longer_than_a_tree_may_be() {
+    let tree = tree();
+    let file = tree.current().unwrap();
+    file.open(WRITE, tree.epoch()).unwrap();
+    let too_long = |done: Result<()>| {
+        let error = done.unwrap_err();
+        assert!(
+            error.to_string().contains("at most 268435456 bytes"),
+            "{error}"
+        );
+    };
+    too_long(file.resize(TEXT_LIMIT + 1, tree.epoch()));
+    too_long(file.write(TEXT_LIMIT, b"x"));
+    too_long(file.write(u64::MAX, b"xy"));
+    assert_eq!(shown(&tree), TEXT);
+    assert!(!file.is_dirty() && file.becoming().unwrap().short.is_none());
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT));
+    let other = vfs
+        .scratch
+        .create(Node::Root, "x".as_ref(), None, facts(), 0);
+    let other = vfs.file_of(other.unwrap()).unwrap();
+    other.resize(TEXT_LIMIT + 1, 0).unwrap();
 }
 
 #[test]

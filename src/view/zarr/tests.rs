@@ -190,6 +190,7 @@ fn names_that_zarr_forbids_are_encoded() {
         ("...", false, "%2E.."),
         ("__x__", false, "%5F_x__"),
         ("%2E", false, "%2E"),
+        ("__a\\b\\", true, "%5F_a%5Cb%5C%"),
         ("x", true, "x%"),
         ("%", true, "%%"),
     ] {
@@ -200,19 +201,19 @@ fn names_that_zarr_forbids_are_encoded() {
             "{want}"
         );
     }
-    for forbidden in ["__x", "zarr.json", "..."] {
+    for forbidden in ["__x", "zarr.json", "...", "a\\b"] {
         assert_eq!(names_in_arrays(forbidden).next(), None);
     }
 }
 
 proptest! {
     #[test]
-    fn a_node_has_a_name_of_its_own(key in "[_.%/a]{0,5}|zarr.json|__.*", other in "[_.%/a]{0,5}") {
+    fn a_node_has_a_name_of_its_own(key in r"[_.%/\\a]{0,5}|zarr.json|__.*|a%5Ca", other in r"[_.%/\\a]{0,5}|a%5Ca") {
         let name = crate::asdf::names::encode(&key);
         for is_beside in [false, true] {
             let shown = node_name(&name, is_beside);
             prop_assert!(!shown.starts_with("__") && shown.bytes().any(|byte| byte != b'.'));
-            prop_assert!(shown != METADATA && !shown.contains('/'));
+            prop_assert!(shown != METADATA && !shown.contains(['/', '\\']));
             let mut found = names_in_arrays(&shown);
             prop_assert!(found.any(|found| found == (name.clone().into_owned(), is_beside)));
             if other != key {
