@@ -174,7 +174,7 @@ def of_directory(hdus, tree, path, rows):
 def compare(file, mnt):
     mnt = pathlib.Path(mnt)
     verify = shutil.which("fitsverify")
-    head, *rows = [line.split("\t") for line in (mnt / "info/fits.tsv").read_text().splitlines()]
+    head, *rows = [line.split("\t") for line in (mnt / "info/fits.tsv").read_text().rstrip("\n").split("\n")]
     rows = [dict(zip(head, row)) for row in rows]
     counts = [0, 0]
     with warnings.catch_warnings(), asdf.config_context() as config:
@@ -212,7 +212,7 @@ def sky(table, mnt):
     """Each image that has the shape of SCI has the coordinates of the table, and others have none."""
     from astropy.wcs import WCS
 
-    head, *rows = [line.split("\t") for line in pathlib.Path(table).read_text().splitlines()]
+    head, *rows = [line.split("\t") for line in pathlib.Path(table).read_text().rstrip("\n").split("\n")]
     different = 0
     for name in sorted({row[0] for row in rows}):
         of_image = np.array([row[1:] for row in rows if row[0] == name], float)

@@ -78,7 +78,7 @@ def edit_growth(mnt, _):
 
 def table(mnt, name):
     """A table of info/, as dictionaries."""
-    head, *rows = [line.split("\t") for line in (mnt / "info" / name).read_text().splitlines()]
+    head, *rows = [line.split("\t") for line in (mnt / "info" / name).read_text().rstrip("\n").split("\n")]
     return [dict(zip(head, row)) for row in rows]
 
 

@@ -552,6 +552,21 @@ mod tests {
         assert!(why.contains("a/0: version is missing"), "{why}");
     }
 
+    /// What two rules say is in the list once, under the rule that is left when the other has nothing to say.
+    #[test]
+    fn a_fault_is_known_by_whichever_rule_it_was_found() {
+        let file = |item: &str| {
+            let first = "!core/extension_metadata-1.0.0 {extension_class: a.B}";
+            format!("history: {{extensions: [{first}, !core/extension_metadata-1.0.0 {item}]}}")
+        };
+        let rules = |item: &str| {
+            let found = faults(&file(item)).list;
+            found.iter().map(|it| it.rule).collect::<Vec<_>>()
+        };
+        assert_ne!(rules("{}"), rules("{extension_uri: x}"));
+        assert_eq!(refusal(&file("{}"), &file("{extension_uri: x}")), None);
+    }
+
     #[test]
     fn more_faults_than_can_be_compared_refuse_nothing() {
         let old = Faults {

@@ -96,11 +96,11 @@ fn standard_line(text: &[u8]) -> Option<Error> {
     if KNOWN_STANDARDS.contains(&version.as_str()) || newer_standard(text).is_some() {
         return None;
     }
-    let version = printable(&version);
+    let (version, [first, .., last]) = (printable(&version), KNOWN_STANDARDS);
     Some(Error::Rejected {
         at: place,
         why: format!("version {version} of the ASDF Standard is not known"),
-        advice: "asdf-mount knows 1.0.0 to 1.6.0".to_owned(),
+        advice: format!("asdf-mount knows {first} to {last}"),
     })
 }
 

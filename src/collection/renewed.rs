@@ -121,7 +121,7 @@ impl<T: Clone> Renewed<T> {
     }
 
     /// Until when the value is as good as new.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "remote"))]
     pub(super) fn until(&self) -> Option<Instant> {
         locked(&self.state).until
     }

@@ -366,7 +366,6 @@ fn nothing_is_left_where_names_can_not_be_removed() {
     assert_eq!(names, ["sample.asdf"]);
 }
 
-/// It exited with 0, and nobody had anything of it.
 /// Runs the program with what a shell makes its standard output.
 fn with_output(output: &str, words: &[&str]) -> Outcome {
     let script = format!("exec \"$0\" \"$@\" {output}");
@@ -375,6 +374,7 @@ fn with_output(output: &str, words: &[&str]) -> Outcome {
         .args(words))
 }
 
+/// It exited with 0, and nobody had anything of it.
 #[test]
 fn a_closed_standard_output_is_an_error() {
     let dir = TempDir::new().unwrap();

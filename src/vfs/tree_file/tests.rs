@@ -99,9 +99,9 @@ fn what_is_written_is_what_is_saved() {
 #[test]
 fn a_text_does_not_get_longer_than_a_tree_may_be() {
     let tree = tree();
-    let file = tree.current().unwrap();
+    let file = tree.current();
     file.open(WRITE, tree.epoch()).unwrap();
-    let too_long = |done: Result<()>| {
+    let too_long = |done: crate::vfs::Result<()>| {
         let error = done.unwrap_err();
         assert!(
             error.to_string().contains("at most 268435456 bytes"),
