@@ -1,6 +1,8 @@
 //! Which process serves a mount, found without asking it.
 
 use std::fs::{self, DirEntry};
+#[cfg(feature = "fuse")]
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -29,12 +31,22 @@ pub(in crate::cli) fn daemon_of(mounted: &Mounted) -> Option<u32> {
 #[cfg(feature = "fuse")]
 pub(in crate::cli) fn serves(process: u32, mounted: &Mounted, path: &Path) -> bool {
     let is_inside = || fs::canonicalize(path).is_ok_and(|real| real.starts_with(mounted.source()));
+    let is_one = is_one(mounted.source(), path);
     match connected(mounted)[..] {
         [] => lock_holder_of(mounted) == Some(process),
-        // unless the mount has ended meanwhile, and its daemon before this look at all processes
-        [only] => only == process && mounted.again().is_some(),
-        ref several => several.contains(&process) && (mounted.is_of(path) || is_inside()),
+        // Unless the mount has ended meanwhile, and its daemon before this look at all processes; or it is the next mount with that number,
+        // whose daemon began behind this look.
+        [only] => only == process && is_one != Some(false) && mounted.again().is_some(),
+        ref several => several.contains(&process) && (is_one == Some(true) || is_inside()),
     }
+}
+
+/// Whether two paths are names of one file, if both are files.
+#[cfg(feature = "fuse")]
+fn is_one(source: &Path, path: &Path) -> Option<bool> {
+    let file = |path: &Path| fs::metadata(path).ok().filter(fs::Metadata::is_file);
+    let (source, file) = (file(source)?, file(path)?);
+    Some((source.dev(), source.ino()) == (file.dev(), file.ino()))
 }
 
 /// The processes of this program's name that have a connection of the mount's number.
