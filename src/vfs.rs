@@ -55,7 +55,7 @@
 //! | `Saves::compared` (try) | when FILE was last compared with the state; one thread compares |
 //! | `WrittenFile::turn` | what was written through a file, and is not saved: a write holds it, and a save until it is over |
 //! | `Saves::writer` (try in a comparison) | saves, one at a time, and what they know of FILE |
-//! | `Renewed::asking`, then `Renewed::state` (in `collection`) | what a server said last; the first is held while the server is asked |
+//! | `Renewed::asking`, `RemoteFile::opened`, then `Renewed::state` (in `collection`) | what a server said last, and what of it was opened; the first is held while the server is asked |
 //! | `Members::table` (in `collection`) | the members that are open, and what those have left that are closed. Below it, locks of other members are taken, which are idle, and those of a member that is being opened |
 //! | `Saves::stored` | read: stored bytes are read where a state says they are; write: a save changes some in place. Not reentrant |
 //! | `Made::source` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it. An encoded block has one, too, which is taken as those of a [`Snapshot`] are |

@@ -341,7 +341,8 @@ impl Snapshot {
         }
         let (_, decoded) = codec::decode(code, Arc::clone(&stored), len, &self.cache)?;
         // a chunk of another shape: its first bytes would pass for elements
-        if codec::goes_on(code, stored, &decoded, &self.cache)? {
+        let goes_on = codec::goes_on(code, stored, &decoded, &self.cache);
+        if goes_on.map_err(|error| error.at(Place::Block(n)))? {
             return Err(corrupt(format!("block {n} has more than {len} bytes")));
         }
         Ok(decoded)

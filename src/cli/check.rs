@@ -470,7 +470,7 @@ fn check_blocks(
                 findings.note(Verdict::Suspicious, &text);
             }
             Err(error @ (Error::Io { .. } | Error::Unsupported { .. })) => {
-                let error = check.told_of(path, error)?;
+                let error = check.told_of(path, error)?.at(Place::Block(n));
                 findings.note(verdict(&error), &error.to_string());
             }
             // any other damage of the block has been told above

@@ -140,11 +140,12 @@ impl FarFile for RemoteFile {
     }
 
     fn open(&self) -> Result<OpenFile> {
+        // first, as it may forget what is known
+        let lost = self.lost();
         let said = self.known.fresh();
         if let Some(failure) = said.as_ref().and_then(|said| said.failure.clone()) {
             return Err(failure);
         }
-        let lost = self.lost();
         // the answer is as old as the request: a later one of another thread must not be replaced by it
         let begun = Instant::now();
         let known = said.and_then(|said| said.identity);

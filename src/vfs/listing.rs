@@ -68,7 +68,7 @@ impl Vfs {
 
     /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
     /// entry, its name and its attributes. If it is to be done `quickly`, what takes the whole tree to tell is left out, as
-    /// [`Vfs::unmeasured`] says: of many files, most are listed only to go on to the next.
+    /// [`unmeasured`] says: of many files, most are listed only to go on to the next.
     ///
     /// The kernel takes a listed name for the answer to a lookup, so each is looked up when it is listed: a name may lead to another
     /// file than when the directory was opened, or to none, and then it is passed over. The kernel changes no name of a directory,

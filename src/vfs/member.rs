@@ -208,7 +208,7 @@ impl ClosedFile {
     }
 
     /// The attributes of a node, for a FILE with these attributes; nothing if FILE has to be opened to tell. Where the tree would have to
-    /// be read they are those of [`Vfs::unmeasured`].
+    /// be read they are those of [`unmeasured`](super::stat::unmeasured).
     #[must_use]
     pub fn attr(&self, node: Node, file: &Stat, options: &VfsOptions) -> Option<Attr> {
         if node == self.tree.node {

@@ -2,7 +2,8 @@
 //!
 //! All descriptors of a file share its bytes, so `tree.yaml` shows what was written last, saved or not. FILE's text, the *committed* one,
 //! does not depend on the name: a program may rename `tree.yaml` away, remove it, make it again or rename another file over it. When the
-//! name is taken from a file, it leads to a new one with FILE's text, which nobody finds while `MemberScratch` hides the name.
+//! name is taken from a file, it leads to a new one, which nobody finds while `MemberScratch` hides the name. That has FILE's text, or a
+//! refused one that is nowhere on disk.
 //!
 //! A text that another program or this mount itself puts there gets a file of its own, with the next number: the bytes of a number change only
 //! through that number. A text that was refused stays where it is, so `tree.yaml` goes on showing it until it is mended.

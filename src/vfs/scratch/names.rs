@@ -43,7 +43,8 @@ impl MemberScratch {
 
     /// The directory, if there is anything in the table at all: its path takes a while to find.
     fn place_if_any(&self, directory: Node) -> Option<Directory> {
-        let table = self.table();
+        let mut table = self.table();
+        table.absent.retain(|_, removed| is_gone(*removed));
         let is_empty = table.names.is_empty() && table.absent.is_empty();
         drop(table);
         (!is_empty).then(|| self.place(directory).ok()).flatten()
