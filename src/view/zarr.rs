@@ -174,9 +174,8 @@ pub(crate) fn text(metadata: &Value) -> Vec<u8> {
     format!("{metadata}\n").into_bytes()
 }
 
-/// The name of a node, by its name under `arrays/`. Percent-encoded is what Zarr forbids: names of metadata, a name of dots, and `__` at the
-/// beginning; and a backslash, which zarr-python takes for a slash. A directory beside an array of its name has a `%` behind it: in Zarr,
-/// nothing can be in an array.
+/// The name of a node, by its name under `arrays/`. Percent-encoded are what Zarr forbids (names of metadata and of dots, `__` at the
+/// beginning) and a backslash, a slash for zarr-python. A directory beside an array of its name has a `%` behind it.
 pub(crate) fn node_name(name: &str, is_beside_array: bool) -> String {
     let mut name = match name.strip_prefix("__") {
         Some(rest) => format!("%5F_{rest}"),
