@@ -57,6 +57,7 @@ class Node:
     ino: int = None                          # the last one that was seen
     changes: int = 0                         # through itself
     versions: list = None                    # what it may also show, once its name has the next number
+    earlier: list = dataclasses.field(default_factory=list)  # what it showed when its name got another number without need
 
     def header(self):
         return self.array.header(self.block.data) if self.kind == "npy" else b""

@@ -366,6 +366,8 @@ class Session:
         if before is not node and not node.block.streamed and self.reference.shown(node) not in before.versions:
             raise Divergence(f"{path} is another file now, and has inode {ino} as before")
         if not self.lagging:                 # else the name may still lead to the number of before
+            if node.ino not in (None, ino):
+                node.earlier.append(node.saved())
             node.ino, self.inos[path, ino] = ino, node
 
     def import_file(self, w, kind, name, scratch):
@@ -494,7 +496,7 @@ class Session:
         if code == errno.ESTALE and (node.versions if node else handle.file.stale):
             return
         self.must(f"reading {slot}", code, OK)
-        if node and node.ino != handle.ino and found[1] == node.saved():
+        if node and node.ino != handle.ino and mixed(found[1], [*node.earlier, node.saved()]):
             return                           # the name has got another number without need
         if node and node.versions and node.block.streamed:
             return                           # it may show what it has grown to
