@@ -271,3 +271,30 @@ fn check_openable(state: &State, node: Node, writes: bool) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::source::Memory;
+    use crate::vfs::testing::writable;
+
+    /// A thread that was slow to ask for it threw the newer source away, so that a picture was drawn again.
+    #[test]
+    fn a_source_that_another_thread_has_made_meanwhile_is_kept() {
+        let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+        let saves = &vfs.saves;
+        let handle = DataHandle::new(Node::Block(0), &saves.shown.now(), None);
+        let source = || handle.current_source(saves, &saves.reading()).unwrap();
+        let made = source();
+        assert!(Arc::ptr_eq(&made, &source()));
+        let newer: Arc<dyn Source> = Arc::new(Memory::new(b"abc".to_vec()));
+        let generation = saves.blocks.generation().checked_add(1).unwrap();
+        *locked(&handle.source) = Some((generation, Arc::clone(&newer)));
+        assert!(Arc::ptr_eq(&newer, &source()));
+        saves.blocks.changed();
+        assert!(Arc::ptr_eq(&newer, &source()));
+        saves.blocks.changed();
+        assert!(!Arc::ptr_eq(&newer, &source()), "it is old by now");
+    }
+}
