@@ -5,6 +5,7 @@
 
 use std::fmt::{self, Write};
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Where in the file something is wrong.
@@ -311,6 +312,18 @@ pub fn printable_bytes(bytes: &[u8]) -> String {
     out
 }
 
+/// A path as one word of a command that a user copies into a shell: in quotes if the shell would read it otherwise.
+#[must_use]
+#[doc(hidden)]
+pub fn shell_word(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Unicode's separators of lines and paragraphs, and its marks, embeddings, overrides and isolates of direction.
 fn is_format(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -333,6 +346,21 @@ mod tests {
     fn bytes_that_are_no_characters_are_told_apart() {
         let name = b"\xff \xc3\xa9\n\xc3";
         assert_eq!(printable_bytes(name), "%FF \u{e9}%0A%C3");
+    }
+
+    #[test]
+    fn a_path_is_one_word_for_a_shell() {
+        for (path, word) in [
+            ("/mnt/m51-2.asdf", "/mnt/m51-2.asdf"),
+            ("/mnt/é", "/mnt/é"),
+            ("/mnt/my data", "'/mnt/my data'"),
+            ("/mnt/a$(b)", "'/mnt/a$(b)'"),
+            ("/mnt/it's", r"'/mnt/it'\''s'"),
+            ("~", "'~'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(Path::new(path)), word);
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::exit::{Exit, Failure};
 use super::options::Options;
 use super::unmount::wait::Wait;
 use super::{UNMOUNT_TIMEOUT, complain, daemon, resolve, unmount};
+use crate::error::shell_word;
 use crate::save::ONLY_READ;
 use crate::source::Mounted;
 use asked::Asked;
@@ -72,7 +73,8 @@ fn check_not_mounted(file: &Path) -> Result<(), Failure> {
         return Ok(());
     };
     let there = mount.directory().display();
-    let why = format!("mounted on {there}; edit {TREE} there, or asdf-mount -u {there} first");
+    let word = shell_word(mount.directory());
+    let why = format!("mounted on {there}; edit {TREE} there, or asdf-mount -u {word} first");
     Err(Failure::of(Exit::Locked, file, why))
 }
 

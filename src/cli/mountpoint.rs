@@ -15,6 +15,7 @@ use super::inherited;
 use super::options::Options;
 use super::turn::lock_for_a_moment;
 use super::unmount::{self, Daemon, find};
+use crate::error::shell_word;
 use crate::source::Mounted;
 
 /// The directory to mount on; removed at the end if it was made for this mount.
@@ -172,7 +173,8 @@ fn check_daemon(path: &Path, named: bool) -> Result<(), String> {
     match daemon.map_err(|error| format!("asking who serves it: {error}"))? {
         Daemon::Silent(why) => Err(format!("{source} is mounted there: {why}")),
         Daemon::Serves if is_there => Err(format!(
-            "{source} is mounted there; asdf-mount -u {place} first"
+            "{source} is mounted there; asdf-mount -u {} first",
+            shell_word(path)
         )),
         Daemon::Gone if is_there && !named => {
             // if that fails, the mount is refused with the reason
@@ -188,7 +190,7 @@ fn check_daemon(path: &Path, named: bool) -> Result<(), String> {
 
 /// What is said of a mount whose daemon is gone.
 fn dead(path: &Path) -> String {
-    let path = path.display();
+    let path = shell_word(path);
     format!("a mount whose daemon is gone is there; asdf-mount -u {path} takes it away")
 }
 
@@ -198,7 +200,7 @@ pub(super) fn unusable(path: &Path, error: &std::io::Error) -> String {
         Some(error) if unmount::daemon_is_gone(error) => dead(path),
         Some(Errno::NOENT) => format!(
             "no such directory; mkdir -p {} makes it",
-            path.parent().unwrap_or(path).display()
+            shell_word(path.parent().unwrap_or(path))
         ),
         _ => error.to_string(),
     }

@@ -21,6 +21,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::complain;
 use super::exit::{Exit, Failure};
 use crate::collection::REPORT;
+use crate::error::shell_word;
 use crate::source::Mounted;
 use wait::Wait;
 
@@ -260,7 +261,7 @@ pub(super) fn daemon_of(mounted: &Mounted) -> std::io::Result<Daemon> {
 
 /// Why the daemon of a mount does not answer, and what to do.
 fn silence(mounted: &Mounted) -> String {
-    let (file, mount) = (mounted.source().display(), mounted.directory().display());
+    let (file, mount) = (mounted.source().display(), shell_word(mounted.directory()));
     let locked = |until| match serving::lock_holder_of(mounted) {
         Some(_) => format!("; {file} stays locked{until}"),
         None => String::new(),

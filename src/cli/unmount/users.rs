@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use crate::error::shell_word;
 use crate::save::processes::named;
 use crate::source::Mounted;
 
@@ -12,9 +13,9 @@ use crate::source::Mounted;
 /// processes that this user may look at; `None` if nothing of that is found.
 pub(super) fn busy(mountpoint: &Path) -> Option<String> {
     if let Some(inner) = mounted_inside(mountpoint) {
-        let inner = inner.display();
+        let (inner, word) = (inner.display(), shell_word(&inner));
         return Some(format!(
-            "busy: {inner} is mounted in it; umount {inner} first"
+            "busy: {inner} is mounted in it; umount {word} first"
         ));
     }
     if let Some((device, file)) = loop_device(mountpoint) {

@@ -8,6 +8,7 @@ use crate::asdf::check::Validate;
 use crate::asdf::layout::{BlockIndex, Severity};
 use crate::asdf::text_frame::standard;
 use crate::asdf::{Array, Snapshot};
+use crate::error::shell_word;
 use crate::save::Status;
 use crate::vfs::state::State;
 use crate::vfs::tree_file::Refused;
@@ -114,7 +115,7 @@ fn news(saves: &Saves, scratch: &[String], text: &mut Text) {
     if refused.is_some() {
         text.line(format_args!(
             "revert    asdf-mount --revert {} drops this text and shows the saved tree",
-            saves.path.display()
+            shell_word(&saves.path)
         ));
     }
     for why in news.refusals() {
