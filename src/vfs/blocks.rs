@@ -254,9 +254,11 @@ impl Blocks {
         locked(&self.by_block).is_empty()
     }
 
-    /// The file that has a block open for writing.
-    pub(super) fn writer_of(&self, block: usize) -> Option<Arc<WrittenFile>> {
-        locked(&self.by_block).get(&block).cloned()
+    /// The file that has a block of a state open for writing.
+    pub(super) fn writer_of(&self, state: &State, block: usize) -> Option<Arc<WrittenFile>> {
+        let blocks = locked(&self.by_block);
+        let written = blocks.get(&block);
+        written.filter(|it| it.has_block_in(state)).cloned()
     }
 
     /// What was written through a file of this version, as a state shows it, if that is more than FILE has.
@@ -264,10 +266,9 @@ impl Blocks {
         if self.is_empty() {
             return None;
         }
-        let written = self.writer_of(state.block_of(file)?);
-        let is_it = |it: &Arc<WrittenFile>| (it.file, it.version) == (file, version);
-        let written = written.filter(|it| is_it(it) && it.has_block_in(state))?;
-        let content = written.content();
+        let written = self.writer_of(state, state.block_of(file)?)?;
+        let is_it = (written.file, written.version) == (file, version);
+        let content = is_it.then(|| written.content())?;
         matches!(content, Content::Edited(_) | Content::Emptied(_)).then_some(content)
     }
 
@@ -299,9 +300,8 @@ impl Blocks {
         if self.is_empty() || state.is_growing(node) {
             return None;
         }
-        let written = self.writer_of(state.block_of(node)?)?;
-        let is_patched =
-            written.has_block_in(state) && matches!(written.content(), Content::Patched(_));
+        let written = self.writer_of(state, state.block_of(node)?)?;
+        let is_patched = matches!(written.content(), Content::Patched(_));
         written.patched().filter(|_| is_patched)
     }
 
@@ -313,23 +313,26 @@ impl Blocks {
         (count <= MANY_BLOCKS).then(|| lens.collect()).flatten()
     }
 
-    /// Notes that a file of these blocks is opened to be read, which another one may write.
-    pub(super) fn note_opened(&self, shows: Shows, file: Node, version: u64) {
+    /// Notes that a file of a state is opened to be read, whose blocks another one may write.
+    pub(super) fn note_opened(&self, state: &State, file: Node) {
+        let version = state.version(file);
         let note = |it: &Arc<WrittenFile>| {
             if (it.file, it.version) != (file, version) {
                 it.opened.store(true, Ordering::Release);
             }
         };
-        match shows {
+        match state.shown_by(file) {
             Shows::Nothing => {}
-            Shows::Block(block) => self.writer_of(block).iter().for_each(note),
+            Shows::Block(block) => self.writer_of(state, block).iter().for_each(note),
             Shows::Several => locked(&self.by_block).values().for_each(note),
         }
     }
 
-    /// Whether a block behind block `n` is open for writing.
-    pub(super) fn any_behind(&self, n: usize) -> bool {
-        locked(&self.by_block).keys().any(|&block| block > n)
+    /// Whether a block behind block `n` of a state is open for writing.
+    pub(super) fn any_behind(&self, state: &State, n: usize) -> bool {
+        let blocks = locked(&self.by_block);
+        let mut written = blocks.values();
+        written.any(|it| it.block > n && it.has_block_in(state))
     }
 
     /// The files with something that is not saved, and what becomes of that.

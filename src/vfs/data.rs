@@ -71,8 +71,7 @@ impl DataHandle {
             // the kernel shows the same pages to all handles of the file: those that are open look at the other file anew, too
             saves.blocks.changed();
         }
-        let shows = state.shown_by(node);
-        saves.blocks.note_opened(shows, node, state.version(node));
+        saves.blocks.note_opened(state, node);
         let block = state.block_of(node).filter(|_| access.write);
         let written = block.map(|block| add_writer(saves, state, block, node));
         let handle = Self::new(node, state, written.transpose()?);
@@ -125,8 +124,13 @@ impl DataHandle {
         }
         let before = &self.opened.versions;
         let is_written = state.versions.has_own_change_since(before, self.node);
+        // saves move what lies below unsaved bytes, so that these have left the old state
+        let version = self.opened.version(self.node);
+        let is_unsaved = (saves.blocks)
+            .content_of(&self.opened, self.node, version)
+            .is_some();
         // the old bytes are still where the old state says, unless a save or another program has written over them: then it is sealed
-        if !is_written && !self.opened.is_sealed() && !saves.file.is_far() {
+        if !is_written && !is_unsaved && !self.opened.is_sealed() && !saves.file.is_far() {
             return Ok(Arc::clone(&self.opened));
         }
         let why = "it has changed since it was opened: open it again".to_owned();
@@ -175,7 +179,7 @@ impl DataHandle {
         let written = self
             .opened
             .block_of(self.node)
-            .and_then(|n| saves.blocks.writer_of(n));
+            .and_then(|n| saves.blocks.writer_of(&self.opened, n));
         if let Some(written) = written {
             // whoever has the turn is writing; the guard is dropped at once, as only the end of that is waited for
             drop(written.turn());
@@ -213,7 +217,7 @@ impl DataHandle {
 fn add_writer(saves: &Saves, state: &State, block: usize, node: Node) -> Result<Arc<WrittenFile>> {
     check_encodable(&state.snapshot, block)?;
     let is_there = block < state.snapshot.layout().blocks.len();
-    if !is_there && saves.blocks.writer_of(block).is_none() {
+    if !is_there && saves.blocks.writer_of(state, block).is_none() {
         return Err(Error::NotFound);
     }
     let is_shown = |now: &State| now.version(node) == state.version(node);

@@ -50,7 +50,7 @@ impl Vfs {
             Node::Blocks => {
                 let count = state.snapshot.layout().blocks.len();
                 // a block that is being written for the first time is listed already
-                let new = self.blocks.writer_of(count).is_some();
+                let new = self.blocks.writer_of(&state, count).is_some();
                 let count = count.saturating_add(new.into());
                 Names::Blocks(u32::try_from(count).unwrap_or(u32::MAX))
             }

@@ -156,8 +156,7 @@ impl Saves {
         if index(n) >= state.snapshot.layout().blocks.len() || is_removable(&state, index(n)) {
             return self.alone(n, || self.commit_removal(index(n)));
         }
-        let written = self.blocks.writer_of(index(n));
-        if let Some(written) = written.filter(|written| written.has_block_in(&state)) {
+        if let Some(written) = self.blocks.writer_of(&state, index(n)) {
             return Err(state.in_use(written.file));
         }
         // the block stays in FILE: its name comes back if no program makes it again
@@ -169,7 +168,7 @@ impl Saves {
         let Saving {
             mut writer, state, ..
         } = self.begin()?;
-        if self.blocks.any_behind(n) {
+        if self.blocks.any_behind(&state, n) {
             return Err(Error::Busy("a new block behind it is being written"));
         }
         if n >= state.snapshot.layout().blocks.len() {

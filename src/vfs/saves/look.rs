@@ -264,9 +264,12 @@ impl Saves {
             info!("{} was changed by another program", self.path.display());
         }
         self.show(new);
-        if stat.id == old.stat.id {
+        // FILE may be another file by now, and the one before may have been written to first
+        let is_intact =
+            stat.id != old.stat.id && old.snapshot.stat().is_ok_and(|now| is_of(old, &now));
+        if !is_intact {
             // bytes of the file have changed, nobody knows which
-            self.shown.seal(stat.id);
+            self.shown.seal(old.stat.id);
         }
         self.tree.reloaded(text);
         Ok(())

@@ -153,3 +153,63 @@ fn a_block_that_another_program_adds_is_not_the_one_that_is_being_made() {
     vfs.release(&made);
     assert_eq!(vfs.lookup(Node::Blocks, name).unwrap().size, 1);
 }
+
+/// Another program had made FILE shorter. Behind its last block, a block was listed that an open file had written to, and kept the last one
+/// from being removed.
+#[test]
+fn a_block_that_another_program_takes_away_is_not_being_written() {
+    let (dir, vfs) = writable(&Sample::new().block(b"a").block(b"b"));
+    let opened = vfs.open_now(Node::Block(1), WRITE).unwrap().handle;
+    vfs.write(&opened, 0, b"x", false).unwrap();
+    std::fs::write(dir.path().join("a.asdf"), Sample::new().block(b"a").bytes()).unwrap();
+    look(&vfs);
+    let mut listed = Vec::new();
+    let directory = vfs.opendir(Node::Blocks).unwrap();
+    let mut note = |_, name: &std::ffi::OsStr, _: &_| {
+        listed.push(name.to_owned());
+        false
+    };
+    vfs.readdir(&directory, 0, true, &mut note).unwrap();
+    assert_eq!(listed, ["0.bin"]);
+    vfs.unlink(Node::Blocks, "0.bin".as_ref()).unwrap();
+    vfs.release(&opened);
+}
+
+/// Between two looks, another program wrote into FILE and then moved a new file over it. A file that was open showed the changed bytes of
+/// the old file as those from before.
+#[test]
+fn a_file_that_is_changed_before_it_is_replaced_is_not_read_as_it_was() {
+    let sample = || Sample::new().block(b"abcdefgh");
+    let (dir, vfs) = writable(&sample());
+    let (path, other) = (dir.path().join("a.asdf"), dir.path().join("b.asdf"));
+    let opened = vfs.open_now(Node::Block(0), Access::default()).unwrap();
+    put(&path, b"abcdefgh", b"ABCDEFGH", 1000);
+    std::fs::write(&other, sample().block(b"more").bytes()).unwrap();
+    std::fs::rename(&other, &path).unwrap();
+    look(&vfs);
+    let found = vfs.read(&opened.handle, 0, 8);
+    let stale = matches!(found, Err(Error::Library(Library::Stale { .. })));
+    assert!(stale, "the file has the bytes of neither");
+}
+
+/// A save had moved FILE to another inode since the block was opened. The edits were read over the bytes of that inode, which another program
+/// had cut short.
+#[test]
+fn edits_are_not_read_over_bytes_that_another_program_has_taken_away() {
+    let (dir, vfs) = writable(&Sample::new().block(b"a").block(b"abcdefgh"));
+    let opened = vfs.open_now(Node::Block(1), WRITE).unwrap().handle;
+    let mut writer = vfs.saves.writer().unwrap();
+    let committed = writer.commit(&noted(&"1".repeat(100)), &mut |_| ());
+    let committed = committed.unwrap();
+    assert_eq!(committed.method, Method::Replaced);
+    let saved = vfs.saves.show_saved(committed, "x", &[], None, None, None);
+    saved.unwrap();
+    drop(writer);
+    vfs.write(&opened, 8, b"longer", false).unwrap();
+    std::fs::write(dir.path().join("a.asdf"), Sample::new().block(b"a").bytes()).unwrap();
+    look(&vfs);
+    let found = vfs.read(&opened, 0, 14);
+    let stale = matches!(found, Err(Error::Library(Library::Stale { .. })));
+    assert!(stale, "its bytes are gone");
+    vfs.release(&opened);
+}
