@@ -337,7 +337,7 @@ fn check_recovery(recovery: &Recovery, findings: &mut Findings<'_>) {
         ),
         Recovery::Dropped => findings.note(
             Verdict::Suspicious,
-            "a save was interrupted before it counted; the next mount, or --repair, clears it away",
+            "a save was interrupted before it took effect; the next mount, or --repair, removes what it left",
         ),
         Recovery::Foreign(why) => {
             let text = format!("a save was interrupted, and the file changed since: {why}");

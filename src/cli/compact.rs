@@ -41,7 +41,7 @@ fn compacted(snapshot: &Snapshot) -> Result<(Vec<u8>, Vec<WholeBlock>)> {
     check_known(snapshot, &used)?;
     let first = used.iter().position(|used| !used).unwrap_or(count);
     if let Some(n) = chunks.range(first..).next() {
-        let why = "it is for chunks of an array: its number is in another block, and can't become another one";
+        let why = "it is for chunks of an array: another block lists its number, which therefore can't change";
         return Err(Error::unsupported(Place::Block(*n), why));
     }
     let mut numbers = vec![0_usize; count];
@@ -92,14 +92,14 @@ fn check_known(snapshot: &Snapshot, used: &[bool]) -> Result<()> {
         .any(|(n, used)| *used == unused.contains(&n))
     {
         return Err(refused(
-            "there are arrays of which it is not known what blocks they use",
+            "it is not known which blocks some of its arrays use",
         ));
     }
     let moved: HashSet<usize> = (first..used.len()).collect();
     match snapshot.other_user_of(&moved) {
         None => Ok(()),
         Some(at) => {
-            let why = "this may be the number of a block, under a tag that is not known: what uses its blocks can't be told";
+            let why = "this may be the number of a block, under a tag that is not known, and could become wrong";
             Err(Error::unsupported(at, why))
         }
     }

@@ -280,7 +280,7 @@ impl Opening<'_> {
         match damage.filter(|_| !self.options.force) {
             None => Ok(()),
             Some(finding) => {
-                let why = format!("{}; -o force mounts what can be had", finding.error);
+                let why = format!("{}; -o force mounts the readable parts", finding.error);
                 Err(Failure::of(Exit::Damaged, self.path.whole(), why))
             }
         }
@@ -340,7 +340,9 @@ fn tell_recovery(path: &Path, recovery: &Recovery) {
         Recovery::Clean => {}
         Recovery::Redone => warn!("{path}: a save had been interrupted; it has been finished"),
         Recovery::Dropped => {
-            warn!("{path}: a save had been interrupted before it counted; its remains are gone");
+            warn!(
+                "{path}: a save had been interrupted before it took effect; what it had left was removed"
+            );
         }
         Recovery::Foreign(why) => {
             warn!("{path}: a save had been interrupted, and the file changed since: {why}");

@@ -56,9 +56,9 @@ impl Sources {
                 if let Some(stem) = stem.and_then(Path::file_stem) {
                     return Ok(PathBuf::from(stem));
                 }
-                "without an extension there is no other name for a directory; name a MOUNTPOINT behind FILE"
+                "its name has no extension, so no directory can be named after it; name a MOUNTPOINT behind FILE"
             }
-            Self::Many(..) => "on which MOUNTPOINT? Name one behind it",
+            Self::Many(..) => "on which MOUNTPOINT? Name one at the end",
         };
         Err(Failure::of(Exit::Mountpoint, self.name(), why))
     }
@@ -133,7 +133,7 @@ fn listed(file: &Path, args: &Args) -> Result<Vec<PathBuf>, Failure> {
 
 /// Why a directory is refused where files are named.
 const AMONG_FILES: &str =
-    "a directory among files; one MOUNTPOINT stands last, and a DIR is mounted alone";
+    "a directory among FILEs; name only the MOUNTPOINT, last, or mount a DIR alone";
 
 /// The paths of a list. Empty ones are passed over, and the last needs no end.
 fn paths(text: &[u8], end: u8) -> Vec<PathBuf> {

@@ -192,10 +192,10 @@ fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failur
 fn not_told(error: Errno, mounted: &Mounted) -> &'static str {
     match error {
         error if daemon_is_gone(error) => {
-            "a mount whose program is gone, and which may be of anything: umount or fusermount3 -u takes it away"
+            "its program is gone, and may have been another one than asdf-mount: umount or fusermount3 -u takes the mount away"
         }
         Errno::ACCESS if mounted.looks_ours() => {
-            "its daemon may not be asked by this user; umount takes the mount away"
+            "this user may not ask its daemon; umount takes the mount away"
         }
         _ => find::NOT_OURS,
     }

@@ -246,7 +246,7 @@ impl Many {
         match self.with_descriptors(|| self.contents.look_at(&way)) {
             Ok(stat) => {
                 let found = self.items().of(item, ItemKind::of(&stat), name);
-                let found = found.ok_or(Error::TooBig("2^22 names are known"))?;
+                let found = found.ok_or(Error::TooBig("a mount has at most 2^22 names"))?;
                 self.members.note_there(found);
                 Ok((found, self.item_attr(&stat)))
             }

@@ -85,7 +85,7 @@ impl<S: Store> Replace<'_, S> {
             let (file, before) = self.unchanged()?;
             // the other names would go on leading to the old file
             if before.links > 1 {
-                let why = format!("{} has {} names", self.name.display(), before.links);
+                let why = format!("{} has {} hard links", self.name.display(), before.links);
                 return Err(SaveFailure::Impossible(why));
             }
             let name = name::temporary(self.name);

@@ -81,7 +81,7 @@ impl<'a> ArrayFile<'a> {
         // programs that copy a file write the header that they have read: that is allowed, any other is a new form
         if there != inside {
             return Err(Error::NotPermitted(
-                "the NPY header follows the tree: change datatype or shape there, or write all of the file anew",
+                "the NPY header follows the tree: change datatype or shape in tree.yaml, or empty the file and write all of it",
             ));
         }
         Ok((0, behind))

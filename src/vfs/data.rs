@@ -250,7 +250,7 @@ fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::ReadOnly(
-        "blocks of this compression are only read: encode it anew first, setfattr -n user.asdf.compression -v zlib",
+        "blocks of this compression are read-only: recompress it first, with setfattr -n user.asdf.compression -v zlib",
     ))
 }
 

@@ -92,7 +92,7 @@ pub enum Error {
     #[error("not permitted: {0}")]
     NotPermitted(&'static str),
     /// A name of one file of the mount in another one.
-    #[error("what is of one file of the mount can't get a name in another one")]
+    #[error("no rename or link leads from one ASDF file of the mount to another")]
     OtherMember,
     /// An argument that makes no sense.
     #[error("invalid: {0}")]

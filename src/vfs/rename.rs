@@ -102,7 +102,9 @@ impl Vfs {
         let taken = self.find(&state, to.0, to.1).ok();
         let there = taken.filter(|node| self.attr(&state, *node).is_ok());
         match how {
-            Rename::Exchange => return Err(Error::NotPermitted("files of data are not exchanged")),
+            Rename::Exchange => {
+                return Err(Error::NotPermitted("blocks and arrays can't be exchanged"));
+            }
             Rename::NoReplace if there.is_some() && !self.scratch.hidden(to.0).contains(to.1) => {
                 return Err(Error::Exists);
             }

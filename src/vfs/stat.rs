@@ -180,7 +180,7 @@ impl Saves {
             || (gid.is_some() && self.options.gid.is_some())
         {
             return Err(Error::NotPermitted(
-                "an option of the mount gives the owner that is shown",
+                "-o uid or -o gid sets the owner that is shown",
             ));
         }
         let mut writer = self.writer()?;

@@ -232,7 +232,7 @@ fn copies_keep_the_numbers_of_the_blocks_of_chunks() {
     fs::remove_file(&out).unwrap();
     // block 1 is not used, and those behind it would get other numbers
     let file = sample([-1, 3], 2).write(dir.path());
-    let why = "block 2: it is for chunks of an array: its number is in another block, and can't become another one";
+    let why = "block 2: it is for chunks of an array: another block lists its number, which therefore can't change";
     assert_refused(&asdf("--compact", &[&out, &file]), 1, why);
     // numbers that make no sense
     let file = sample([1, 9], 2).write(dir.path());

@@ -141,7 +141,7 @@ fn what_may_name_a_block_otherwise_is_refused() {
             format!(
                 "{used}? [!core/ndarray-1.0.0 {{source: 0, datatype: uint8, byteorder: big, shape: [1]}}]\n: 1\n"
             ),
-            "not known what blocks they use",
+            "not known which blocks some of its arrays use",
         ),
         ("z: 1\n".to_owned(), "no array uses any of its blocks"),
     ] {

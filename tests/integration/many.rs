@@ -604,8 +604,8 @@ fn files_are_listed_by_name_and_two_of_a_name_are_refused() {
     let said = asdf_mount([&at("a.asdf"), &at("none.asdf"), &mnt]);
     assert_refused(&said, 11, "none.asdf: no such file");
     let said = asdf_mount([&at("a.asdf"), &at("x"), &mnt]);
-    assert_refused(&said, 2, "x: a directory among files");
-    assert_refused(&asdf_mount([dir.path()]), 10, "Name one behind it");
+    assert_refused(&said, 2, "x: a directory among FILEs");
+    assert_refused(&asdf_mount([dir.path()]), 10, "Name one at the end");
     assert!(mounted_at(&mnt).is_none());
 }
 

@@ -93,7 +93,7 @@ const PLACES: &[Mistake] = &[
         "no MOUNTPOINT, and no extension",
         "cp g.asdf x; asdf-mount x",
         10,
-        "without an extension",
+        "its name has no extension",
     ),
     (
         "many FILEs",
@@ -105,13 +105,13 @@ const PLACES: &[Mistake] = &[
         "two MOUNTPOINTs",
         "asdf-mount g.asdf m n",
         2,
-        "m: a directory among files; one MOUNTPOINT stands last",
+        "m: a directory among FILEs; name only the MOUNTPOINT, last",
     ),
     (
         "a MOUNTPOINT left out",
         "asdf-mount m",
         10,
-        "on which MOUNTPOINT? Name one behind it",
+        "on which MOUNTPOINT? Name one at the end",
     ),
 ];
 

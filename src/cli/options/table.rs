@@ -100,7 +100,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "scratch",
         "SIZE",
         "1G",
-        "most space for temporary and unsaved data [the disk]",
+        "most space for temporary and unsaved data [no limit]",
     ),
     option(
         Scope::Mounting,

@@ -40,7 +40,7 @@ pub(super) fn busy(mountpoint: &Path) -> Option<String> {
 pub(super) fn unseen(mountpoint: &Path) -> String {
     let mountpoint = mountpoint.display();
     busy_by(&format!(
-        "in use by a process that can't be seen from here, but by root with fuser -vm {mountpoint}"
+        "in use by a process that this command can't see; as root, fuser -vm {mountpoint} names it"
     ))
 }
 

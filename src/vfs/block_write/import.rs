@@ -320,7 +320,7 @@ pub(in crate::vfs) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) 
     if snapshot.block_len(block) != Some(len) && is_for_chunks() {
         return Err(Error::Library(Library::Rejected {
             at: Place::Block(block),
-            why: format!("it is for a chunk of an array, which {len} bytes are not"),
+            why: format!("it is for a chunk of an array, and its length can't become {len} bytes"),
             advice: "write as many as it has".to_owned(),
         }));
     }

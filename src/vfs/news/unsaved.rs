@@ -58,8 +58,8 @@ fn a_change_of_a_block_that_is_refused_has_its_reason_in_the_status_until_one_is
     let part = open(&vfs, npy, false);
     vfs.write(&part, 0, b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'", false)
         .unwrap_err();
-    let header = "arrays/x.npy: not permitted: the NPY header follows the tree: change datatype or shape there, or write all of \
-        the file anew";
+    let header = "arrays/x.npy: not permitted: the NPY header follows the tree: change datatype or shape in tree.yaml, or \
+        empty the file and write all of it";
     assert_eq!(refused(), [header]);
     vfs.release(&part);
 

@@ -306,7 +306,8 @@ pub(in crate::vfs) fn check_counted(snapshot: &Snapshot) -> Result<()> {
         None => Ok(()),
         Some(array) => Err(Error::Library(Library::Rejected {
             at: Place::Array(array.path()),
-            why: "its source counts blocks from the end, and would be another one".to_owned(),
+            why: "its source counts blocks from the end, and would then name another block"
+                .to_owned(),
             advice: format!("write source: {} in tree.yaml first", array.source_text()),
         })),
     }

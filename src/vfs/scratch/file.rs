@@ -100,7 +100,7 @@ pub(in crate::vfs) struct Unsaved {
 
 /// Why nothing more is written to a file that was renamed over a block or array.
 fn taken() -> Error {
-    let why = "it was renamed over a block or array, which has the bytes that it had then: open that to write to it";
+    let why = "this file was renamed over a block or array and has been saved there: write to that block or array";
     let why = why.to_owned();
     Library::Stale { why }.into()
 }
