@@ -457,11 +457,12 @@ impl Inner {
         }
     }
 
-    /// If `tree.yaml` has no unsaved text, and FILE another one than it shows, has it show FILE's. A program that has written the text goes
+    /// If `tree.yaml` has no unsaved text, and another one than FILE's, or than the only copy of a refused text, has it show that. A program that has written the text goes
     /// on writing by the offsets in that: so it keeps its file, and saves through it.
     fn settle(&mut self) {
         let shown = Arc::clone(self.name.file());
-        if shown.is_dirty() || shown.shares(&self.committed) {
+        let is_right = shown.shares(&self.committed) && self.only_in_memory().is_none();
+        if is_right || shown.is_dirty() {
             return;
         }
         let former = self.former.upgrade().unwrap_or_else(|| Arc::clone(&shown));

@@ -311,6 +311,21 @@ fn the_only_copy_of_a_text_whose_file_is_tree_yaml_no_more_is_shown() {
     assert_eq!(shown(&tree), OTHER);
 }
 
+/// An editor that had moved its backup back to the name left nothing by which the text could be read.
+#[test]
+fn the_only_copy_of_a_text_stays_in_sight_when_a_backup_is_moved_back() {
+    for kept in [true, false] {
+        let tree = tree();
+        let backup = tree.current();
+        tree.remove();
+        let file = written(&tree, OTHER);
+        refuse(&tree, &file.to_save().unwrap().unwrap(), kept);
+        close(&tree, &file);
+        tree.give(&backup);
+        assert_eq!(shown(&tree), if kept { TEXT } else { OTHER });
+    }
+}
+
 /// It was shown, and nothing could be saved then: each handle was one of the text of before.
 #[test]
 fn an_older_text_that_is_refused_is_not_shown_instead_of_a_refused_newer_one() {
