@@ -11,6 +11,7 @@ import ast
 import contextlib
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -194,7 +195,26 @@ def a_directory_has_its_files_by_their_names(place):
         assert m["b.asdf"]["data"].sum() == 15
         m["a.asdf"].save(m["a.asdf"].text.replace("F184", "F158"))
         assert m["a.asdf"].tree["meta"]["filter"] == "F158"
+        member = m["a.asdf"]
+    assert raises(ValueError, lambda: member["data"]).args == ("the mount is closed",)
     assert b"F158" in (below / "a.asdf").read_bytes()
+
+
+@case
+def another_array_of_a_block_that_is_being_written_can_be_read(place):
+    path = sample(place)
+    path.write_bytes(path.read_bytes().replace(b"\ndata:", b"\nsame: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: big, shape: [3]}\ndata:"))
+    with asdf_mount.mount(path, writable=True) as m:
+        data = m["data"]
+        assert "same" in m and not m["same"].flags.writeable and data.flags.writeable
+        del data
+        assert mounting.wait_until(lambda: m["same"].flags.writeable)
+
+
+@case
+def a_mount_is_not_sent_to_another_process(place):
+    with asdf_mount.mount(sample(place)) as m:
+        assert "send its path" in str(raises(TypeError, lambda: pickle.dumps(m)))
 
 
 @case

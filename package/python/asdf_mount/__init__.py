@@ -69,7 +69,8 @@ class SaveError(Error):
 class File(Mapping[str, Any]):
     """A mounted file. As a mapping it has the arrays, by the paths of their files, which are those of the tree, such as ``"meta/flux"``."""
 
-    def __init__(self, path: Path, writable: bool) -> None:
+    def __init__(self, path: Path, writable: bool, whole: Optional[File] = None) -> None:
+        self._whole = whole
         self.path = path
         """The directory that shows the file."""
         self.writable = writable
@@ -78,25 +79,34 @@ class File(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         """The array at a path of the tree. Of a mount of many files, the file of that name.
 
-        With NumPy an ``np.memmap``, which can be written if the mount is ``writable`` and the array is in a block; ``flush()`` saves
-        what was written. Without NumPy an ``mmap.mmap`` of the elements, in C order and their declared byte order, or ``b""`` if there are none.
+        With NumPy an ``np.memmap``, which can be written if the mount is ``writable``, the array is in a block, and no other array of
+        this block is being written; ``flush()`` saves what was written. Without NumPy an ``mmap.mmap`` of the elements, in C order and
+        their declared byte order, or ``b""`` if there are none.
         """
-        arrays = self._arrays
-        file = arrays / f"{name}.npy"
-        # unlike `is_file` this takes a name that is too long for one that is not there
-        if not name or os.path.normpath(name) != name or not os.path.isfile(file):
-            inner = self.path / name
-            if not arrays.is_dir() and os.path.isfile(inner / _TREE):
-                return File(inner, self.writable)
-            raise KeyError(name)
+        file = self._find(name)
+        if isinstance(file, File):
+            return file
         if self.writable:
             try:
                 return _array(file, True)
             except OSError as error:
                 # such as an array whose elements stand in the tree
-                if error.errno not in (errno.EROFS, errno.EACCES):
+                if error.errno not in (errno.EROFS, errno.EACCES, errno.EBUSY):
                     raise
         return _array(file, False)
+
+    def _find(self, name: str) -> Union[Path, File]:
+        """The NPY file of an array, or of a mount of many files the file of that name."""
+        arrays = self._arrays
+        file = arrays / f"{name}.npy"
+        # unlike `is_file` this takes a name that is too long for one that is not there
+        if name and os.path.normpath(name) == name:
+            if os.path.isfile(file):
+                return file
+            inner = self.path / name
+            if not arrays.is_dir() and os.path.isfile(inner / _TREE):
+                return File(inner, self.writable, self)
+        raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
         """The paths of all arrays that can be read, as their files are named; of a mount of many files, the names in its directory."""
@@ -113,7 +123,7 @@ class File(Mapping[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         try:
-            return isinstance(name, str) and self[name] is not None
+            return isinstance(name, str) and self._find(name) is not None
         except KeyError:
             return False
 
@@ -127,6 +137,8 @@ class File(Mapping[str, Any]):
 
     def _check(self) -> None:
         """Refuses what is not mounted any more."""
+        if self._whole is not None:
+            self._whole._check()
 
     @property
     def tree(self) -> Dict[str, Any]:
@@ -212,6 +224,9 @@ class Mount(File):
     def _check(self) -> None:
         if not self._close.alive:
             raise ValueError("the mount is closed")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a mount can't be sent to another process: mount the file there, or send its path")
 
     def close(self) -> None:
         """Unmounts. Arrays that are still used stay readable; the file stays locked until they go.
