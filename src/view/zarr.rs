@@ -38,6 +38,9 @@ pub(crate) const METADATA: &str = "zarr.json";
 const OURS: [&str; 5] = [METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata"];
 /// The name of the directory of an array's chunks, or of the only chunk of an array without axes.
 pub(crate) const CHUNKS: &str = "c";
+/// Attributes by which xarray reads other elements than are there: only the group has them.
+const DECODING: &str =
+    "_Encoding _FillValue _Unsigned add_offset calendar dtype missing_value scale_factor units";
 /// Most keys of a mapping whose scalars are attributes: each array in it has them.
 const MAX_KEYS: usize = 256;
 /// Longest text of an attribute, in bytes.
@@ -122,6 +125,7 @@ impl Snapshot {
         let home = array.home();
         let around = paths.node(paths.parent(home));
         let mut attributes = around.map(scalars).unwrap_or_default();
+        attributes.retain(|key, _| !DECODING.split(' ').any(|it| it == key));
         let mask = paths.node(home).and_then(|own| attribute(own.get("mask")?));
         let own = [("unit", array.unit().map(Value::from)), ("mask", mask)];
         let own = own.into_iter();

@@ -300,7 +300,7 @@ fn xarray_reads_references_without_a_mount() {
     let (found, said) = references(&file);
     assert_eq!(said.code, 0);
     let want = format!(
-        "asdf-mount: {}: left out: part: a part of a compressed block\n",
+        "asdf-mount: {}: left out: part: not all of a compressed block, in C order\n",
         file.display()
     );
     assert_eq!(said.stderr, want);

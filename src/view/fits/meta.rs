@@ -44,8 +44,10 @@ fn add(
         let value = value.follow();
         let keyword = format!("{above} {}", spelled(key));
         let has_room = keyword.len() <= MAX_KEYWORD;
+        let is_gwcs = value.tag().is_some_and(|tag| tag.contains("gwcs/"));
         let added = match value.kind() {
-            NodeKind::Mapping if is_machinery(value) => continue,
+            // these tell where numbers are, and describe nothing
+            NodeKind::Mapping if is_gwcs || is_tagged(value, &["ndarray-"]) => continue,
             NodeKind::Mapping if has_room && levels > 0 => {
                 let below = (levels.saturating_sub(1), &mut *left);
                 add(header, &keyword, value, below)?;
@@ -63,12 +65,6 @@ fn add(
         }
     }
     Some(())
-}
-
-/// Whether a mapping tells where numbers are, and is no description of anything.
-fn is_machinery(node: Node<'_>) -> bool {
-    let is_gwcs = node.tag().is_some_and(|tag| tag.contains("gwcs/"));
-    is_gwcs || is_tagged(node, &["ndarray-"])
 }
 
 /// A key with the letters of keywords.

@@ -151,7 +151,7 @@ impl Snapshot {
                 let at = at.ok_or_else(no_longer)?;
                 if header.is_transformed() {
                     if !view.is_dense() || view.len() != holder.len() {
-                        return Err(unsupported("a part of a compressed block"));
+                        return Err(unsupported("not all of a compressed block, in C order"));
                     }
                     return self.streams(*n, (shape, itemsize), (url, at));
                 }
