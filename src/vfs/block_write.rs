@@ -398,10 +398,13 @@ impl WrittenFile {
             saves.note_loss(self.block, self.file, why, fate);
             let _writer = saves.writer();
             if self.is_of(&saves.shown.now()) {
-                // the kernel has what was written
+                let saved = false;
                 saves.show_changed_block(BlockChange {
                     block: self.block,
-                    through: None,
+                    through: Some(Through {
+                        saved,
+                        ..self.through()
+                    }),
                     at: self.patched(),
                 });
             }

@@ -134,6 +134,7 @@ impl WrittenFile {
             file: self.file,
             version: self.version,
             form: self.form(),
+            saved: true,
         }
     }
 
@@ -382,6 +383,16 @@ impl Blocks {
         let written = Arc::new(WrittenFile::new(state, block, file, Content::Saved));
         blocks.insert(block, Arc::clone(&written));
         Ok(written)
+    }
+
+    /// Waits a moment for the release of the file of a block, if that could not be saved: the release gives up what was written.
+    pub(super) fn wait_for_release(&self, state: &State, block: usize) {
+        let blocks = locked(&self.by_block);
+        let is_refused = |blocks: &mut HashMap<usize, Arc<WrittenFile>>| {
+            let written = blocks.get(&block);
+            written.is_some_and(|it| it.has_block_in(state) && it.refusal().is_some())
+        };
+        drop(self.freed.wait_timeout_while(blocks, RELEASING, is_refused));
     }
 
     /// Takes over a writer of a file that was emptied by its name: its program opens it next.

@@ -71,10 +71,16 @@ impl DataHandle {
             // the kernel shows the same pages to all handles of the file: those that are open look at the other file anew, too
             saves.blocks.changed();
         }
+        let block = state.block_of(node);
+        if let Some(block) = block {
+            saves.blocks.wait_for_release(state, block);
+        }
         saves.blocks.note_opened(state, node);
-        let block = state.block_of(node).filter(|_| access.write);
+        let block = block.filter(|_| access.write);
         let written = block.map(|block| add_writer(saves, state, block, node));
         let handle = Self::new(node, state, written.transpose()?);
+        // what can't be read is not opened: the kernel looks the name up again then
+        handle.state_of(saves)?;
         if access.truncate {
             let written = handle.writes()?;
             // open(2) fails then, and no close follows that would free the block
@@ -220,24 +226,28 @@ fn add_writer(saves: &Saves, state: &State, block: usize, node: Node) -> Result<
     if !is_there && saves.blocks.writer_of(state, block).is_none() {
         return Err(Error::NotFound);
     }
-    let is_shown = |now: &State| now.version(node) == state.version(node);
-    let why = || "it is another file by now: look it up again".to_owned();
-    let gone = || Error::Library(Library::Stale { why: why() });
     let now = saves.shown.now();
-    if !is_shown(&now) {
-        return Err(gone());
-    }
+    check_shown(&now, state, node)?;
     let added = saves.blocks.add_writer(&now, block, node, false);
     let written = added.map_err(|other| now.in_use(other))?;
     // the writer before may have made it another file meanwhile
-    if !is_shown(&saves.shown.now()) {
+    if let Err(gone) = check_shown(&saves.shown.now(), state, node) {
         saves.blocks.remove_writer(&written);
-        return Err(gone());
+        return Err(gone);
     }
     for writer in saves.blocks.take_emptied(Some(&written)) {
         saves.blocks.leave(&writer, false);
     }
     Ok(written)
+}
+
+/// Checks that a file is still the one that a state shows.
+fn check_shown(now: &State, state: &State, node: Node) -> Result<()> {
+    if now.version(node) == state.version(node) {
+        return Ok(());
+    }
+    let why = "it is another file by now: look it up again".to_owned();
+    Err(Library::Stale { why }.into())
 }
 
 /// Checks that this program can write the compression of a block.

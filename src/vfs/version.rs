@@ -96,6 +96,8 @@ pub(super) struct Through {
     pub(super) file: Node,
     pub(super) version: u64,
     pub(super) form: u64,
+    /// Whether FILE has what was written; else it was given up, and the kernel has other bytes than FILE.
+    pub(super) saved: bool,
 }
 
 impl Versions {

@@ -213,3 +213,27 @@ fn edits_are_not_read_over_bytes_that_another_program_has_taken_away() {
     assert!(stale, "its bytes are gone");
     vfs.release(&opened);
 }
+
+/// A program that had opened the file meanwhile read refused bytes and saved ones in one, or the saved ones cut at the length of the others.
+#[test]
+fn what_was_given_up_is_not_read_on_as_what_is_saved() {
+    let text = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+        x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [4]}\n...\n";
+    let (_dir, vfs) = writable(&Sample::new().text(text).block(b"abcd"));
+    let access = Access {
+        truncate: true,
+        ..WRITE
+    };
+    let block = Node::Block(0);
+    let opened = vfs.open_now(block, access).unwrap().handle;
+    vfs.write(&opened, 0, b"x", false).unwrap();
+    let reader = vfs.open_now(block, Access::default()).unwrap().handle;
+    vfs.read(&reader, 0, 4).unwrap();
+    vfs.flush(&opened, 0).unwrap_err();
+    vfs.release(&opened);
+    let found = vfs.read(&reader, 0, 4);
+    let stale = matches!(found, Err(Error::Library(Library::Stale { .. })));
+    assert!(stale, "the kernel may have the refused bytes");
+    let next = vfs.open_now(block, Access::default()).unwrap().handle;
+    vfs.read(&next, 0, 4).unwrap();
+}
