@@ -1,6 +1,7 @@
 //! From events to nodes, within limits.
 
 use std::collections::HashMap;
+use std::ptr;
 
 use super::subset::{Warnings, quoted};
 use super::{
@@ -205,7 +206,10 @@ impl<'a> Composer<'a> {
         let spelled = |behind: usize| {
             let end = event.end.checked_sub(behind)?;
             let start = end.checked_sub(event.value.len())?;
-            (start >= event.start && text.get(start..end) == Some(event.value)).then_some(start)
+            let there = text.get(start..end)?;
+            // almost every value is that very part of the text: then no bytes are compared
+            let is_it = ptr::eq(there, event.value) || there == event.value;
+            (start >= event.start && is_it).then_some(start)
         };
         raw.at = if let Some(start) = spelled(0).or_else(|| spelled(1)) {
             offset(start)
