@@ -20,7 +20,7 @@
 //! - The readers: threads that read a [`Decoded`]. In a mount they are those that answer the kernel's requests, and those that
 //!   save.
 //! - Two threads `asdf-ahead` for each [`Cache`]. The first job starts them, and dropping the cache joins them. They decode ahead of
-//!   sequential readers, and make the checkpoints of streams smaller.
+//!   sequential readers, make the checkpoints of streams smaller, and read trees of the mount of many files ahead.
 //! - Threads that one call starts and joins before it returns: for the blocks of a bzip2 batch, and for the pieces of zlib that a save
 //!   encodes or compares. Of the locks below they take only that of the buffer pool.
 //!

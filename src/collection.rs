@@ -29,9 +29,10 @@
 //!   descriptor: the bytes of files beside blocks and arrays take the mount's room for scratch files. These files are dropped when FILE is
 //!   removed and no other file takes its name within some seconds. While FILE has the attributes that `Past` has, its directories are
 //!   listed, and `tree.yaml` is looked up and opened for reading, by what `Past` knows (`closed`). The kernel keeps most of these listings.
-//! - *Opened* by the first request for anything else in it. The file is read then, as when it is mounted alone, but not locked. An
-//!   interrupted save is finished. The first request that changes something opens the file for writing, and locks it; if another member
-//!   has locked it, under the name that the file had before, or under a second one, that member is closed for it when it is idle.
+//! - *Opened* by the first request for anything else in it, or while a program that goes through all members lists the arrays of the one
+//!   in front of it (`ahead`). The file is read then, as when it is mounted alone, but not locked. An interrupted save is finished. The
+//!   first request that changes something opens the file for writing, and locks it; if another member has locked it, under the name that
+//!   the file had before, or under a second one, that member is closed for it when it is idle.
 //! - *Idle* when none of its files and directories is open, no request uses it, and no refused text waits to be mended. Idle members are closed when others need their place, the one that was used longest ago first: at most
 //!   `-o open` members are open, and their trees take at most some megabytes, unless more are in use at once.
 //!
@@ -65,6 +66,7 @@
 //! mounted. Each file and directory has the owner and permissions of the original. The kernel checks them, directory by directory, so
 //! that with `allow_other` a user reaches only what the originals allow.
 
+mod ahead;
 mod closed;
 mod contents;
 #[cfg(feature = "remote")]
@@ -79,7 +81,7 @@ mod report;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{StatVfs, XattrFlags};
@@ -138,7 +140,7 @@ pub enum Collection {
     /// One, which is the root.
     One(Arc<Vfs>),
     /// Many, below the root.
-    Many(Box<Many>),
+    Many(Arc<Many>),
 }
 
 impl Collection {
@@ -154,7 +156,7 @@ impl Collection {
         opener: Box<Opener>,
         cache: Arc<Cache>,
     ) -> Self {
-        Self::Many(Box::new(Many {
+        Self::Many(Arc::new(Many {
             contents,
             members: Arc::new(Members::new(open)),
             read_only,
@@ -164,6 +166,7 @@ impl Collection {
             cache,
             items: Mutex::default(),
             table_len: AtomicU64::new(0),
+            listed: AtomicU32::new(0),
         }))
     }
 
@@ -227,7 +230,7 @@ impl Collection {
     }
 
     /// The many files; nothing of a mount of one.
-    fn many_files(&self) -> Option<&Many> {
+    fn many_files(&self) -> Option<&Arc<Many>> {
         match self {
             Self::One(_) => None,
             Self::Many(many) => Some(many),
@@ -235,7 +238,7 @@ impl Collection {
     }
 
     /// The many files, if the inode is a directory of theirs or the root of a member: these are answered without opening the member.
-    fn many_at_root(&self, inode: Inode) -> Option<&Many> {
+    fn many_at_root(&self, inode: Inode) -> Option<&Arc<Many>> {
         self.many_files().filter(|_| inode.node == Node::Root)
     }
 
@@ -333,6 +336,9 @@ impl Collection {
         }
         let handle = match self.part(inode.item)? {
             Resolved::Member(vfs) => {
+                if let Some(many) = many.filter(|_| inode.node == Node::ARRAYS) {
+                    many.read_ahead(inode.item, &vfs);
+                }
                 let handle = vfs.opendir_in(inode.node, inode.version)?;
                 Handle::Member(inode.item, vfs, handle)
             }

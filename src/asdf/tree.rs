@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 use crate::asdf::lines::Lines;
 use crate::asdf::yaml::{self, YamlFault};
 use crate::error::{Error, Place, Result};
+use crate::source::PooledBuf;
 
 pub(in crate::asdf) use children::Children;
 pub(in crate::asdf) use node::Parts;
@@ -38,9 +39,10 @@ pub const MAX_NODES: u32 = 1 << 24;
 pub const MAX_WEIGHT: u64 = 1 << 26;
 
 /// What a node is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NodeKind {
     /// Text.
+    #[default]
     Scalar,
     /// Items in order.
     Sequence,
@@ -65,7 +67,7 @@ impl NodeId {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Raw {
     /// First byte; of the tag or anchor, if there is one.
     start: u32,
@@ -99,7 +101,7 @@ impl Raw {
 pub struct Tree {
     /// Invariant: UTF-8.
     bytes: Arc<Vec<u8>>,
-    nodes: Vec<Raw>,
+    nodes: PooledBuf<Raw>,
     /// Resolved tags; a node's tag is its place here plus one.
     tags: Vec<Box<str>>,
     /// Values that differ from their spelling in the text, one behind the other.
@@ -128,7 +130,7 @@ impl Tree {
         let shared = Arc::clone(&bytes);
         let mut tree = Self {
             bytes,
-            nodes: Vec::new(),
+            nodes: PooledBuf::default(),
             tags: Vec::new(),
             pool: String::new(),
             lines: OnceLock::new(),

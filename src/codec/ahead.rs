@@ -22,7 +22,7 @@ const QUEUE_LEN: usize = 64;
 
 /// The jobs of a cache, and the threads that run them.
 #[derive(Default)]
-pub(super) struct Jobs {
+pub(crate) struct Jobs {
     /// Not held while a job runs or a thread is joined.
     state: Mutex<JobsState>,
     /// Signalled when a job comes or the threads are to stop.
@@ -39,7 +39,7 @@ struct JobsState {
 
 impl Jobs {
     /// Queues a job; `false` if the queue is full or the threads have stopped.
-    pub(super) fn later(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) -> bool {
+    pub(crate) fn later(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) -> bool {
         let mut state = lock(&self.state);
         // reading ahead is a favour: a reader never waits for room in the queue
         if state.stopped || state.queued.len() >= QUEUE_LEN {

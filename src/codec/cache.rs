@@ -53,7 +53,7 @@ pub struct Cache {
     pub(super) limit: Limit,
     /// Tells whether the mount still needs decoded bytes.
     wanted: Mutex<Wanted>,
-    pub(super) jobs: Arc<Jobs>,
+    pub(crate) jobs: Arc<Jobs>,
 }
 
 /// What a cache keeps, and what is known of each block. Nothing here frees a decoder: what is taken out is given to the caller.

@@ -173,6 +173,14 @@ impl Items {
         Some(self.get(item)?.kind)
     }
 
+    /// The member behind this one in the same directory, if one was numbered there: listings number members in their order.
+    pub(super) fn behind(&self, item: Item) -> Option<Item> {
+        let next = Item(item.0.checked_add(1)?);
+        let (here, there) = (self.get(item)?, self.get(next)?);
+        let follows = there.parent == here.parent && there.kind == ItemKind::Member;
+        follows.then_some(next)
+    }
+
     /// Of what is in a directory, the item itself, or the directory that it lies below.
     pub(super) fn within(&self, directory: Item, item: Item) -> Option<Item> {
         let mut at = item;

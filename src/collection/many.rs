@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,8 @@ pub struct Many {
     pub(super) members: Arc<Members>,
     /// How long the table of all files was when it was made last, in bytes.
     pub(super) table_len: AtomicU64,
+    /// The number of the member whose arrays were listed last.
+    pub(super) listed: AtomicU32,
 }
 
 impl Many {

@@ -239,6 +239,12 @@ impl Members {
         locked(&self.table)
     }
 
+    /// Whether a member can stay open, with its tree, beside another one like it.
+    pub(super) fn has_room_beside(&self, vfs: &Vfs) -> bool {
+        let text = len_u64(vfs.snapshot().text().len());
+        self.limit > 1 && text.saturating_mul(TREE_PER_TEXT) <= MAX_TREES / 2
+    }
+
     /// The place of a member; if it is not open, another one that is idle is closed for it.
     pub(super) fn slot(&self, item: Item) -> Arc<MemberSlot> {
         // closed when the lock is released

@@ -33,6 +33,7 @@ pub(in crate::asdf) fn read(text: &str, take: impl FnMut(&Event<'_>) -> Option<(
         start: None,
         anchor: None,
         tag: String::new(),
+        last: Scalar::empty(0, 0),
         folded: String::new(),
         take,
     };
@@ -116,6 +117,9 @@ struct Reader<'t, F> {
     anchor: Option<&'t str>,
     /// The tag of the node that comes next; empty if it has none.
     tag: String,
+    /// The scalar that was read last. It stays here until it is passed on: to copy it from one function to the next, the processor had
+    /// to wait for each of its fields.
+    last: Scalar,
     folded: String,
     take: F,
 }
@@ -199,7 +203,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
             if self.is_marker(b'.') {
                 while self.leave().is_some() {}
                 self.skip(3);
-                return self.give(EventKind::DocumentEnd, self.at);
+                return self.give(EventKind::DocumentEnd, self.at, self.at);
             }
             let mut level = *self.levels.last()?;
             while level.inner > self.inner()
@@ -215,8 +219,8 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                 self.entry(level.inner)?;
             } else {
                 // a key has no further lines
-                let key = self.scalar(usize::MAX)?;
-                self.entry_of(&key)?;
+                self.scalar(usize::MAX)?;
+                self.entry_of()?;
             }
         }
     }
@@ -224,13 +228,13 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
     /// Begins a collection at a place.
     fn enter(&mut self, is_sequence: bool, inner: usize, at: usize) -> Option<()> {
         self.levels.push(Level { is_sequence, inner });
-        self.give(kinds(is_sequence).0, at)
+        self.give(kinds(is_sequence).0, at, at)
     }
 
     /// Ends the collection that was begun last. None if there is none.
     fn leave(&mut self) -> Option<()> {
         let is_sequence = self.levels.pop()?.is_sequence;
-        self.give(kinds(is_sequence).1, self.at)
+        self.give(kinds(is_sequence).1, self.at, self.at)
     }
 
     /// Reads an item of a block sequence, and the items in it that begin in the same line, as in `- - a`.
@@ -249,29 +253,30 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
             return self.node(mark, inner, false);
         }
         let column = self.inner();
-        let scalar = self.scalar(inner)?;
+        self.scalar(inner)?;
         // a mapping begins behind the dash, as in `- key: value`
         if self.peek() == b':' {
             self.enter(false, column, first)?;
-            return self.entry_of(&scalar);
+            return self.entry_of();
         }
-        self.event(EventKind::Scalar, &scalar)?;
+        self.give_last()?;
         self.end_line()
     }
 
-    /// Takes a key of the mapping on top, behind which the colon must follow, and reads its value.
-    fn entry_of(&mut self, key: &Scalar) -> Option<()> {
-        self.colon(key)?;
+    /// Takes the last scalar as a key of the mapping on top, behind which the colon must follow, and reads its value.
+    fn entry_of(&mut self) -> Option<()> {
+        self.colon()?;
         let inner = self.levels.last()?.inner;
         self.value(inner, true)
     }
 
-    /// Takes a key, and skips the colon that must follow.
-    fn colon(&mut self, key: &Scalar) -> Option<()> {
+    /// Takes the last scalar as a key, and skips the colon that must follow.
+    fn colon(&mut self) -> Option<()> {
+        let key = &self.last;
         // libyaml takes only a key that ends in its line and within 1024 bytes
         let is_short = key.end.saturating_sub(key.start) <= MAX_SHORT && self.line <= key.start;
         (is_short && self.peek() == b':' && is_blank(self.byte(1))).then_some(())?;
-        self.event(EventKind::Scalar, key)?;
+        self.give_last()?;
         self.skip(1);
         Some(())
     }
@@ -293,8 +298,8 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
             // a top scalar would be in the columns of marks
             _ if inner == 0 => return None,
             _ => {
-                let scalar = self.scalar(inner)?;
-                self.event(EventKind::Scalar, &scalar)?;
+                self.scalar(inner)?;
+                self.give_last()?;
             }
         }
         self.end_line()
@@ -317,8 +322,8 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         }
         // libyaml has an empty top node elsewhere, and another type for an empty one with `!`
         (inner > 0 && self.tag != NON_SPECIFIC).then_some(())?;
-        let start = self.start.unwrap_or(mark);
-        self.event(EventKind::Scalar, &Scalar::empty(start, mark))
+        self.last = Scalar::empty(self.start.unwrap_or(mark), mark);
+        self.give_last()
     }
 
     /// Reads a tag and an anchor, if they are here. Returns the place behind the last of them, or the `mark` if there is none.
@@ -376,7 +381,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         self.start = Some(self.at);
         self.anchor = Some(self.name()?);
         b" \n,]}".contains(&self.peek()).then_some(())?;
-        self.give(EventKind::Alias, self.at)
+        self.give(EventKind::Alias, self.at, self.at)
     }
 
     /// Reads a flow collection with all that is in it.
@@ -391,8 +396,8 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                 }
                 b'*' => self.alias()?,
                 _ => {
-                    let scalar = self.scalar(0)?;
-                    self.event(EventKind::Scalar, &scalar)?;
+                    self.scalar(0)?;
+                    self.give_last()?;
                 }
             }
             self.gap()?;
@@ -418,8 +423,8 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                 self.gap()?;
             }
             if !self.levels.last()?.is_sequence {
-                let key = self.scalar(0)?;
-                self.colon(&key)?;
+                self.scalar(0)?;
+                self.colon()?;
                 self.gap()?;
             }
             self.properties(self.at)?;
@@ -434,7 +439,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
     }
 
     /// Reads a scalar: in flow style, or one whose further lines begin at the column `inner` or behind it.
-    fn scalar(&mut self, inner: usize) -> Option<Scalar> {
+    fn scalar(&mut self, inner: usize) -> Option<()> {
         self.folded.clear();
         match self.peek() {
             quote @ (b'\'' | b'"') => self.quoted(quote),
@@ -454,7 +459,7 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         Some(())
     }
 
-    fn quoted(&mut self, quote: u8) -> Option<Scalar> {
+    fn quoted(&mut self, quote: u8) -> Option<()> {
         let start = self.at;
         self.skip(1);
         let first = self.at;
@@ -488,15 +493,16 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         }
         let value = (piece == first).then_some((first, self.at));
         self.skip(1);
-        Some(Scalar {
+        self.last = Scalar {
             start,
             end: self.at,
             value,
             quoted: true,
-        })
+        };
+        Some(())
     }
 
-    fn plain(&mut self, inner: usize) -> Option<Scalar> {
+    fn plain(&mut self, inner: usize) -> Option<()> {
         let is_start = match self.peek() {
             b'-' => !is_blank(self.byte(1)),
             b'?' | b':' | b',' | b'[' | b']' | b'{' | b'}' | b'#' | b'&' | b'*' | b'!' | b'|'
@@ -520,12 +526,13 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
                 }
                 // back to the end of the value: blanks behind it belong to the next token
                 (self.at, self.line) = (end, line);
-                return Some(Scalar {
+                self.last = Scalar {
                     start,
                     end,
                     value: (piece == start).then_some((start, end)),
                     quoted: false,
-                });
+                };
+                return Some(());
             }
             // the mark of an end, a comment or a colon
             (self.inner() > 1 && !matches!(self.peek(), b'#' | b':' | END)).then_some(())?;
@@ -554,13 +561,15 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
         }
     }
 
-    /// Passes on an event that is no scalar.
-    fn give(&mut self, kind: EventKind, at: usize) -> Option<()> {
-        self.event(kind, &Scalar::empty(at, at))
+    /// Passes on the last scalar.
+    fn give_last(&mut self) -> Option<()> {
+        self.give(EventKind::Scalar, self.last.start, self.last.end)
     }
 
-    fn event(&mut self, kind: EventKind, scalar: &Scalar) -> Option<()> {
-        let value = match scalar.value {
+    /// Passes on an event that lies there, if it has no properties.
+    fn give(&mut self, kind: EventKind, start: usize, end: usize) -> Option<()> {
+        let value = match self.last.value {
+            _ if kind != EventKind::Scalar => "",
             Some((start, end)) => self.text.get(start..end)?,
             None => &self.folded,
         };
@@ -572,10 +581,10 @@ impl<'t, F: FnMut(&Event<'_>) -> Option<()>> Reader<'t, F> {
             tag,
             value,
             // libyaml gives a scalar with `!` the type that it looks like, even a quoted one
-            plain: self.tag == NON_SPECIFIC || !scalar.quoted && tag.is_none(),
+            plain: self.tag == NON_SPECIFIC || !self.last.quoted && tag.is_none(),
             flow: self.levels.last().is_some_and(|level| level.inner == 0),
-            start: self.start.unwrap_or(scalar.start),
-            end: scalar.end,
+            start: self.start.unwrap_or(start),
+            end,
         };
         (self.take)(&event)?;
         // properties belong to one node only
