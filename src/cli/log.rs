@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use env_logger::{Builder, Target};
@@ -12,7 +12,7 @@ use log::{Level, LevelFilter};
 
 use super::exit::{Failure, unwritten};
 use super::{Args, write_line};
-use crate::error::printable;
+use crate::error::{lock, printable};
 
 /// The name under which syslog has our messages.
 const IDENT: &str = "asdf-mount";
@@ -100,7 +100,7 @@ pub(super) fn start(args: &Args) -> Result<Sink, Failure> {
 impl Sink {
     /// Puts `FILE on MOUNTPOINT` in front of each message that goes to syslog or a file, once if the message begins with FILE.
     pub(super) fn name_mount(&self, file: &Path, mountpoint: &Path) {
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = lock(&self.0);
         let shown = |path: &Path| printable(&path.display().to_string());
         place.mount = Some((shown(file), shown(mountpoint)));
     }
@@ -108,7 +108,7 @@ impl Sink {
     /// Goes on to syslog, if messages go to standard error now. Without a syslog they are dropped: a daemon's standard error
     /// is no terminal.
     pub(super) fn detach(&self) {
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = lock(&self.0);
         if matches!(place.output, Output::Stderr)
             && let Ok(syslog) = Syslog::at(SYSLOG.into())
         {
@@ -136,7 +136,7 @@ impl Write for Sink {
             Some((digit, text)) => (digit.parse().unwrap_or(6), text.trim_end()),
             None => (6, text.trim_end()),
         };
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = lock(&self.0);
         let SinkState { output, mount } = &mut *place;
         let mount = &*mount;
         let placed = || match mount {

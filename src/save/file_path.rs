@@ -6,19 +6,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::acl::limited;
 use super::store::{ASKED, Access, Disk, Store, is_gone, open_waiting, stat_at};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, lock};
 use crate::source::{FileSource, Source, Stat};
-
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A directory, and what lies beneath it: no symbolic link is followed, not even to a place inside of it.
 #[derive(Debug)]
@@ -229,7 +225,7 @@ impl FilePath {
 
     /// The directory that is held open, opened once more, and the name of the file there; `gone` if there is none.
     fn in_held(&self, flags: OFlags, gone: io::Error) -> io::Result<(File, OsString)> {
-        let held = self.held.as_ref().and_then(|held| locked(held).clone());
+        let held = self.held.as_ref().and_then(|held| lock(held).clone());
         let (directory, name) = held.ok_or(gone)?;
         let name = match &self.way {
             Way::Beneath(_, relative) => relative.file_name().map_or(name, OsStr::to_owned),
