@@ -81,6 +81,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "remote/",
             "save.rs",
             "save/",
+            "source/beneath.rs",
             "source/file.rs",
             "source/filesystem.rs",
             "source/scratch.rs",
