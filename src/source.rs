@@ -3,6 +3,7 @@
 //! A file, a window on it, a decoded block, a strided array, inline bytes, an NPY header in front of an array: each is a
 //! [`Source`], and they stack. A source knows its length and its bytes; it knows nothing of names, inodes or the kernel.
 
+mod beneath;
 mod fields;
 mod file;
 mod filesystem;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Place, Result};
 
+pub(crate) use beneath::open_beneath;
 #[doc(hidden)]
 pub use fields::Fields;
 pub use file::{FileSource, MapSlice};

@@ -116,9 +116,10 @@ mod zarr;
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use crate::asdf::Snapshot;
+pub(crate) use crate::error::lock as locked;
 use crate::error::{Error as Library, Place};
 use crate::save::processes::process_of;
 use crate::save::{FilePath, SaveOptions, Writer};
@@ -197,11 +198,6 @@ pub struct Vfs {
     tree: Arc<TreeFile>,
     blocks: Arc<Blocks>,
     saves: Saves,
-}
-
-/// The lock's value, whether or not a thread panicked with it: each critical section leaves its data whole.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A hash, to compare a value with one that is not kept. It is the same as long as the process lives.

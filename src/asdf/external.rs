@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::{Array, OpenOptions, Origin, Snapshot};
 use crate::codec::Cache;
 use crate::error::{Error, Place, Result, corrupt, lock, percent_decoded, unsupported};
-use crate::source::{Look, Source, Stat};
+use crate::source::{Look, Source, Stat, open_beneath};
 
 /// What messages call the files that arrays lie in.
 const EXTERNAL: &str = "external sources";
@@ -35,23 +35,6 @@ pub(super) struct ExternalBlock {
 const NAMES_ONLY: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
 const NAMES_ONLY: OFlags = OFlags::empty();
-
-/// Opens the file at `path` beneath `directory`.
-#[cfg(target_os = "linux")]
-fn open_beneath(directory: &OwnedFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    use rustix::fs::{ResolveFlags, openat2};
-    // NO_XDEV: our own mount may lie there, and can't answer while it waits for itself
-    let how = ResolveFlags::BENEATH
-        | ResolveFlags::NO_SYMLINKS
-        | ResolveFlags::NO_MAGICLINKS
-        | ResolveFlags::NO_XDEV;
-    openat2(directory, path, flags, Mode::empty(), how)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_beneath(_: &OwnedFd, _: &Path, _: OFlags) -> rustix::io::Result<OwnedFd> {
-    Err(Errno::NOSYS)
-}
 
 /// The directory beneath which external sources may be read.
 pub struct Sandbox {
@@ -178,8 +161,9 @@ impl Sandbox {
     pub fn open(&self, uri: &str) -> Result<File> {
         let relative = self.relative_path(uri)?;
         // NONBLOCK: opening a FIFO must not wait for a writer
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let file = open_beneath(&self.directory, &relative, flags)
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK;
+        // our own mount may lie there, and can't answer while it waits for itself
+        let file = open_beneath(&self.directory, &relative, flags, false)
             .map_err(|errno| self.unopened(uri, errno))?;
         let file = File::from(file);
         // asked of the open file: a check by name could see
@@ -375,6 +359,7 @@ mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
     use crate::source::{Memory, read_all};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// `root/secret.asdf`, `root/in/main.asdf`, `root/in/x.asdf`, `root/in/sub/y z.asdf`, links and a FIFO.
     fn place() -> tempfile::TempDir {
@@ -580,6 +565,28 @@ mod tests {
         ] {
             assert!(read(&sandbox, uri).is_err(), "{uri}");
         }
+    }
+
+    /// A rename of a directory anywhere makes the kernel give up on a path with `..`: the array was an I/O error then.
+    #[test]
+    fn a_file_is_opened_while_directories_are_renamed() {
+        let place = place();
+        let sandbox = Sandbox::new(&place.path().join("in/main.asdf"), None).unwrap();
+        let (here, there) = (place.path().join("here"), place.path().join("there"));
+        std::fs::create_dir(&here).unwrap();
+        let done = AtomicBool::new(false);
+        let failed = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    std::fs::rename(&here, &there).unwrap();
+                    std::fs::rename(&there, &here).unwrap();
+                }
+            });
+            let failed = (0..20_000).find_map(|_| sandbox.open("sub/../x.asdf").err());
+            done.store(true, Ordering::Relaxed);
+            failed
+        });
+        assert!(failed.is_none(), "{failed:?}");
     }
 
     #[test]

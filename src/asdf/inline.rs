@@ -4,7 +4,7 @@
 //! the declared type if it can hold them, texts cut to its length. Numbers are little-endian but where a field declares
 //! otherwise. A null is a missing value: NaN in floating-point arrays, zero in others, where the nulls are counted.
 
-mod number;
+pub(super) mod number;
 mod output;
 mod room;
 

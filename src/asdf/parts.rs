@@ -1,30 +1,30 @@
 //! A list whose copies share what did not change: a file may have a million blocks, and each save of one makes another state.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 /// How many items lie together. They are copied when one of them is changed.
 const PART: usize = 64;
 
 /// A list in parts. Copies of the list share each part until one of them changes it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parts<T> {
     /// All but the last have [`PART`] items; none is empty.
     parts: Vec<Arc<Vec<T>>>,
-    len: usize,
 }
 
 impl<T> Parts<T> {
     /// How many items there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        let last = self.parts.last().map_or(0, |part| part.len());
+        let full = self.parts.len().saturating_sub(1);
+        full.saturating_mul(PART).saturating_add(last)
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.parts.is_empty()
     }
 
     /// The item at `n`.
@@ -47,11 +47,8 @@ impl<T> Parts<T> {
 
     /// The items in their order.
     #[must_use]
-    pub fn iter(&self) -> Iter<'_, T> {
-        Iter {
-            list: self,
-            left: 0..self.len,
-        }
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + Clone {
+        self.parts.iter().flat_map(|part| part.iter())
     }
 
     /// How many items at the start satisfy `holds`. No item behind them may satisfy it.
@@ -64,13 +61,13 @@ impl<T> Parts<T> {
         let inside = inside.map_or(0, |part| part.partition_point(&holds));
         // the last part may not be full
         let found = before.saturating_mul(PART).saturating_add(inside);
-        found.min(self.len)
+        found.min(self.len())
     }
 
     /// Whether both share all their items.
     #[must_use]
     pub fn is_copy_of(&self, other: &Self) -> bool {
-        self.len == other.len && self.unshared(other).next().is_none()
+        self.parts.len() == other.parts.len() && self.unshared(other).next().is_none()
     }
 
     /// The numbers of items that a list of the same length does not share with this one.
@@ -98,47 +95,24 @@ impl<T: Clone> Parts<T> {
             Some(last) => Arc::make_mut(last).push(item),
             None => self.parts.push(Arc::new(vec![item])),
         }
-        self.len = self.len.saturating_add(1);
     }
 }
 
 impl<T> Default for Parts<T> {
     fn default() -> Self {
-        Self {
-            parts: Vec::new(),
-            len: 0,
-        }
+        Self { parts: Vec::new() }
     }
 }
 
 impl<T> FromIterator<T> for Parts<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
-        let (mut list, mut items) = (Self::default(), items.into_iter());
-        loop {
+        let mut items = items.into_iter();
+        let part = || {
             let part: Vec<T> = items.by_ref().take(PART).collect();
-            if part.is_empty() {
-                return list;
-            }
-            list.len = list.len.saturating_add(part.len());
-            list.parts.push(Arc::new(part));
-        }
-    }
-}
-
-impl<T: PartialEq> PartialEq for Parts<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.len == other.len && self.unshared(other).all(|n| self.get(n) == other.get(n))
-    }
-}
-
-impl<T: Eq> Eq for Parts<T> {}
-
-impl<'a, T> IntoIterator for &'a Parts<T> {
-    type Item = &'a T;
-    type IntoIter = Iter<'a, T>;
-
-    fn into_iter(self) -> Iter<'a, T> {
-        self.iter()
+            (!part.is_empty()).then(|| Arc::new(part))
+        };
+        let parts = std::iter::from_fn(part).collect();
+        Self { parts }
     }
 }
 
@@ -150,46 +124,6 @@ impl<T> std::ops::Index<usize> for Parts<T> {
         self.get(n).unwrap()
     }
 }
-
-/// The items of a list.
-#[derive(Debug)]
-pub struct Iter<'a, T> {
-    list: &'a Parts<T>,
-    left: Range<usize>,
-}
-
-impl<T> Clone for Iter<'_, T> {
-    fn clone(&self) -> Self {
-        Self {
-            list: self.list,
-            left: self.left.clone(),
-        }
-    }
-}
-
-impl<'a, T> Iterator for Iter<'a, T> {
-    type Item = &'a T;
-
-    fn next(&mut self) -> Option<&'a T> {
-        self.list.get(self.left.next()?)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.left.size_hint()
-    }
-
-    fn nth(&mut self, n: usize) -> Option<&'a T> {
-        self.list.get(self.left.nth(n)?)
-    }
-}
-
-impl<T> DoubleEndedIterator for Iter<'_, T> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        self.list.get(self.left.next_back()?)
-    }
-}
-
-impl<T> ExactSizeIterator for Iter<'_, T> {}
 
 #[cfg(test)]
 mod tests {

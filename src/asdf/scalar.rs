@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use super::timestamp::is_timestamp;
+
 /// The type of a scalar in YAML 1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Type {
@@ -214,57 +216,6 @@ fn is_exponent(text: &str) -> bool {
             .strip_prefix(['e', 'E'])
             .and_then(|rest| rest.strip_prefix(['-', '+']))
             .is_some_and(|digits| !digits.is_empty() && digits.chars().all(digit))
-}
-
-/// Whether a text has the form of a timestamp, by PyYAML's pattern. The date need not exist.
-pub(super) fn is_timestamp(text: &str) -> bool {
-    let two = |text| one_or_two_digits(text, 2);
-    // a date alone has two digits for month and day; in front of a time one is enough
-    let date = || {
-        let rest = two(two(text)?)?.strip_prefix('-')?;
-        two(two(rest)?.strip_prefix('-')?)
-    };
-    date().is_some_and(str::is_empty) || date_and_time(text).is_some_and(str::is_empty)
-}
-
-/// `text` without one or two leading digits; without two if there must be `at_least` two.
-fn one_or_two_digits(text: &str, at_least: usize) -> Option<&str> {
-    let one = text.strip_prefix(digit)?;
-    match one.strip_prefix(digit) {
-        None if at_least > 1 => None,
-        two => Some(two.unwrap_or(one)),
-    }
-}
-
-/// The rest of `text` behind a date and time: nothing, if all of it is one.
-fn date_and_time(text: &str) -> Option<&str> {
-    let blank = |c| c == ' ' || c == '\t';
-    let two = |text| one_or_two_digits(text, 2);
-    let rest = two(two(text)?)?.strip_prefix('-')?;
-    let rest = one_or_two_digits(rest, 1)?.strip_prefix('-')?;
-    let rest = one_or_two_digits(rest, 1)?;
-    let time = match rest.strip_prefix(['T', 't']) {
-        Some(time) => time,
-        None => rest.strip_prefix(blank)?.trim_start_matches(blank),
-    };
-    let rest = one_or_two_digits(time, 1)?.strip_prefix(':')?;
-    let rest = two(two(rest)?.strip_prefix(':')?)?;
-    let rest = rest
-        .strip_prefix('.')
-        .map_or(rest, |fraction| fraction.trim_start_matches(digit));
-    if rest.is_empty() {
-        return Some(rest);
-    }
-    // the zone: `Z`, or a sign with hours and perhaps minutes
-    let zone = rest.trim_start_matches(blank);
-    if let Some(rest) = zone.strip_prefix('Z') {
-        return Some(rest);
-    }
-    let rest = one_or_two_digits(zone.strip_prefix(['-', '+'])?, 1)?;
-    if rest.is_empty() {
-        return Some(rest);
-    }
-    two(rest.strip_prefix(':')?)
 }
 
 /// A number without the underscores that may stand between its digits.

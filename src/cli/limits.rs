@@ -5,9 +5,9 @@ use std::fs::File;
 #[cfg(feature = "fuse")]
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 #[cfg(feature = "fuse")]
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 #[cfg(feature = "fuse")]
 use std::thread;
 
@@ -17,6 +17,8 @@ use signal_hook::consts::SIGXFSZ;
 
 #[cfg(feature = "fuse")]
 use super::exit::{Exit, Failure};
+#[cfg(feature = "fuse")]
+use crate::error::lock;
 
 /// Descriptors of a mount beside one for each thread: FILE, its lock and directory, and some while it is saved.
 #[cfg(feature = "fuse")]
@@ -107,7 +109,7 @@ fn check_address_space(limit: Option<u64>, cache: u64) -> Result<(), Failure> {
 #[cfg(feature = "fuse")]
 fn start_threads(count: usize) -> std::io::Result<()> {
     let gate = Mutex::new(());
-    let enter = || drop(gate.lock().unwrap_or_else(PoisonError::into_inner));
+    let enter = || drop(lock(&gate));
     thread::scope(|scope| {
         // all of them have to run at once, or the limit would not show
         let closed = gate.lock();

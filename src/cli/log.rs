@@ -1,18 +1,17 @@
 //! Where messages go: to standard error until the daemon detaches, then to syslog or the log file.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use env_logger::{Builder, Target};
-use log::{Level, LevelFilter};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use super::exit::{Failure, unwritten};
 use super::{Args, write_line};
-use crate::error::printable;
+use crate::error::{lock, printable};
 
 /// The name under which syslog has our messages.
 const IDENT: &str = "asdf-mount";
@@ -83,24 +82,16 @@ pub(super) fn start(args: &Args) -> Result<Sink, Failure> {
         _ => LevelFilter::Warn,
     };
     // in tests a logger may be there already; then that one is used
-    let _ = Builder::new()
-        // no messages but ours: those of others have numbers where ours have paths, or URLs with what is secret in them, and call a
-        // mount that is taken away from outside an error
-        .filter_level(LevelFilter::Off)
-        .filter_module("asdf_mount", level)
-        .target(Target::Pipe(Box::new(sink.clone())))
-        .format(|out, record| {
-            let text = printable(&record.args().to_string());
-            writeln!(out, "<{}>{text}", priority(record.level()))
-        })
-        .try_init();
+    if log::set_boxed_logger(Box::new(sink.clone())).is_ok() {
+        log::set_max_level(level);
+    }
     Ok(sink)
 }
 
 impl Sink {
     /// Puts `FILE on MOUNTPOINT` in front of each message that goes to syslog or a file, once if the message begins with FILE.
     pub(super) fn name_mount(&self, file: &Path, mountpoint: &Path) {
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = lock(&self.0);
         let shown = |path: &Path| printable(&path.display().to_string());
         place.mount = Some((shown(file), shown(mountpoint)));
     }
@@ -108,35 +99,17 @@ impl Sink {
     /// Goes on to syslog, if messages go to standard error now. Without a syslog they are dropped: a daemon's standard error
     /// is no terminal.
     pub(super) fn detach(&self) {
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = lock(&self.0);
         if matches!(place.output, Output::Stderr)
             && let Ok(syslog) = Syslog::at(SYSLOG.into())
         {
             place.output = Output::Syslog(syslog);
         }
     }
-}
 
-/// Severity of syslog, RFC 5424.
-fn priority(level: Level) -> u8 {
-    match level {
-        Level::Error => 3,
-        Level::Warn => 4,
-        Level::Info => 6,
-        Level::Debug | Level::Trace => 7,
-    }
-}
-
-/// One record a call, with its severity in front: `<4>text`.
-impl Write for Sink {
-    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(record);
-        // `start` has put the severity in front, as the syslog protocol has it (RFC 3164)
-        let (severity, text) = match text.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
-            Some((digit, text)) => (digit.parse().unwrap_or(6), text.trim_end()),
-            None => (6, text.trim_end()),
-        };
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Writes a message as one line.
+    fn write(&self, level: Level, text: &str) -> io::Result<()> {
+        let mut place = lock(&self.0);
         let SinkState { output, mount } = &mut *place;
         let mount = &*mount;
         let placed = || match mount {
@@ -154,7 +127,7 @@ impl Write for Sink {
         match output {
             // Once it is mounted, hours may pass between two lines. The kernel's first requests, logged at this level, may come before
             // the thread that mounts has named the mount.
-            Output::Stderr if mount.is_some() || severity == priority(Level::Debug) => {
+            Output::Stderr if mount.is_some() || level >= Level::Debug => {
                 write_line(&mut io::stderr().lock(), &format!("{now} {IDENT}: {text}"))?;
             }
             Output::Stderr => {
@@ -165,16 +138,41 @@ impl Write for Sink {
                 write_line(file, &line)?;
             }
             Output::Syslog(syslog) => {
-                let header = FACILITY_DAEMON | severity;
+                // the severity stands in front, as the syslog protocol has it (RFC 3164)
+                let header = FACILITY_DAEMON | priority(level);
                 syslog.send(&format!("<{header}>{IDENT}[{process}]: {}", placed()));
             }
         }
-        Ok(record.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Severity of syslog, RFC 5424.
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    }
+}
+
+impl Log for Sink {
+    /// No messages but ours: those of others have numbers where ours have paths, or URLs with what is secret in them, and call a mount that
+    /// is taken away from outside an error.
+    fn enabled(&self, message: &Metadata<'_>) -> bool {
+        message.target().starts_with("asdf_mount")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let text = printable(&record.args().to_string());
+            // a message that can't be written is lost: the mount goes on
+            let _ = self.write(record.level(), text.trim_end());
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 #[cfg(test)]
@@ -192,13 +190,13 @@ mod tests {
         let open = || OpenOptions::new().append(true).create(true).open(&path);
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                let mut sink = Sink(Arc::new(Mutex::new(SinkState {
+                let sink = Sink(Arc::new(Mutex::new(SinkState {
                     output: Output::File(open().unwrap()),
                     mount: Some(("f.asdf".to_owned(), "mnt".to_owned())),
                 })));
                 scope.spawn(move || {
                     for _ in 0..500 {
-                        sink.write_all(b"<4>f.asdf: a message").unwrap();
+                        sink.write(Level::Warn, "f.asdf: a message").unwrap();
                     }
                 });
             }

@@ -12,6 +12,7 @@ use super::complain;
 use super::exit::{Exit, Failure, error_of};
 use super::on_refuse;
 use super::options::Options;
+use super::report::{reading, reading_alone};
 use super::unmount::serving::{is_daemon_here, serves};
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
@@ -44,15 +45,11 @@ pub(super) fn alone(
     cache: &Arc<Cache>,
 ) -> Result<Vfs, Failure> {
     let path = file.whole();
-    let sandbox = || {
-        let sandbox = Sandbox::new(path, options.allow_external.as_deref());
-        sandbox.map(Arc::new)
-    };
     let how = Opening {
         path: file,
         options,
         cache,
-        reading: reading(file, options, sandbox).map_err(|error| Failure::reading(path, &error))?,
+        reading: reading_alone(file, options).map_err(|error| Failure::reading(path, &error))?,
         scratch: Scratch::new(options.scratch, path.parent().unwrap_or(path)),
     };
     let vfs = match how.open_for_writing()? {
@@ -122,28 +119,6 @@ fn shared_sandbox(
     let sandbox = Arc::new(Sandbox::beneath(directory, own));
     known.insert(id, Arc::downgrade(&sandbox));
     Ok(sandbox)
-}
-
-/// How a file is to be read.
-fn reading(
-    file: &FilePath,
-    options: &Options,
-    sandbox: impl FnOnce() -> Result<Arc<Sandbox>, Error>,
-) -> Result<OpenOptions, Error> {
-    // With allow_other, external blocks would show other users files that only the user who mounts may read. Beside a far file there
-    // is no file of this machine.
-    let beside = !options.shown.allow_other && !file.is_far();
-    let sandbox = if !beside && options.allow_external.is_none() {
-        None
-    } else {
-        Some(sandbox()?)
-    };
-    Ok(OpenOptions {
-        force: options.force,
-        sandbox,
-        verify: options.verify,
-        text_only: file.is_far() && options.shown.is_text_only(),
-    })
 }
 
 impl Opening<'_> {

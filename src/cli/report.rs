@@ -53,20 +53,38 @@ pub(super) fn open(
     let far = UrlOpener::new(options, cache).file(path)?;
     let file = far.map_or_else(|| Ok(FilePath::from(&resolve(path)?)), Ok)?;
     let full = file.whole().to_owned();
-    let external = options.allow_external.as_deref();
-    let sandbox = if file.is_far() && external.is_none() {
+    let reading = reading_alone(&file, options).map_err(fail)?;
+    let opened = save::open_read_only(file).map_err(fail)?;
+    Ok((full, opened, reading))
+}
+
+/// How a file is to be read that shares its directory with no other one that is open.
+pub(super) fn reading_alone(file: &FilePath, options: &Options) -> Result<OpenOptions, Error> {
+    let allowed = options.allow_external.as_deref();
+    let sandbox = || Sandbox::new(file.whole(), allowed).map(Arc::new);
+    reading(file, options, sandbox)
+}
+
+/// How a file is to be read.
+pub(super) fn reading(
+    file: &FilePath,
+    options: &Options,
+    sandbox: impl FnOnce() -> Result<Arc<Sandbox>, Error>,
+) -> Result<OpenOptions, Error> {
+    // With allow_other, external blocks would show other users files that only the user who mounts may read. Beside a far file there
+    // is no file of this machine.
+    let beside = !options.shown.allow_other && !file.is_far();
+    let sandbox = if !beside && options.allow_external.is_none() {
         None
     } else {
-        Some(Arc::new(Sandbox::new(&full, external).map_err(fail)?))
+        Some(sandbox()?)
     };
-    let opened = save::open_read_only(file).map_err(fail)?;
-    let reading = OpenOptions {
+    Ok(OpenOptions {
         force: options.force,
         sandbox,
         verify: options.verify,
-        text_only: false,
-    };
-    Ok((full, opened, reading))
+        text_only: file.is_far() && options.shown.is_text_only(),
+    })
 }
 
 /// Lists each file, and each in a directory, with its problems behind its lines. The status is that of the last file that can't be

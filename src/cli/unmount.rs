@@ -22,6 +22,7 @@ use super::complain;
 use super::exit::{Exit, Failure};
 use crate::collection::REPORT;
 use crate::error::shell_word;
+use crate::save::processes::{has_ended, is_stopped};
 use crate::source::Mounted;
 use wait::Wait;
 
@@ -213,7 +214,7 @@ fn take_away(mounted: &Mounted, flags: UnmountFlags) -> Result<(), String> {
 /// Makes the kernel fail the requests to a daemon that was killed. A thread of it may wait in the kernel for a program that waits for
 /// the daemon: without this neither ends, and the mount stays. Whether that has unmounted it, too.
 fn free_from_killed(mounted: &Mounted) -> bool {
-    if !mounted.looks_ours() || !serving::daemon_of(mounted).is_some_and(was_killed) {
+    if !mounted.looks_ours() || !serving::daemon_of(mounted).is_some_and(has_ended) {
         return false;
     }
     // umount2(2) with MNT_FORCE also unmounts what is not in use; if both are in vain, the mount is asked next and says why
@@ -271,7 +272,7 @@ fn silence(mounted: &Mounted) -> String {
             let locked = locked("");
             format!("daemon {daemon} is stopped, kill -CONT {daemon} lets it go on{locked}")
         }
-        Some(daemon) if was_killed(daemon) => {
+        Some(daemon) if has_ended(daemon) => {
             format!(
                 "daemon {daemon} was killed while programs waited for it; asdf-mount -u {mount} frees them and {file}"
             )
@@ -305,27 +306,6 @@ fn still_serves(daemon: Pid, mounted: &Mounted) -> String {
     format!(
         "{serves}: a file of it is still open, another mount namespace has it, or it has something to finish"
     )
-}
-
-/// Whether a signal has stopped the process.
-fn is_stopped(process: u32) -> bool {
-    matches!(state(process), Some(b'T' | b't'))
-}
-
-/// Whether the process was killed; some of its threads may not be able to end.
-fn was_killed(process: u32) -> bool {
-    matches!(state(process), Some(b'Z' | b'X'))
-}
-
-/// The state of a process, as proc_pid_stat(5) has it.
-fn state(process: u32) -> Option<u8> {
-    state_in(&std::fs::read(format!("/proc/{process}/stat")).ok()?)
-}
-
-fn state_in(stat: &[u8]) -> Option<u8> {
-    // behind the name, which is in parentheses and may hold some itself
-    let behind = stat.rsplit(|&byte| byte == b')').next()?;
-    behind.get(1).copied()
 }
 
 /// Whether a call on a mount says that no process serves it any more; one that was on its way when the daemon died is aborted.
@@ -406,18 +386,5 @@ fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<bool, String> {
             }
         }
         None => Err("fusermount3 not found: install the package fuse3".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_state_of_a_process_stands_behind_its_name() {
-        assert_eq!(state_in(b"12 (asdf-mount) S 1 12"), Some(b'S'));
-        assert_eq!(state_in(b"12 (a) R b) Z 1 12"), Some(b'Z'));
-        assert_eq!(state_in(b""), None);
-        assert!(!was_killed(std::process::id()) && !is_stopped(std::process::id()));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, resolve_bucket_region};
@@ -27,6 +27,7 @@ use super::error::RemoteError;
 use super::location::{Address, Cloud, Location, Login};
 use super::proxy;
 use super::{RemoteOptions, Traffic};
+use crate::error::{lock, printable};
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -172,7 +173,7 @@ impl Clients {
                 let path = Path::parse(key).map_err(|error| failed(error.into()))?;
                 // one client for each bucket: a new one would ask for credentials and the region again
                 let known = (*cloud, bucket.clone());
-                let found = locked(&self.buckets).get(&known).cloned();
+                let found = lock(&self.buckets).get(&known).cloned();
                 let bucket = if let Some(found) = found {
                     found
                 } else {
@@ -183,7 +184,7 @@ impl Clients {
                         let why = environment::named(&settings.unwrap_or_default(), why);
                         RemoteError::Failed { url, why }
                     })?;
-                    locked(&self.buckets).entry(known).or_insert(made).clone()
+                    lock(&self.buckets).entry(known).or_insert(made).clone()
                 };
                 // the names of the hosts of clouds, which no_proxy hardly has
                 let https = Url::parse("https://storage.invalid").ok();
@@ -215,12 +216,12 @@ impl Clients {
     /// The client for URLs with the scheme of this one, which the first of them makes.
     fn web_client(&self, url: &Url) -> reqwest::Result<reqwest::Client> {
         let scheme = url.scheme().to_owned();
-        if let Some(found) = locked(&self.web).get(&scheme) {
+        if let Some(found) = lock(&self.web).get(&scheme) {
             return Ok(found.clone());
         }
         // a redirect must not lead to where the bytes can be changed on the way
         let client = new_client(self.connect, scheme == "https")?;
-        Ok(locked(&self.web).entry(scheme).or_insert(client).clone())
+        Ok(lock(&self.web).entry(scheme).or_insert(client).clone())
     }
 
     /// The store of a bucket, by what the environment says of its cloud; of a bucket of S3, its region may be asked for.
@@ -501,9 +502,5 @@ pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     while let Some(source) = error.source() {
         error = source;
     }
-    crate::error::printable(&error.to_string())
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    printable(&error.to_string())
 }

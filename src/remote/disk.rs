@@ -15,20 +15,12 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
 
-use self::files::FileFormat;
 use super::identity::Identity;
 use super::location::Location;
 use super::pieces::PIECE;
 use crate::codec::CountedBuf;
 use crate::error::Result;
 use crate::source::len_u64;
-
-static PIECES: FileFormat = FileFormat {
-    magic: *b"ASDFFAR\x01",
-    suffix: ".piece",
-    // with what stands before the piece
-    longest: PIECE + 4096,
-};
 
 /// The most pieces that wait to be written; what comes meanwhile is not kept.
 pub(super) const WAITING: usize = 64;
@@ -101,7 +93,7 @@ impl PieceStore {
     /// The state that an object was in when its first piece was fetched last, if that piece is still here. Waits for the disk.
     pub(super) fn last(self: &Arc<Self>, at: &Location, origin: &str) -> Option<Identity> {
         let key = state_key(at, origin);
-        let found = PIECES.find(&self.dir, &key).ok()?.read(&key)?;
+        let found = files::find(&self.dir, &key).ok()?.read(&key)?;
         let last = Identity::of_text(str::from_utf8(&found).ok()?)?;
         // the state alone is of no use: without a piece the server would be asked for all of it again
         let pieces = Shelf::new(self, at, origin, &last, PIECE)?;
@@ -110,7 +102,7 @@ impl PieceStore {
 
     /// Writes a piece. Then, at the first one and whenever a [`SHARE`]th part of the room has been written since, removes the oldest ones.
     fn write(&self, key: &[u8], bytes: &[u8]) -> io::Result<()> {
-        let dir = PIECES.store(&self.dir, key, bytes)?;
+        let dir = files::store(&self.dir, key, bytes)?;
         // the directory is listed once for each sixteenth of its room, not at each write
         let most = self.room.checked_div(SHARE).unwrap_or(0);
         let before = self.written.load(Ordering::Relaxed);
@@ -125,7 +117,7 @@ impl PieceStore {
         }
         self.written.store(0, Ordering::Relaxed);
         // below the limit by what may be written until the next count
-        PIECES.make_room(&dir, self.room.saturating_sub(most), usize::MAX)
+        files::make_room(&dir, self.room.saturating_sub(most), usize::MAX)
     }
 }
 
@@ -162,13 +154,13 @@ impl Shelf {
 
     /// Whether there is a file for a piece; it may turn out to be damaged.
     pub(super) fn has(&self, piece: u64) -> bool {
-        PIECES.find(&self.disk.dir, &self.key(piece)).is_ok()
+        files::find(&self.disk.dir, &self.key(piece)).is_ok()
     }
 
     /// A piece of this length, if it is here and whole.
     pub(super) fn load(&self, piece: u64, len: usize) -> Option<Vec<u8>> {
         let key = self.key(piece);
-        let found = PIECES.find(&self.disk.dir, &key).ok()?;
+        let found = files::find(&self.disk.dir, &key).ok()?;
         found.read(&key).filter(|bytes| bytes.len() == len)
     }
 

@@ -3,7 +3,7 @@
 //! So an object that is opened again, and has not changed, has all its pieces that the cache had room for, and costs no request.
 
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use lru::LruCache;
 
@@ -11,6 +11,7 @@ use super::client::StoredObject;
 use super::identity::Identity;
 use super::location::Location;
 use crate::codec::Cache;
+use crate::error::lock;
 
 /// The most objects that are known while nobody has them open.
 const KNOWN: NonZero<usize> = NonZero::new(1 << 15).unwrap();
@@ -54,7 +55,7 @@ impl KeptStates {
         stored: &StoredObject,
         identity: &Identity,
     ) -> Option<Arc<KeptState>> {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states = lock(&self.states);
         let found = states.get(&key(at, stored))?;
         // without a strong tag a change may not show
         let is_it = identity.strong_etag().is_some() && found.identity.is_same(identity);
@@ -77,7 +78,7 @@ impl KeptStates {
             headers: self.cache.new_key(),
             cache: Arc::clone(&self.cache),
         });
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states = lock(&self.states);
         // the earlier state, or the one that was opened longest ago
         let before = states.push(key(at, stored), Arc::clone(&state));
         // its pieces go with the lock released

@@ -1,7 +1,7 @@
 //! Lists the objects and folders below a prefix, one level deep.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use object_store::ListResult;
@@ -15,6 +15,7 @@ use super::failure::{AttemptFailure, Trouble};
 use super::identity::{Identity, is_azure_time, is_time};
 use super::location::{Address, Cloud, Location};
 use super::patience::Patience;
+use crate::error::lock;
 
 /// The most objects that are listed.
 const LISTED: usize = 1 << 20;
@@ -386,7 +387,7 @@ impl LeftOut {
             }
             kept.push_str(rest);
         }
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LeftOutOfPage {
+        *lock(&self.0) = LeftOutOfPage {
             keys,
             more: kept.contains(MORE),
         };
@@ -394,7 +395,7 @@ impl LeftOut {
     }
 
     fn take(&self) -> LeftOutOfPage {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 

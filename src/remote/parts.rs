@@ -16,7 +16,7 @@ use super::location::Location;
 use super::pieces::{Cut, HEADER_PIECE, PIECE, REQUEST, ahead_of, note_asked, runs};
 use super::{Inner, LOOK_EVERY};
 use crate::codec::{CountedBuf, Readers};
-use crate::error::{Error, Place};
+use crate::error::{Error, Place, lock};
 use crate::source::{checked_end, len_u64};
 
 /// The most requests that are under way for one object. One of them is kept for what a reader waits for, so that it need not wait
@@ -130,7 +130,7 @@ impl PiecedObject {
     }
 
     fn lock(&self) -> MutexGuard<'_, PartsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Fills `buf` with the bytes at `offset`, from memory, from the disk or from the server.

@@ -1,8 +1,10 @@
 //! What was asked of the server of an object and what came, for people.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
+
+use crate::error::lock;
 
 /// The requests for an object: all that read it count here.
 #[derive(Debug, Default)]
@@ -29,7 +31,7 @@ struct Last {
 
 impl Traffic {
     fn last(&self) -> MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.last)
     }
 
     /// Notes who is asked.

@@ -182,7 +182,7 @@ impl Baseline {
     /// Whether FILE has the block headers where they were.
     fn has_headers(&self, file: &dyn Source) -> Result<bool> {
         let mut found = [0; 54];
-        for block in &self.layout.blocks {
+        for block in self.layout.blocks.iter() {
             // headers are compared, data are not: where blocks lie is all that a save relies on
             file.read_exact_at(&mut found, block.offset)?;
             if found.as_slice() != block.to_bytes() {

@@ -6,19 +6,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::acl::limited;
 use super::store::{ASKED, Access, Disk, Store, is_gone, open_waiting, stat_at};
-use crate::error::{Error, Result};
-use crate::source::{FileSource, Source, Stat};
-
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::error::{Error, Result, lock};
+use crate::source::{FileSource, Source, Stat, open_beneath};
 
 /// A directory, and what lies beneath it: no symbolic link is followed, not even to a place inside of it.
 #[derive(Debug)]
@@ -54,26 +50,12 @@ impl Beneath {
     /// # Errors
     /// Of openat2(2): `ELOOP` where a symbolic link is, `EXDEV` where something is mounted.
     pub fn open(&self, relative: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-        /// A rename elsewhere in the tree may make the kernel give up; it says so, and not for ever.
-        const ATTEMPTS: usize = 100;
-        let mut how =
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        how.set(ResolveFlags::NO_XDEV, !self.cross_mounts);
         let relative = if relative.as_os_str().is_empty() {
             Path::new(".")
         } else {
             relative
         };
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let open = || openat2(&self.directory, relative, flags, Mode::empty(), how);
-        let mut opened = open();
-        for _ in 0..ATTEMPTS {
-            // openat2(2) gives EAGAIN when something on the way is renamed meanwhile
-            if !matches!(opened, Err(Errno::AGAIN | Errno::INTR)) {
-                break;
-            }
-            opened = open();
-        }
+        let opened = open_beneath(&self.directory, relative, flags, self.cross_mounts);
         Ok(opened?)
     }
 
@@ -229,7 +211,7 @@ impl FilePath {
 
     /// The directory that is held open, opened once more, and the name of the file there; `gone` if there is none.
     fn in_held(&self, flags: OFlags, gone: io::Error) -> io::Result<(File, OsString)> {
-        let held = self.held.as_ref().and_then(|held| locked(held).clone());
+        let held = self.held.as_ref().and_then(|held| lock(held).clone());
         let (directory, name) = held.ok_or(gone)?;
         let name = match &self.way {
             Way::Beneath(_, relative) => relative.file_name().map_or(name, OsStr::to_owned),

@@ -5,8 +5,9 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use crate::error::lock;
 use crate::source::FileSystem;
 
 /// The process that holds a lock (`flock`) on the file, as far as the system tells.
@@ -53,7 +54,7 @@ pub(super) fn warn_of_locks(path: &Path, file: &File) {
         return;
     };
     let device = file.metadata().map_or(0, |meta| meta.dev());
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut said = lock(&SAID);
     if said.insert(device) {
         log::warn!(
             "{}: lies on {name}, where locks may not hold: let no other machine write it while it is mounted",

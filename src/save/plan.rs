@@ -137,7 +137,7 @@ impl Plan {
         let at = if found.text_end != want.text_end {
             Place::Byte(found.text_end.min(want.text_end))
         } else if found.blocks != want.blocks {
-            let pairs = found.blocks.iter().zip(&want.blocks);
+            let pairs = found.blocks.iter().zip(want.blocks.iter());
             Place::Block(pairs.take_while(|(a, b)| a == b).count())
         } else if found.index != want.index || found.len != want.len {
             Place::File

@@ -1,10 +1,10 @@
 //! Processes: what they have open, proc_pid_fd(5), proc_pid_fdinfo(5), proc_pid_comm(5); and whose a thread is and whether it ends,
 //! proc_pid_status(5): the kernel names threads in its requests.
 
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -18,6 +18,10 @@ const MOST_NAMED: usize = 4;
 const LOOKING: Duration = Duration::from_secs(1);
 /// Of the flags of an open file, those that say whether it can be written.
 const ACCESS: u32 = 0o3;
+/// The states of a process that has ended.
+const ENDED: [char; 2] = ['Z', 'X'];
+/// The states of a process that a signal has stopped, or that is traced.
+const STOPPED: [char; 2] = ['T', 't'];
 /// SIGKILL as a set of signals; the lowest bit is for signal 1.
 const KILL: u64 = 1 << 8;
 /// Those that end a process with a core dump: SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGXCPU, SIGXFSZ and SIGSYS.
@@ -41,18 +45,28 @@ pub fn named(is_one: impl Fn(&Path) -> bool + Send + 'static) -> Option<String> 
 
 /// What [`named`] gives, however long it takes: each look at a process may block.
 fn look(is_one: impl Fn(&Path) -> bool) -> Option<String> {
-    let me = std::process::id().to_string();
-    let processes = fs::read_dir("/proc").ok()?.flatten().filter(|entry| {
-        let name = entry.file_name();
-        name.as_encoded_bytes().iter().all(u8::is_ascii_digit) && name != *me
-    });
-    let users = processes.filter(|entry| is_one(&entry.path()));
-    let users = users.map(|entry| {
-        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+    let me = std::process::id();
+    let users = all().filter(|(number, process)| *number != me && is_one(process));
+    let users = users.map(|(number, process)| {
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
         let name = printable(name.strip_suffix('\n').unwrap_or(&name));
-        format!("{name} ({})", entry.file_name().display())
+        format!("{name} ({number})")
     });
     in_words(users.collect())
+}
+
+/// All processes, with their directories in `/proc`.
+pub(crate) fn all() -> impl Iterator<Item = (u32, PathBuf)> {
+    let process = |entry: DirEntry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        Some((number, entry.path()))
+    };
+    entries(Path::new("/proc")).filter_map(process)
+}
+
+/// What is in a directory of `/proc`, as far as this user may look.
+pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    fs::read_dir(directory).into_iter().flatten().flatten()
 }
 
 fn in_words(mut users: Vec<String>) -> Option<String> {
@@ -71,8 +85,7 @@ fn in_words(mut users: Vec<String>) -> Option<String> {
 pub(super) fn writers(file: &File) -> Option<String> {
     let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     named(move |process| {
-        let files = fs::read_dir(process.join("fd")).into_iter().flatten();
-        files.flatten().any(|entry| {
+        entries(&process.join("fd")).any(|entry| {
             let same = fs::read_link(entry.path()).is_ok_and(|to| to == path);
             same && is_for_writing(&process.join("fdinfo").join(entry.file_name()))
         })
@@ -114,6 +127,20 @@ pub fn is_ending(thread: u32) -> bool {
     }
 }
 
+/// Whether the process has ended; some of its threads may not be able to.
+pub(crate) fn has_ended(process: u32) -> bool {
+    status(process).is_some_and(|status| is_in_state(&status, ENDED))
+}
+
+/// Whether a signal has stopped the process.
+pub(crate) fn is_stopped(process: u32) -> bool {
+    status(process).is_some_and(|status| is_in_state(&status, STOPPED))
+}
+
+fn is_in_state(status: &str, letters: [char; 2]) -> bool {
+    field(status, "State:").is_some_and(|state| state.starts_with(letters))
+}
+
 /// The text of proc_pid_status(5) of a thread.
 fn status(thread: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{thread}/status")).ok()
@@ -139,7 +166,7 @@ fn signals(status: &str, name: &str) -> u64 {
 /// Whether the thread of a status has ended, SIGKILL is pending for it, or for it or its process a signal that ends with a core dump and
 /// that is neither blocked, ignored nor caught.
 fn is_killed(status: &str) -> bool {
-    if field(status, "State:").is_some_and(|state| state.starts_with(['Z', 'X'])) {
+    if is_in_state(status, ENDED) {
         return true;
     }
     let set = |name| signals(status, name);
@@ -248,7 +275,9 @@ mod tests {
         ] {
             assert!(!is_killed(status), "{status:?}");
         }
-        assert!(!is_ending(std::process::id()));
+        assert!(!is_ending(std::process::id()) && !has_ended(std::process::id()));
+        assert!(!is_stopped(std::process::id()));
+        assert!(is_in_state("Name:\tT\nState:\tt (tracing stop)\n", STOPPED));
         assert!(!is_ending(0));
     }
 }

@@ -31,8 +31,9 @@ pub use locks::{lock_shared, unlock};
 
 use self::look::keeps_names;
 pub(super) use self::look::{ASKED, stat_at};
-use super::file_path::{FilePath, Held, locked};
+use super::file_path::{FilePath, Held};
 use crate::asdf::layout::Extent;
+use crate::error::lock;
 use crate::source::{Stat, at_most, len_u64};
 
 /// How a file is opened.
@@ -550,7 +551,7 @@ impl Store for Disk {
 
     fn hold(&self, name: &OsStr) {
         if let Some(held) = &self.held {
-            *locked(held) = Some((Arc::clone(&self.dir), name.to_owned()));
+            *lock(held) = Some((Arc::clone(&self.dir), name.to_owned()));
         }
     }
 

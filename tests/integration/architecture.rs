@@ -36,7 +36,6 @@ const CRATES: &[(&str, &[&str])] = &[
     ("chrono", &["remote/checked.rs", "remote/identity.rs"]),
     ("clap", &["cli.rs", "cli/completions.rs"]),
     ("colorous", &["view/picture/"]),
-    ("env_logger", &["cli/log.rs"]),
     // png stands on it; this chooses what it stands on
     ("flate2", &[]),
     ("fuser", &["fuse.rs", "fuse/"]),
@@ -81,6 +80,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "remote/",
             "save.rs",
             "save/",
+            "source/beneath.rs",
             "source/file.rs",
             "source/filesystem.rs",
             "source/scratch.rs",

@@ -97,13 +97,29 @@ fn parts(item: Written<'_>) -> Option<(f64, f64)> {
 
 /// A complex number in the words of core/complex: `1+2i`, `-3J`, `(inf-1.5j)`, with any of `i`, `I`, `j`, `J`.
 pub(super) fn complex(text: &str) -> Option<(f64, f64)> {
-    let text = text.trim();
-    let text = text
+    let (re, im) = halves(text.trim());
+    let re = match re {
+        "" if im.is_some() => 0.0,
+        re => real(re)?,
+    };
+    let im = match im {
+        None => 0.0,
+        Some("" | "+") => 1.0,
+        Some("-") => -1.0,
+        Some(im) => real(im)?,
+    };
+    Some((re, im))
+}
+
+/// The real and the imaginary part of a complex number as they are written, without its parentheses and unit. The real part of an
+/// imaginary number is empty.
+pub(in crate::asdf) fn halves(text: &str) -> (&str, Option<&str>) {
+    let inner = text
         .strip_prefix('(')
-        .and_then(|rest| rest.strip_suffix(')'))
-        .unwrap_or(text);
+        .and_then(|rest| rest.strip_suffix(')'));
+    let text = inner.unwrap_or(text);
     let Some(body) = text.strip_suffix(['i', 'I', 'j', 'J']) else {
-        return Some((real(text)?, 0.0));
+        return (text, None);
     };
     let is_exponent = |at: usize| {
         let mut before = body.get(..at).unwrap_or_default().chars().rev();
@@ -113,14 +129,8 @@ pub(super) fn complex(text: &str) -> Option<(f64, f64)> {
     // exponent's. Without such a sign the whole number is imaginary.
     let mut signs = body.rmatch_indices(['+', '-']).map(|(at, _)| at);
     let sign = signs.find(|&at| !is_exponent(at)).unwrap_or(0);
-    let (re, im) = body.split_at_checked(sign)?;
-    let re = if re.is_empty() { 0.0 } else { real(re)? };
-    let im = match im {
-        "" | "+" => 1.0,
-        "-" => -1.0,
-        _ => real(im)?,
-    };
-    Some((re, im))
+    let (re, im) = body.split_at(sign);
+    (re, Some(im))
 }
 
 /// A decimal number. As in Python, `1e400` is infinite, but an integer beyond the range of doubles is `None`.

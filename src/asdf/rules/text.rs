@@ -1,6 +1,8 @@
 //! The patterns for strings in the standard's schemas. As in JSON Schema, a pattern without anchors may
 //! match anywhere in the string.
 
+use crate::asdf::inline::number::halves;
+
 /// `[A-Za-z_][A-Za-z0-9_]*`
 pub(super) fn has_letter(text: &str) -> bool {
     text.contains(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -82,53 +84,24 @@ fn after_digits(text: &str) -> Option<&str> {
 
 /// A complex number: a real part, an imaginary part that ends in `i` or `j`, or both; maybe in parentheses.
 pub(super) fn is_complex(text: &str) -> bool {
-    let text = text.strip_suffix('\n').unwrap_or(text);
-    let inner = text
-        .strip_prefix('(')
-        .and_then(|text| text.strip_suffix(')'));
-    let text = inner.unwrap_or(text);
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    // A number may end in several places: `1e5` in itself, but also `1` where an `e` can't begin an exponent.
-    let Some(rest) = after_number(unsigned) else {
-        return false;
-    };
-    if rest.is_empty() || is_unit(rest) {
-        return true;
-    }
-    rest.strip_prefix(['+', '-'])
-        .and_then(after_number)
-        .is_some_and(is_unit)
+    let (re, im) = halves(text.strip_suffix('\n').unwrap_or(text));
+    let is_imaginary = re.is_empty() && im.is_some();
+    (is_imaginary || is_real(re)) && im.is_none_or(is_real)
 }
 
-fn is_unit(text: &str) -> bool {
-    matches!(text, "i" | "I" | "j" | "J")
+/// A number of the pattern: digits, maybe with a point in front of the last ones, or `inf` or `nan` in letters of one case; and maybe an
+/// exponent.
+fn is_real(text: &str) -> bool {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let mantissa = unsigned(mantissa);
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or(("", mantissa));
+    let is_digits = |text: &str| after_digits(text) == Some("");
+    let is_number = is_digits(fraction) && (whole.is_empty() || is_digits(whole));
+    (is_number || ["inf", "INF", "nan", "NAN"].contains(&mantissa)) && is_digits(unsigned(exponent))
 }
 
-/// The rest of `text` behind the unsigned number at its start.
-fn after_number(text: &str) -> Option<&str> {
-    let digits = |text: &'_ str| {
-        text.len()
-            .saturating_sub(text.trim_start_matches(|c: char| c.is_ascii_digit()).len())
-    };
-    let words = ["inf", "INF", "nan", "NAN"];
-    let word = words.iter().find_map(|word| text.strip_prefix(word));
-    let mantissa = word.or_else(|| {
-        let whole = digits(text);
-        let rest = text.get(whole..)?;
-        let fraction = rest.strip_prefix('.').map_or(0, digits);
-        if fraction > 0 {
-            rest.get(fraction.saturating_add(1)..)
-        } else {
-            (whole > 0).then_some(rest)
-        }
-    })?;
-    // an `e` without digits behind it stays where it is
-    let exponent = mantissa.strip_prefix(['e', 'E']).and_then(|rest| {
-        let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);
-        rest.get(digits(rest)..)
-            .filter(|after| after.len() < rest.len())
-    });
-    Some(exponent.unwrap_or(mantissa))
+fn unsigned(text: &str) -> &str {
+    text.strip_prefix(['+', '-']).unwrap_or(text)
 }
 
 /// Whether an integer lies between two numbers that are integers themselves.

@@ -1,14 +1,14 @@
 //! Which process serves a mount, found without asking it.
 
-use std::fs::{self, DirEntry};
+use std::fs;
 #[cfg(feature = "fuse")]
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::was_killed;
 use crate::save::lock_holder;
+use crate::save::processes::{all, entries, has_ended};
 use crate::source::Mounted;
 
 /// The process that serves a mount: one of this program's name that has the mount's connection to the kernel. If the kernel does not
@@ -22,7 +22,7 @@ pub(in crate::cli) fn daemon_of(mounted: &Mounted) -> Option<u32> {
         return Some(only);
     }
     let locks = lock_holder_of(mounted);
-    let rank = |&process: &u32| (Some(process) == locks, !was_killed(process), process);
+    let rank = |&process: &u32| (Some(process) == locks, !has_ended(process), process);
     connected.into_iter().max_by_key(rank).or(locks)
 }
 
@@ -52,12 +52,9 @@ fn is_one(source: &Path, path: &Path) -> Option<bool> {
 /// The processes of this program's name that have a connection of the mount's number.
 fn connected(mounted: &Mounted) -> Vec<u32> {
     let line = format!("fuse_connection:\t{}\n", mounted.connection().display());
-    let processes = entries(Path::new("/proc")).filter_map(|entry| {
-        let number = entry.file_name().to_str()?.parse().ok()?;
-        let is_one = is_of_this_program(number) && has_connection(&entry.path(), &line);
-        is_one.then_some(number)
-    });
-    processes.collect()
+    let processes = all()
+        .filter(|(number, process)| is_of_this_program(*number) && has_connection(process, &line));
+    processes.map(|(number, _)| number).collect()
 }
 
 /// Whether a process runs a program of this name.
@@ -88,8 +85,4 @@ fn has_connection(process: &Path, line: &str) -> bool {
     let mut descriptors =
         entries(&process.join("task")).flat_map(|thread| entries(&thread.path().join("fdinfo")));
     descriptors.any(|entry| fs::read_to_string(entry.path()).is_ok_and(|it| it.contains(line)))
-}
-
-fn entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
-    fs::read_dir(directory).into_iter().flatten().flatten()
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::shell_word;
-use crate::save::processes::named;
+use crate::save::processes::{entries, named};
 use crate::source::Mounted;
 
 /// The message that the mount at `mountpoint` is in use: by what, and what to do. It names a mount inside, a loop device, or the
@@ -77,13 +77,7 @@ fn uses(process: &Path, mountpoint: &Path) -> bool {
     let stands = ["cwd", "root", "exe"]
         .iter()
         .any(|link| inside(&process.join(link)));
-    let opened = || {
-        let mut files = fs::read_dir(process.join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        files.any(|entry| inside(&entry.path()))
-    };
+    let opened = || entries(&process.join("fd")).any(|entry| inside(&entry.path()));
     let maps = || {
         let maps = fs::read_to_string(process.join("maps")).unwrap_or_default();
         let mut paths = maps

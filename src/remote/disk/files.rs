@@ -26,19 +26,19 @@ use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
+use super::super::pieces::PIECE;
 use crate::codec::{crc32, fnv1a};
 use crate::error::{Error, Result};
 use crate::source::Fields;
 
-/// A kind of file, and how files of it are stored and found.
-pub(super) struct FileFormat {
-    /// First bytes of a file; the last is the version of the format.
-    pub(super) magic: [u8; 8],
-    /// What follows the number that a file's name begins with. The name of a file that is being written has more behind that.
-    pub(super) suffix: &'static str,
-    /// Length of the largest file.
-    pub(super) longest: u64,
-}
+/// First bytes of a file; the last is the version of the format.
+const MAGIC: [u8; 8] = *b"ASDFFAR\x01";
+
+/// What follows the number that a file's name begins with. The name of a file that is being written has more behind that.
+const SUFFIX: &str = ".piece";
+
+/// Length of the largest file: a piece, with what stands before it.
+const LONGEST: u64 = PIECE + 4096;
 
 /// Bytes before the key.
 const HEAD_LEN: usize = 16;
@@ -54,7 +54,6 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// A file that was opened, but not read yet.
 pub(super) struct StoredFile {
-    format: &'static FileFormat,
     file: File,
     len: u64,
 }
@@ -64,7 +63,7 @@ impl StoredFile {
     pub(super) fn read(mut self, key: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(self.len).ok()?];
         self.file.read_exact(&mut bytes).ok()?;
-        let content = self.format.content_of(&bytes, key)?;
+        let content = content_of(&bytes, key)?;
         // the content is at the end: moved within the buffer instead of copied into another
         let start = bytes.len().saturating_sub(content.len());
         bytes.drain(..start);
@@ -87,135 +86,128 @@ pub(super) fn check_dir(dir: &Path) -> Result<()> {
     }
 }
 
-impl FileFormat {
-    /// Opens the file of this key, if it exists and its owner and permissions are right.
-    ///
-    /// # Errors
-    /// Of the system; what says why not.
-    pub(super) fn find(&'static self, dir: &Path, key: &[u8]) -> io::Result<StoredFile> {
-        // all that follows is relative to this descriptor: nobody can put another directory in its place
-        let dir = open_dir(dir)?;
-        let name = self.file_name(key);
-        // another user could have put a link or a FIFO there, if the directory was open to others once
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::openat(&dir, name, flags, Mode::empty())?);
-        let meta = file.metadata()?;
-        // asked of the open file, not of its name, which may lead elsewhere by then
-        check_owner(&meta)?;
-        if !meta.is_file() || meta.len() > self.longest {
-            return Err(io::Error::other("not a file of ours"));
-        }
-        let len = meta.len();
-        Ok(StoredFile {
-            format: self,
-            file,
-            len,
-        })
+/// Opens the file of this key, if it exists and its owner and permissions are right.
+///
+/// # Errors
+/// Of the system; what says why not.
+pub(super) fn find(dir: &Path, key: &[u8]) -> io::Result<StoredFile> {
+    // all that follows is relative to this descriptor: nobody can put another directory in its place
+    let dir = open_dir(dir)?;
+    let name = file_name(key);
+    // another user could have put a link or a FIFO there, if the directory was open to others once
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(&dir, name, flags, Mode::empty())?);
+    let meta = file.metadata()?;
+    // asked of the open file, not of its name, which may lead elsewhere by then
+    check_owner(&meta)?;
+    if !meta.is_file() || meta.len() > LONGEST {
+        return Err(io::Error::other("not a file of ours"));
     }
+    let len = meta.len();
+    Ok(StoredFile { file, len })
+}
 
-    /// Writes a file, and gives the directory.
-    ///
-    /// # Errors
-    /// Of the system; what says why not.
-    pub(super) fn store(&self, path: &Path, key: &[u8], content: &[u8]) -> io::Result<OwnedFd> {
-        let len = HEAD_LEN
-            .saturating_add(key.len())
-            .saturating_add(content.len());
-        if u64::try_from(len).is_ok_and(|len| len > self.longest) {
-            return Err(io::Error::other(format!("{len} bytes are too many")));
-        }
-        let head = self.head(key, content).ok_or(io::ErrorKind::InvalidInput)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let dir = open_dir(path)?;
-        let name = self.file_name(key);
-        // of no other writer, nor of one that was killed: processes in two containers may have the same number
-        let temporary = format!("{name}.{:016x}", RandomState::new().hash_one(key));
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&dir, &temporary, flags, Mode::from_raw_mode(0o600))?;
-        let mut file = File::from(file);
-        let written = file
-            .write_all(&head)
-            .and_then(|()| file.write_all(content))
-            .and_then(|()| Ok(rustix::fs::renameat(&dir, &temporary, &dir, &name)?));
-        if written.is_err() {
-            // The error of writing is returned, not that of removing.
-            let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
-        }
-        written?;
-        Ok(dir)
+/// Writes a file, and gives the directory.
+///
+/// # Errors
+/// Of the system; what says why not.
+pub(super) fn store(path: &Path, key: &[u8], content: &[u8]) -> io::Result<OwnedFd> {
+    let len = HEAD_LEN
+        .saturating_add(key.len())
+        .saturating_add(content.len());
+    if u64::try_from(len).is_ok_and(|len| len > LONGEST) {
+        return Err(io::Error::other(format!("{len} bytes are too many")));
     }
+    let head = head(key, content).ok_or(io::ErrorKind::InvalidInput)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let dir = open_dir(path)?;
+    let name = file_name(key);
+    // of no other writer, nor of one that was killed: processes in two containers may have the same number
+    let temporary = format!("{name}.{:016x}", RandomState::new().hash_one(key));
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&dir, &temporary, flags, Mode::from_raw_mode(0o600))?;
+    let mut file = File::from(file);
+    let written = file
+        .write_all(&head)
+        .and_then(|()| file.write_all(content))
+        .and_then(|()| Ok(rustix::fs::renameat(&dir, &temporary, &dir, &name)?));
+    if written.is_err() {
+        // The error of writing is returned, not that of removing.
+        let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
+    }
+    written?;
+    Ok(dir)
+}
 
-    /// Removes the files that were not used for the longest time, until the rest is within the limits.
-    ///
-    /// A file that can't be removed stays: another mount has removed it, or it is not ours.
-    ///
-    /// # Errors
-    /// Of listing the directory.
-    pub(super) fn make_room(&self, dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
-        let mut found = Vec::new();
-        for entry in Dir::read_from(dir)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if self.is_ours(name)
-                && let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-                && FileType::from_raw_mode(stat.st_mode).is_file()
-            {
-                let len = u64::try_from(stat.st_size).unwrap_or(0);
-                let sectors = u64::try_from(stat.st_blocks).unwrap_or(0);
-                // what is compressed or has holes counts as what it may become
-                let taken = sectors.saturating_mul(SECTOR).max(len);
-                found.push(((stat.st_mtime, stat.st_mtime_nsec), taken, name.to_owned()));
+/// Removes the files that were not used for the longest time, until the rest is within the limits.
+///
+/// A file that can't be removed stays: another mount has removed it, or it is not ours.
+///
+/// # Errors
+/// Of listing the directory.
+pub(super) fn make_room(dir: &OwnedFd, limit: u64, files: usize) -> io::Result<()> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if is_ours(name)
+            && let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+            && FileType::from_raw_mode(stat.st_mode).is_file()
+        {
+            let len = u64::try_from(stat.st_size).unwrap_or(0);
+            let sectors = u64::try_from(stat.st_blocks).unwrap_or(0);
+            // what is compressed or has holes counts as what it may become
+            let taken = sectors.saturating_mul(SECTOR).max(len);
+            found.push(((stat.st_mtime, stat.st_mtime_nsec), taken, name.to_owned()));
+        }
+    }
+    // the time of change is that of the last use: `read` sets it
+    found.sort_unstable_by_key(|(modified, ..)| std::cmp::Reverse(*modified));
+    let mut sum = 0_u64;
+    for (n, (_, taken, name)) in found.iter().enumerate() {
+        sum = sum.saturating_add(*taken);
+        if sum > limit || n >= files {
+            let removed = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+            if let Err(error) = removed {
+                log::debug!("{name:?} not removed: {error}");
             }
         }
-        // the time of change is that of the last use: `read` sets it
-        found.sort_unstable_by_key(|(modified, ..)| std::cmp::Reverse(*modified));
-        let mut sum = 0_u64;
-        for (n, (_, taken, name)) in found.iter().enumerate() {
-            sum = sum.saturating_add(*taken);
-            if sum > limit || n >= files {
-                let removed = rustix::fs::unlinkat(dir, name, AtFlags::empty());
-                if let Err(error) = removed {
-                    log::debug!("{name:?} not removed: {error}");
-                }
-            }
-        }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// The content in the bytes of a file, if they are whole and of this key.
-    fn content_of<'a>(&self, bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
-        let mut fields = Fields(bytes);
-        let magic: [u8; 8] = fields.array()?;
-        let sum = u32::from_le_bytes(fields.array()?);
-        // after a power cut the file may be there without its bytes
-        if magic != self.magic || crc32(0, fields.0) != sum {
-            return None;
-        }
-        let len = usize::try_from(fields.u32()?).ok()?;
-        // the name has 64 bits of the key only: the whole key is in the file
-        (fields.bytes(len)? == key).then_some(fields.0)
+/// The content in the bytes of a file, if they are whole and of this key.
+fn content_of<'a>(bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+    let mut fields = Fields(bytes);
+    let magic: [u8; 8] = fields.array()?;
+    let sum = u32::from_le_bytes(fields.array()?);
+    // after a power cut the file may be there without its bytes
+    if magic != MAGIC || crc32(0, fields.0) != sum {
+        return None;
     }
+    let len = usize::try_from(fields.u32()?).ok()?;
+    // the name has 64 bits of the key only: the whole key is in the file
+    (fields.bytes(len)? == key).then_some(fields.0)
+}
 
-    /// What comes before the content in a file.
-    fn head(&self, key: &[u8], content: &[u8]) -> Option<Vec<u8>> {
-        let len = u32::try_from(key.len()).ok()?.to_le_bytes();
-        let sum = crc32(crc32(crc32(0, &len), key), content);
-        Some([self.magic.as_slice(), &sum.to_le_bytes(), &len, key].concat())
-    }
+/// What comes before the content in a file.
+fn head(key: &[u8], content: &[u8]) -> Option<Vec<u8>> {
+    let len = u32::try_from(key.len()).ok()?.to_le_bytes();
+    let sum = crc32(crc32(crc32(0, &len), key), content);
+    Some([MAGIC.as_slice(), &sum.to_le_bytes(), &len, key].concat())
+}
 
-    /// The name of a key's file: its hash. Two keys with the same hash replace each other's file.
-    fn file_name(&self, key: &[u8]) -> String {
-        format!("{:0DIGITS$x}{}", fnv1a(key), self.suffix)
-    }
+/// The name of a key's file: its hash. Two keys with the same hash replace each other's file.
+fn file_name(key: &[u8]) -> String {
+    format!("{:0DIGITS$x}{SUFFIX}", fnv1a(key))
+}
 
-    /// Whether we have made a file of this name.
-    fn is_ours(&self, name: &CStr) -> bool {
-        let name = name.to_bytes();
-        name.split_at_checked(DIGITS).is_some_and(|(digits, rest)| {
-            digits.iter().all(u8::is_ascii_hexdigit) && rest.starts_with(self.suffix.as_bytes())
-        })
-    }
+/// Whether we have made a file of this name.
+fn is_ours(name: &CStr) -> bool {
+    let name = name.to_bytes();
+    name.split_at_checked(DIGITS).is_some_and(|(digits, rest)| {
+        digits.iter().all(u8::is_ascii_hexdigit) && rest.starts_with(SUFFIX.as_bytes())
+    })
 }
 
 /// Opens the directory, if only the user may write in it.
@@ -252,20 +244,6 @@ mod tests {
 
     const KEY: &[u8] = b"this piece of this object";
 
-    static KIND: FileFormat = FileFormat {
-        magic: *b"ASDFTST\x01",
-        suffix: ".test",
-        longest: 1 << 20,
-    };
-
-    fn file_name(key: &[u8]) -> String {
-        KIND.file_name(key)
-    }
-
-    fn content_of<'a>(bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
-        KIND.content_of(bytes, key)
-    }
-
     /// A directory that does not exist yet, in one that goes away with the test.
     fn dir() -> (TempDir, PathBuf) {
         let place = TempDir::new().unwrap();
@@ -274,11 +252,11 @@ mod tests {
     }
 
     fn store(dir: &Path, key: &[u8], content: &[u8]) {
-        KIND.store(dir, key, content).unwrap();
+        super::store(dir, key, content).unwrap();
     }
 
     fn load(dir: &Path, key: &[u8]) -> Option<Vec<u8>> {
-        KIND.find(dir, key).ok()?.read(key)
+        find(dir, key).ok()?.read(key)
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -337,7 +315,7 @@ mod tests {
         }
         chmod(&dir, 0o720);
         fs::remove_file(&file).unwrap();
-        assert!(KIND.store(&dir, KEY, b"content").is_err());
+        assert!(super::store(&dir, KEY, b"content").is_err());
         assert!(names(&dir).is_empty(), "nothing is written there either");
     }
 
@@ -391,7 +369,7 @@ mod tests {
     #[test]
     fn what_is_too_large_is_neither_written_nor_read() {
         let (_place, dir) = dir();
-        assert!(KIND.store(&dir, KEY, &vec![0; 1 << 20]).is_err());
+        assert!(super::store(&dir, KEY, &vec![0; LONGEST as usize]).is_err());
         assert!(!dir.exists());
         store(&dir, KEY, b"content");
         let file = fs::OpenOptions::new()
@@ -415,13 +393,13 @@ mod tests {
         fs::write(dir.join("not ours"), vec![0; 500_000]).unwrap();
         assert!(load(&dir, &keys[1]).is_some(), "used now");
         let handle = open_dir(&dir).unwrap();
-        KIND.make_room(&handle, 240 << 10, 100).unwrap();
+        make_room(&handle, 240 << 10, 100).unwrap();
         let kept = |n: usize| dir.join(file_name(&keys[n])).exists();
         assert_eq!(
             [0, 1, 2, 3, 4, 5].map(kept),
             [false, true, false, false, true, true]
         );
-        KIND.make_room(&handle, 240 << 10, 1).unwrap();
+        make_room(&handle, 240 << 10, 1).unwrap();
         assert!(kept(1) && !kept(5));
         assert!(dir.join("not ours").exists());
     }
@@ -431,7 +409,7 @@ mod tests {
         let (_place, dir) = dir();
         store(&dir, KEY, b"content");
         let old = |n: u64| {
-            let path = dir.join(format!("{n:016x}{}", KIND.suffix));
+            let path = dir.join(format!("{n:016x}{SUFFIX}"));
             let file = File::create(&path).unwrap();
             file.set_len(100 << 20).unwrap();
             let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(n);
@@ -444,8 +422,8 @@ mod tests {
         let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(2);
         let dir_there = File::open(&files[1]).unwrap();
         dir_there.set_modified(then).unwrap();
-        let handle = KIND.store(&dir, b"another", b"content").unwrap();
-        KIND.make_room(&handle, 100 << 20, 100).unwrap();
+        let handle = super::store(&dir, b"another", b"content").unwrap();
+        make_room(&handle, 100 << 20, 100).unwrap();
         let there = [&files[0], &files[1], &files[2]].map(|path| path.exists());
         assert_eq!(there, [false, true, false]);
         assert!(load(&dir, KEY).is_some() && load(&dir, b"another").is_some());
@@ -453,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_torn_or_changed_anywhere_is_not_used() {
-        let whole = [KIND.head(KEY, b"content").unwrap().as_slice(), b"content"].concat();
+        let whole = [head(KEY, b"content").unwrap().as_slice(), b"content"].concat();
         assert_eq!(content_of(&whole, KEY), Some(b"content".as_slice()));
         for at in 0..whole.len() {
             assert!(content_of(&whole[..at], KEY).is_none(), "cut at {at}");
@@ -473,7 +451,7 @@ mod tests {
         ) {
             let mut file = bytes;
             if right && file.len() >= HEAD_LEN {
-                file[..8].copy_from_slice(&KIND.magic);
+                file[..8].copy_from_slice(&MAGIC);
                 let sum = crc32(0, &file[12..]);
                 file[8..12].copy_from_slice(&sum.to_le_bytes());
             }

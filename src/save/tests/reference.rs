@@ -432,7 +432,7 @@ proptest! {
         let kept = before.blocks.len().min(plan.layout().blocks.len());
         let removed = case.changes.iter().any(|change| matches!(change, Change::RemoveLast));
         let count = if removed { 0 } else { kept };
-        for (old, new) in before.blocks.iter().zip(&plan.layout().blocks).take(count) {
+        for (old, new) in before.blocks.iter().zip(plan.layout().blocks.iter()).take(count) {
             prop_assert_eq!(new.offset.abs_diff(old.offset) % 512, 0);
         }
     }

@@ -112,7 +112,7 @@ proptest! {
             BlockIndex::Valid(index) | BlockIndex::Wrong(index, _) => *index,
             BlockIndex::Absent => Extent { start: before.len, end: before.len },
         };
-        for ((old_block, end), block) in before.blocks.iter().zip(ends.chain([index.start])).zip(&plan.layout().blocks) {
+        for ((old_block, end), block) in before.blocks.iter().zip(ends.chain([index.start])).zip(plan.layout().blocks.iter()) {
             let kept = &old[old_block.data_offset() as usize..end as usize];
             prop_assert_eq!(&new[block.data_offset() as usize..][..kept.len()], kept);
             prop_assert_eq!((block.used, block.data_size), (old_block.used, old_block.data_size));
