@@ -398,11 +398,11 @@ impl WrittenFile {
             saves.note_loss(self.block, self.file, why, fate);
             let _writer = saves.writer();
             if self.is_of(&saves.shown.now()) {
-                let saved = false;
+                let is_saved = false;
                 saves.show_changed_block(BlockChange {
                     block: self.block,
                     through: Some(Through {
-                        saved,
+                        is_saved,
                         ..self.through()
                     }),
                     at: self.patched(),

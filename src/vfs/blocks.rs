@@ -134,7 +134,7 @@ impl WrittenFile {
             file: self.file,
             version: self.version,
             form: self.form(),
-            saved: true,
+            is_saved: true,
         }
     }
 

@@ -311,7 +311,7 @@ impl State {
         let BlockChange { block, through, at } = change;
         let at = at.unwrap_or_else(|| self.stat.modified());
         // one that has got another form since has other bytes now than any that is shown
-        let is_same = |it: &Through| it.saved && self.form(it.file) == it.form;
+        let is_same = |it: &Through| it.is_saved && self.form(it.file) == it.form;
         let own = through.filter(is_same);
         // the file has had another number since: that one has other bytes now
         let is_shown = |through: Through| self.version(through.file) == through.version;

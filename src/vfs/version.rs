@@ -97,7 +97,7 @@ pub(super) struct Through {
     pub(super) version: u64,
     pub(super) form: u64,
     /// Whether FILE has what was written; else it was given up, and the kernel has other bytes than FILE.
-    pub(super) saved: bool,
+    pub(super) is_saved: bool,
 }
 
 impl Versions {
