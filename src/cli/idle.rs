@@ -52,9 +52,11 @@ fn unmount_when_idle(
             loop {
                 std::thread::sleep(step);
                 let Some(files) = files.upgrade() else { return };
-                let now = requests.load(Ordering::Relaxed);
                 // what exists only in the mount keeps it mounted
-                if now != last || !files.losses().is_empty() {
+                let keeps = !files.losses().is_empty();
+                // after that: a request that has come since may have left something
+                let now = requests.load(Ordering::Relaxed);
+                if now != last || keeps {
                     (last, since) = (now, Instant::now());
                 } else if since.elapsed() >= limit {
                     // while something is open in it, it is busy and stays
