@@ -12,6 +12,7 @@
 //! | `ahead`, `decoded::ahead` | What is decoded before a reader asks for it, and by which threads? |
 //! | `cache` | Which segments and which decoders at rest are kept, and what do they count? |
 //! | `limit` | When may a thread decode, and with how much memory? |
+//! | `pool` | Which thread runs a job that its caller does not wait for? |
 //!
 //! # Locks and threads
 //!
@@ -19,7 +20,7 @@
 //!
 //! - The readers: threads that read a [`Decoded`]. In a mount they are those that answer the kernel's requests, and those that
 //!   save.
-//! - Two threads `asdf-ahead` for each [`Cache`]. The first job starts them, and dropping the cache joins them. They decode ahead of
+//! - Up to two threads `asdf-ahead` for each [`Cache`]: those of its `Pool`. Dropping the cache joins them. They decode ahead of
 //!   sequential readers, make the checkpoints of streams smaller, and read trees of the mount of many files ahead.
 //! - Threads that one call starts and joins before it returns: for the blocks of a bzip2 batch, and for the pieces of zlib that a save
 //!   encodes or compares. Of the locks below they take only that of the buffer pool.
@@ -32,7 +33,7 @@
 //! | those of a stream | entries and what its decoders share | may read stored bytes |
 //! | `Cache::kept` | segments, decoders at rest, what streams hold | none |
 //! | `Limit::queue` | what is taken of the limit, and who waits | none |
-//! | `Jobs::state` | queued jobs, the threads that run them | may start a thread |
+//! | `Pool::state` | queued jobs, the threads that run them | may start a thread |
 //! | `POOL` (in `source::pooled_buf`) | idle buffers | none |
 //!
 //! What counts in the cache is one atomic number. A stream has one lock, but for Blosc, which takes `Chunks::walk` before `Cframe::piece`.
@@ -49,7 +50,7 @@
 //!   and `Decoded::state` if it asks the stream for an entry: all readers of that block wait with it.
 //! - For the lock of a stream, perhaps with a permit: the thread that has that lock waits for a server, or for room for an array as
 //!   below, and never for the limit.
-//! - On `Jobs::called`, a thread `asdf-ahead` without a job, with nothing.
+//! - On `Pool::called`, a thread without a job, with nothing.
 //! - In `asdf::buffers`, for room for an array. A thread that decodes waits there too, if the array is part of an encoding
 //!   chain, but only for threads that wait for no permit (`Buffers::beneath_decoders`).
 //! - When it drops the last reference to a cache: for the jobs that run. It must hold none of these locks.
@@ -92,6 +93,7 @@ mod limit;
 mod lz4;
 #[cfg(feature = "lz4f")]
 mod lz4f;
+pub(crate) mod pool;
 mod splice;
 #[cfg(test)]
 mod testing;

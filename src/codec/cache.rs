@@ -20,9 +20,9 @@ use lru::LruCache;
 
 pub(super) use self::counted::Counted;
 pub use self::counted::CountedBuf;
-use super::ahead::Jobs;
 use super::caller::{self, Wanted};
 use super::limit::Limit;
+use super::pool::Pool;
 use super::{Cursor, Stream};
 use crate::error::{Error, Result, lock};
 use crate::source::{free_idle, len_u64};
@@ -42,6 +42,12 @@ const RESTING_PER_BLOCK: usize = 4;
 /// read, and memory that is used again costs no page faults and stays in the processor's cache.
 const SEQUENTIAL_WINDOW: u64 = 8 << 20;
 
+/// Threads that decode ahead.
+const AHEAD_THREADS: usize = 2;
+
+/// Jobs that may wait for them; beyond, no more is decoded ahead.
+const AHEAD_WAITING: usize = 64;
+
 /// Segments and decoders at rest of all blocks, and the limit of the decodes that run.
 pub struct Cache {
     budget: u64,
@@ -53,7 +59,8 @@ pub struct Cache {
     pub(super) limit: Limit,
     /// Tells whether the mount still needs decoded bytes.
     wanted: Mutex<Wanted>,
-    pub(crate) jobs: Arc<Jobs>,
+    /// The threads that decode ahead.
+    pub(crate) ahead: Arc<Pool>,
 }
 
 /// What a cache keeps, and what is known of each block. Nothing here frees a decoder: what is taken out is given to the caller.
@@ -126,7 +133,7 @@ impl Cache {
             }),
             limit: Limit::new(budget),
             wanted: Mutex::new(Arc::new(|| true)),
-            jobs: Arc::default(),
+            ahead: Pool::new("asdf-ahead", AHEAD_THREADS, AHEAD_WAITING),
         })
     }
 
@@ -513,7 +520,7 @@ impl Kept {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        self.jobs.stop();
+        self.ahead.stop();
     }
 }
 

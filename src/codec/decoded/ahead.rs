@@ -1,5 +1,4 @@
-//! Decoding ahead of sequential readers, and tidying the stream behind them, on the threads of the
-//! [`Jobs`](crate::codec::ahead::Jobs).
+//! Decoding ahead of sequential readers, and tidying the stream behind them, on the threads of a [`Pool`](crate::codec::pool::Pool).
 //!
 //! Bytes are decoded before a reader asks for them in two ways: by the jobs here, which put them into the cache, and inside a decoder that
 //! decodes several pieces at once ([`Cursor::will_decode_to`](crate::codec::Cursor::will_decode_to)). The cache bounds the former for
@@ -31,14 +30,16 @@ impl Decoded {
         if several { JOBS } else { 1 }
     }
 
-    /// Queues a job. It holds no reference to the block, which may be dropped before its turn.
+    /// Queues a job; `false` if too many wait. It holds no reference to the block, which may be dropped before its turn.
     pub(super) fn queue(&self, job: impl FnOnce(&Self) + Send + 'static) -> bool {
         let block = self.this.clone();
-        self.cache.jobs.later(move || {
+        let job = move || {
             if let Some(block) = block.upgrade() {
                 job(&block);
             }
-        })
+        };
+        // reading ahead is a favour: a reader never waits for room in the queue
+        self.cache.ahead.run(Box::new(job)).is_ok()
     }
 
     /// Decodes what sequential readers want next until there is nothing more, or another job waits for the thread.
@@ -63,7 +64,7 @@ impl Decoded {
                 }
             }
             // To the end of the queue, so that blocks read at the same time have the threads by turns. `ahead` counts it still.
-            if self.cache.jobs.is_asked_for() && self.queue(Self::decode_ahead) {
+            if self.cache.ahead.is_asked_for() && self.queue(Self::decode_ahead) {
                 return;
             }
         }
