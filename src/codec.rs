@@ -109,7 +109,7 @@ use std::sync::Arc;
 
 use self::decoded::Beneath;
 use crate::error::{Error, Result, corrupt, unsupported};
-use crate::source::Source;
+use crate::source::{PooledBuf, Source, at_most, len_u64};
 
 #[cfg(feature = "remote")]
 pub(crate) use ahead::{Reader, Readers};
@@ -122,6 +122,9 @@ pub(crate) use deflate::fnv1a;
 pub use splice::Edited;
 #[doc(hidden)]
 pub use zlib::decoded_len as zlib_len;
+
+/// Size of the buffer used to skip from an entry to the wanted bytes.
+const SKIP: usize = 64 << 10;
 
 /// The decoded bytes of one block, seen by how they can be reached.
 pub trait Stream: Send + Sync {
@@ -137,7 +140,9 @@ pub trait Stream: Send + Sync {
     fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>>;
 
     /// Whether cursors at different entries may usefully run at the same time, on several cores.
-    fn parallel(&self) -> bool;
+    fn parallel(&self) -> bool {
+        true
+    }
 
     /// Bytes of memory that the stream holds beside its cursors: checkpoints, chunk tables.
     fn held(&self) -> u64 {
@@ -199,22 +204,40 @@ pub trait Cursor: Send {
 }
 
 impl dyn Cursor + '_ {
-    /// Decodes until all of `buf` is filled, in as much memory as a cache of `budget` bytes allows one decoder.
+    /// Decodes up to the decoded offset `start`, and then on until all of `buf` is filled; `false` if `take` stops it on the way. That is
+    /// called before each read with the memory that the read needs, and tells whether it may have so much.
     ///
     /// # Errors
-    /// As of [`Cursor::read`]; [`Error::Unsupported`] if it needs more memory.
-    pub(crate) fn fill(&mut self, buf: &mut [u8], budget: u64) -> Result<()> {
-        let mut rest = buf;
-        while !rest.is_empty() {
+    /// As of [`Cursor::read`]; those of `take`.
+    fn fill_from(
+        &mut self,
+        start: u64,
+        buf: &mut [u8],
+        mut take: impl FnMut(u64) -> Result<bool>,
+    ) -> Result<bool> {
+        let mut filled = 0;
+        while filled < buf.len() {
             let needed = self.needed();
-            limit::check(needed, budget)?;
-            let given = self.read(rest)?;
-            if given == 0 && self.needed() <= needed {
-                return Err(misplaced(self.position()));
+            if !take(needed)? {
+                return Ok(false);
             }
-            rest = rest.get_mut(given..).unwrap_or_default();
+            let before = self.position();
+            if before < start {
+                // a decoder only moves on; what lies between is decoded and dropped
+                let left = at_most(start.saturating_sub(before), SKIP);
+                self.read(&mut PooledBuf::of(left))?;
+            } else if before == start.saturating_add(len_u64(filled)) {
+                let rest = buf.get_mut(filled..).unwrap_or_default();
+                filled = filled.saturating_add(self.read(rest)?);
+            } else {
+                return Err(misplaced(start));
+            }
+            // A decoder that neither moves nor asks for more memory would be called for ever.
+            if self.position() == before && self.needed() <= needed {
+                return Err(misplaced(before));
+            }
         }
-        Ok(())
+        Ok(true)
     }
 }
 
