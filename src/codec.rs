@@ -12,6 +12,7 @@
 //! | `ahead`, `decoded::ahead` | What is decoded before a reader asks for it, and by which threads? |
 //! | `cache` | Which segments and which decoders at rest are kept, and what do they count? |
 //! | `limit` | When may a thread decode, and with how much memory? |
+//! | `pool` | Which thread runs a job that its caller does not wait for? |
 //!
 //! # Locks and threads
 //!
@@ -19,7 +20,7 @@
 //!
 //! - The readers: threads that read a [`Decoded`]. In a mount they are those that answer the kernel's requests, and those that
 //!   save.
-//! - Two threads `asdf-ahead` for each [`Cache`]. The first job starts them, and dropping the cache joins them. They decode ahead of
+//! - Up to two threads `asdf-ahead` for each [`Cache`]: those of its `Pool`. Dropping the cache joins them. They decode ahead of
 //!   sequential readers, make the checkpoints of streams smaller, and read trees of the mount of many files ahead.
 //! - Threads that one call starts and joins before it returns: for the blocks of a bzip2 batch, and for the pieces of zlib that a save
 //!   encodes or compares. Of the locks below they take only that of the buffer pool.
@@ -32,7 +33,7 @@
 //! | those of a stream | entries and what its decoders share | may read stored bytes |
 //! | `Cache::kept` | segments, decoders at rest, what streams hold | none |
 //! | `Limit::queue` | what is taken of the limit, and who waits | none |
-//! | `Jobs::state` | queued jobs, the threads that run them | may start a thread |
+//! | `Pool::state` | queued jobs, the threads that run them | may start a thread |
 //! | `POOL` (in `source::pooled_buf`) | idle buffers | none |
 //!
 //! What counts in the cache is one atomic number. A stream has one lock, but for Blosc, which takes `Chunks::walk` before `Cframe::piece`.
@@ -49,7 +50,7 @@
 //!   and `Decoded::state` if it asks the stream for an entry: all readers of that block wait with it.
 //! - For the lock of a stream, perhaps with a permit: the thread that has that lock waits for a server, or for room for an array as
 //!   below, and never for the limit.
-//! - On `Jobs::called`, a thread `asdf-ahead` without a job, with nothing.
+//! - On `Pool::called`, a thread without a job, with nothing.
 //! - In `asdf::buffers`, for room for an array. A thread that decodes waits there too, if the array is part of an encoding
 //!   chain, but only for threads that wait for no permit (`Buffers::beneath_decoders`).
 //! - When it drops the last reference to a cache: for the jobs that run. It must hold none of these locks.
@@ -92,6 +93,7 @@ mod limit;
 mod lz4;
 #[cfg(feature = "lz4f")]
 mod lz4f;
+pub(crate) mod pool;
 mod splice;
 #[cfg(test)]
 mod testing;
@@ -107,7 +109,7 @@ use std::sync::Arc;
 
 use self::decoded::Beneath;
 use crate::error::{Error, Result, corrupt, unsupported};
-use crate::source::Source;
+use crate::source::{PooledBuf, Source, at_most, len_u64};
 
 #[cfg(feature = "remote")]
 pub(crate) use ahead::{Reader, Readers};
@@ -120,6 +122,9 @@ pub(crate) use deflate::fnv1a;
 pub use splice::Edited;
 #[doc(hidden)]
 pub use zlib::decoded_len as zlib_len;
+
+/// Size of the buffer used to skip from an entry to the wanted bytes.
+const SKIP: usize = 64 << 10;
 
 /// The decoded bytes of one block, seen by how they can be reached.
 pub trait Stream: Send + Sync {
@@ -135,7 +140,9 @@ pub trait Stream: Send + Sync {
     fn cursor(self: Arc<Self>, offset: u64) -> Result<Box<dyn Cursor>>;
 
     /// Whether cursors at different entries may usefully run at the same time, on several cores.
-    fn parallel(&self) -> bool;
+    fn parallel(&self) -> bool {
+        true
+    }
 
     /// Bytes of memory that the stream holds beside its cursors: checkpoints, chunk tables.
     fn held(&self) -> u64 {
@@ -197,22 +204,40 @@ pub trait Cursor: Send {
 }
 
 impl dyn Cursor + '_ {
-    /// Decodes until all of `buf` is filled, in as much memory as a cache of `budget` bytes allows one decoder.
+    /// Decodes up to the decoded offset `start`, and then on until all of `buf` is filled; `false` if `take` stops it on the way. That is
+    /// called before each read with the memory that the read needs, and tells whether it may have so much.
     ///
     /// # Errors
-    /// As of [`Cursor::read`]; [`Error::Unsupported`] if it needs more memory.
-    pub(crate) fn fill(&mut self, buf: &mut [u8], budget: u64) -> Result<()> {
-        let mut rest = buf;
-        while !rest.is_empty() {
+    /// As of [`Cursor::read`]; those of `take`.
+    fn fill_from(
+        &mut self,
+        start: u64,
+        buf: &mut [u8],
+        mut take: impl FnMut(u64) -> Result<bool>,
+    ) -> Result<bool> {
+        let mut filled = 0;
+        while filled < buf.len() {
             let needed = self.needed();
-            limit::check(needed, budget)?;
-            let given = self.read(rest)?;
-            if given == 0 && self.needed() <= needed {
-                return Err(misplaced(self.position()));
+            if !take(needed)? {
+                return Ok(false);
             }
-            rest = rest.get_mut(given..).unwrap_or_default();
+            let before = self.position();
+            if before < start {
+                // a decoder only moves on; what lies between is decoded and dropped
+                let left = at_most(start.saturating_sub(before), SKIP);
+                self.read(&mut PooledBuf::of(left))?;
+            } else if before == start.saturating_add(len_u64(filled)) {
+                let rest = buf.get_mut(filled..).unwrap_or_default();
+                filled = filled.saturating_add(self.read(rest)?);
+            } else {
+                return Err(misplaced(start));
+            }
+            // A decoder that neither moves nor asks for more memory would be called for ever.
+            if self.position() == before && self.needed() <= needed {
+                return Err(misplaced(before));
+            }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

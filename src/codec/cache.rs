@@ -20,9 +20,9 @@ use lru::LruCache;
 
 pub(super) use self::counted::Counted;
 pub use self::counted::CountedBuf;
-use super::ahead::Jobs;
 use super::caller::{self, Wanted};
 use super::limit::Limit;
+use super::pool::Pool;
 use super::{Cursor, Stream};
 use crate::error::{Error, Result, lock};
 use crate::source::{free_idle, len_u64};
@@ -42,18 +42,27 @@ const RESTING_PER_BLOCK: usize = 4;
 /// read, and memory that is used again costs no page faults and stays in the processor's cache.
 const SEQUENTIAL_WINDOW: u64 = 8 << 20;
 
+/// Threads that decode ahead.
+const AHEAD_THREADS: usize = 2;
+
+/// Jobs that may wait for them; beyond, no more is decoded ahead.
+const AHEAD_WAITING: usize = 64;
+
 /// Segments and decoders at rest of all blocks, and the limit of the decodes that run.
 pub struct Cache {
     budget: u64,
     next_key: AtomicU64,
     /// Bytes that count, see [`Counted`].
     used: Arc<AtomicU64>,
+    /// Bytes of segments decoded ahead that no reader has asked for yet.
+    unread: Arc<AtomicU64>,
     /// Not held while a decoder runs or is freed.
     kept: Mutex<Kept>,
     pub(super) limit: Limit,
     /// Tells whether the mount still needs decoded bytes.
     wanted: Mutex<Wanted>,
-    pub(crate) jobs: Arc<Jobs>,
+    /// The threads that decode ahead.
+    pub(crate) ahead: Arc<Pool>,
 }
 
 /// What a cache keeps, and what is known of each block. Nothing here frees a decoder: what is taken out is given to the caller.
@@ -63,9 +72,6 @@ struct Kept {
     blocks: HashMap<u64, BlockShare>,
     /// What streams hold, by the key of their block.
     holders: HashMap<u64, Holder>,
-    /// Bytes of segments decoded ahead that no reader has asked for yet.
-    unread: u64,
-    next_cursor: u64,
 }
 
 /// Where an entry is: the key of its block, and which part of that.
@@ -76,14 +82,14 @@ type Place = (u64, Part);
 enum Part {
     /// The segment of this index.
     Segment(u64),
-    /// A decoder, by a number of its own.
+    /// The decoder at this position.
     Cursor(u64),
 }
 
 /// An entry of the list.
 enum Entry {
-    /// The bytes of a segment, which count until the last reply from them is sent; whether they were decoded ahead and not asked for yet.
-    Segment(Arc<CountedBuf>, bool),
+    /// The bytes of a segment, which count until the last reply from them is sent; as `unread` ones, too, until a reader asks for them.
+    Segment(Arc<CountedBuf>, Option<Counted>),
     Cursor(Resting),
 }
 
@@ -96,7 +102,7 @@ pub(super) type Resting = (Box<dyn Cursor>, Counted);
 struct BlockShare {
     /// Bytes of its segments.
     segments: u64,
-    /// The numbers of its decoders at rest, the one that came to rest longest ago first.
+    /// The positions of its decoders at rest, the one that came to rest longest ago first.
     cursors: Vec<u64>,
 }
 
@@ -117,16 +123,15 @@ impl Cache {
             budget,
             next_key: AtomicU64::new(0),
             used: Arc::default(),
+            unread: Arc::default(),
             kept: Mutex::new(Kept {
                 entries: LruCache::unbounded(),
                 blocks: HashMap::new(),
                 holders: HashMap::new(),
-                unread: 0,
-                next_cursor: 0,
             }),
             limit: Limit::new(budget),
             wanted: Mutex::new(Arc::new(|| true)),
-            jobs: Arc::default(),
+            ahead: Pool::new("asdf-ahead", AHEAD_THREADS, AHEAD_WAITING),
         })
     }
 
@@ -188,35 +193,28 @@ impl Cache {
             return None;
         };
         // A reader has come for it: it takes no share of what is decoded ahead any more.
-        if std::mem::take(unread) {
-            kept.unread = kept.unread.saturating_sub(bytes.cost());
-        }
+        *unread = None;
         Some(Arc::clone(bytes))
     }
 
     /// Whether a segment is here; does not count as a use.
-    #[cfg(any(feature = "remote", test))]
     pub(crate) fn contains(&self, key: u64, index: u64) -> bool {
-        lock(&self.kept).has(key, index)
+        let place = (key, Part::Segment(index));
+        lock(&self.kept).entries.contains(&place)
     }
 
     /// The segments of these that are not here, if one more may be decoded ahead of its reader.
     pub(super) fn missing(&self, key: u64, wanted: impl Iterator<Item = u64>) -> Vec<u64> {
-        let kept = lock(&self.kept);
-        if self.left_ahead(&kept) < cost(SEGMENT) {
+        if self.room_ahead() < cost(SEGMENT) {
             return Vec::new();
         }
-        wanted.filter(|&index| !kept.has(key, index)).collect()
+        wanted.filter(|&n| !self.contains(key, n)).collect()
     }
 
-    /// Bytes that may be fetched ahead of readers beside those that are here and not read yet.
-    #[cfg(feature = "remote")]
+    /// Bytes that may be decoded or fetched ahead of readers beside those that are here and not read yet.
     pub(crate) fn room_ahead(&self) -> u64 {
-        self.left_ahead(&lock(&self.kept))
-    }
-
-    fn left_ahead(&self, kept: &Kept) -> u64 {
-        self.share().saturating_sub(kept.unread)
+        let unread = self.unread.load(Ordering::Relaxed);
+        self.share().saturating_sub(unread)
     }
 
     /// A buffer for `len` bytes of an object that lies far away. If room is needed, and the object has its share, its own oldest
@@ -247,13 +245,13 @@ impl Cache {
     /// decoded ahead gives way.
     fn next_buffer(&self, key: u64, len: usize, most: u64) -> CountedBuf {
         let mut kept = lock(&self.kept);
-        if self.left_ahead(&kept) < cost(len) {
+        if self.room_ahead() < cost(len) {
             // else what was decoded for a reader that went away would keep others from reading ahead
             kept.give_up_ahead(key);
         }
         let has_most = (kept.blocks.get(&key)).is_some_and(|share| share.segments > most);
         let is_read =
-            |owner, entry: &Entry| owner == key && matches!(entry, Entry::Segment(_, false));
+            |owner, entry: &Entry| owner == key && matches!(entry, Entry::Segment(_, None));
         let own = has_most.then(|| kept.take_oldest(is_read));
         drop(kept);
         // The pool has its memory when the new buffer asks for some.
@@ -274,8 +272,8 @@ impl Cache {
         let mut kept = lock(&self.kept);
         // a segment that is here already must not count twice
         let before = kept.remove(place);
+        let unread = unread.then(|| Counted::new(&self.unread, bytes.cost()));
         let segment = Entry::Segment(Arc::clone(&bytes), unread);
-        kept.unread = kept.unread.saturating_add(segment.unread());
         let share = kept.blocks.entry(key).or_default();
         share.segments = share.segments.saturating_add(bytes.cost());
         kept.entries.put(place, segment);
@@ -288,19 +286,21 @@ impl Cache {
     pub(super) fn rest(&self, key: u64, (cursor, mut memory): Resting) {
         // what a decoder holds may have changed while it ran
         memory.count(cursor.held());
+        let place = |position| (key, Part::Cursor(position));
+        let position = cursor.position();
         let mut kept = lock(&self.kept);
-        let number = kept.next_cursor;
-        kept.next_cursor = number.wrapping_add(1);
+        // one that another thread has left at the same place is of no more use
+        let same = kept.remove(place(position));
         let cursors = &mut kept.blocks.entry(key).or_default().cursors;
-        cursors.push(number);
+        cursors.push(position);
         // One of its own goes, or a block that is read at random would push out what others keep.
         let too_many = cursors.len() > RESTING_PER_BLOCK;
         let oldest = cursors.first().copied().filter(|_| too_many);
-        let place = (key, Part::Cursor(number));
-        kept.entries.put(place, Entry::Cursor((cursor, memory)));
-        let gone = oldest.and_then(|oldest| kept.remove((key, Part::Cursor(oldest))));
+        kept.entries
+            .put(place(position), Entry::Cursor((cursor, memory)));
+        let oldest = oldest.and_then(|oldest| kept.remove(place(oldest)));
         drop(kept);
-        drop(gone);
+        drop((same, oldest));
         self.make_room();
     }
 
@@ -308,15 +308,15 @@ impl Cache {
     /// one that begins at `entry` gets there no later.
     pub(super) fn nearest(&self, key: u64, start: u64, entry: u64) -> Option<Range<u64>> {
         let kept = lock(&self.kept);
-        let (_, cursor) = kept.nearest(key, start, entry)?;
+        let cursor = kept.nearest(key, start, entry)?;
         Some(cursor.position()..cursor.will_decode_to())
     }
 
     /// Takes that decoder.
     pub(super) fn take(&self, key: u64, start: u64, entry: u64) -> Option<Resting> {
         let kept = &mut *lock(&self.kept);
-        let (place, _) = kept.nearest(key, start, entry)?;
-        match kept.remove(place)? {
+        let position = kept.nearest(key, start, entry)?.position();
+        match kept.remove((key, Part::Cursor(position)))? {
             Entry::Cursor(resting) => Some(resting),
             Entry::Segment(..) => None,
         }
@@ -324,38 +324,24 @@ impl Cache {
 
     /// No memory yet, that counts here.
     pub(super) fn counted(&self) -> Counted {
-        Counted::new(&self.used)
+        Counted::new(&self.used, 0)
     }
 
     /// Memory of so many bytes, for which room is made.
     fn count(&self, bytes: u64) -> Counted {
-        let mut counted = self.counted();
-        counted.count(bytes);
+        let counted = Counted::new(&self.used, bytes);
         self.make_room();
         counted
     }
 
-    /// Drops what was used longest ago until the budget is kept or nothing is left, after more memory was counted. What is dropped counts
-    /// until it is freed.
+    /// Drops what was used longest ago until the budget is kept or nothing is left, after more memory was counted.
     pub(super) fn make_room(&self) {
-        if self.used() <= self.budget {
-            return;
-        }
-        let mut gone = Vec::new();
-        let mut freed = 0_u64;
-        let mut kept = lock(&self.kept);
-        // `used` falls only when the entries are freed, which is behind the lock
-        while self.used().saturating_sub(freed) > self.budget
-            && let Some(oldest) = kept.take_oldest(|_, _| true)
-        {
-            freed = freed.saturating_add(oldest.cost());
-            gone.push(oldest);
-        }
-        drop(kept);
-        drop(gone);
-        // Memory in use passes the budget by itself: the pool gives its idle buffers to the system.
-        if self.used() > self.budget {
-            free_idle();
+        while self.used() > self.budget {
+            let oldest = lock(&self.kept).take_oldest(|_, _| true);
+            if oldest.is_none() {
+                // Memory in use passes the budget by itself: the pool gives its idle buffers to the system.
+                return free_idle();
+            }
         }
     }
 
@@ -401,66 +387,34 @@ fn cost(len: usize) -> u64 {
     len_u64(len).saturating_add(SEGMENT_OVERHEAD)
 }
 
-impl Entry {
-    /// Bytes that it counts.
-    fn cost(&self) -> u64 {
-        match self {
-            Self::Segment(bytes, _) => bytes.cost(),
-            Self::Cursor((_, memory)) => memory.bytes(),
-        }
-    }
-
-    /// Bytes of it that were decoded ahead and not asked for.
-    fn unread(&self) -> u64 {
-        match self {
-            Self::Segment(bytes, true) => bytes.cost(),
-            _ => 0,
-        }
-    }
-
-    /// Whether dropping it makes room: not if a reply is being sent from it.
-    fn makes_room(&self) -> bool {
-        match self {
-            Self::Segment(bytes, _) => Arc::strong_count(bytes) == 1,
-            Self::Cursor(_) => true,
-        }
-    }
-}
-
 impl Kept {
-    /// Whether a segment is here.
-    fn has(&self, key: u64, index: u64) -> bool {
-        self.entries.contains(&(key, Part::Segment(index)))
-    }
-
     /// The decoder of a block nearest before `start`, of those that are at `entry` or behind it, or have the byte at `start` decoded.
-    fn nearest(&self, key: u64, start: u64, entry: u64) -> Option<(Place, &dyn Cursor)> {
-        let cursors = self.blocks.get(&key)?.cursors.iter();
-        let cursors = cursors.filter_map(|&number| {
-            let place = (key, Part::Cursor(number));
-            match self.entries.peek(&place)? {
-                Entry::Cursor((cursor, _)) => Some((place, &**cursor)),
+    fn nearest(&self, key: u64, start: u64, entry: u64) -> Option<&dyn Cursor> {
+        let positions = self.blocks.get(&key)?.cursors.iter();
+        let cursors = positions.filter_map(|&position| {
+            match self.entries.peek(&(key, Part::Cursor(position)))? {
+                Entry::Cursor((cursor, _)) => Some(&**cursor),
                 Entry::Segment(..) => None,
             }
         });
-        let is_in_time = |cursor: &dyn Cursor| {
+        let is_in_time = |cursor: &&dyn Cursor| {
             let position = cursor.position();
             position <= start && (position >= entry || start < cursor.decoded_to())
         };
-        cursors
-            .filter(|(_, cursor)| is_in_time(*cursor))
-            .max_by_key(|(_, cursor)| cursor.position())
+        let in_time = cursors.filter(is_in_time);
+        in_time.max_by_key(|cursor| cursor.position())
     }
 
     /// Takes an entry out, if it is here.
     fn remove(&mut self, place: Place) -> Option<Entry> {
         let entry = self.entries.pop(&place)?;
-        let (key, part) = place;
-        self.unread = self.unread.saturating_sub(entry.unread());
+        let (key, _) = place;
         let share = self.blocks.entry(key).or_default();
-        match part {
-            Part::Segment(_) => share.segments = share.segments.saturating_sub(entry.cost()),
-            Part::Cursor(number) => share.cursors.retain(|&other| other != number),
+        match &entry {
+            Entry::Segment(bytes, _) => {
+                share.segments = share.segments.saturating_sub(bytes.cost());
+            }
+            Entry::Cursor((cursor, _)) => share.cursors.retain(|&at| at != cursor.position()),
         }
         if share.segments == 0 && share.cursors.is_empty() {
             self.blocks.remove(&key);
@@ -471,8 +425,11 @@ impl Kept {
     /// Takes out the entry that was used longest ago, of those that make room and are `wanted`, by the key of their block.
     fn take_oldest(&mut self, wanted: impl Fn(u64, &Entry) -> bool) -> Option<Entry> {
         let mut oldest_first = self.entries.iter().rev();
-        let is_it =
-            |(place, entry): &(&Place, &Entry)| entry.makes_room() && wanted(place.0, entry);
+        let is_it = |(place, entry): &(&Place, &Entry)| match entry {
+            // it would make no room while a reply is sent from it
+            Entry::Segment(bytes, _) if Arc::strong_count(bytes) > 1 => false,
+            _ => wanted(place.0, entry),
+        };
         let (&oldest, _) = oldest_first.find(is_it)?;
         self.remove(oldest)
     }
@@ -482,16 +439,15 @@ impl Kept {
     fn give_up_ahead(&mut self, key: u64) {
         let mut oldest_first = self.entries.iter_mut().rev();
         let found = oldest_first.find_map(|(place, entry)| match entry {
-            Entry::Segment(bytes, unread) if place.0 == key || *unread => {
-                Some((place.0, bytes.cost(), unread))
+            Entry::Segment(_, unread) if place.0 == key || unread.is_some() => {
+                Some((place.0, unread))
             }
             _ => None,
         });
-        if let Some((owner, cost, unread)) = found
+        if let Some((owner, unread)) = found
             && owner != key
         {
-            *unread = false;
-            self.unread = self.unread.saturating_sub(cost);
+            *unread = None;
         }
     }
 
@@ -501,19 +457,15 @@ impl Kept {
         if all.sum::<u64>() <= share {
             return None;
         }
-        let (_, key, stream) = (self.holders.iter())
-            .filter(|(_, holder)| !holder.fixed)
-            .filter_map(|(&key, holder)| {
-                Some((holder.memory.bytes(), key, holder.stream.upgrade()?))
-            })
-            .max_by_key(|&(bytes, key, _)| (bytes, key))?;
-        Some((key, stream))
+        let able = self.holders.iter().filter(|(_, holder)| !holder.fixed);
+        let (&key, largest) = able.max_by_key(|(_, holder)| holder.memory.bytes())?;
+        Some((key, largest.stream.upgrade()?))
     }
 }
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        self.jobs.stop();
+        self.ahead.stop();
     }
 }
 

@@ -163,10 +163,6 @@ impl<C: Chunked> Stream for Chunks<C> {
         Ok(Box::new(cursor))
     }
 
-    fn parallel(&self) -> bool {
-        true
-    }
-
     fn held(&self) -> u64 {
         lock(&self.walk)
             .found

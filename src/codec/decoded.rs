@@ -20,15 +20,13 @@ use self::decode::{Decoder, Run};
 use super::ahead::Readers;
 use super::cache::{Resting, SEGMENT};
 use super::cores::caught;
+use super::limit::check;
 use super::{Cache, CountedBuf, Stream, misplaced};
 use crate::error::{Error, Result, lock};
-use crate::source::{Borrower, Loan, PooledBuf, Source, at_most, checked_end, len_u64};
+use crate::source::{Borrower, Loan, Source, at_most, checked_end, len_u64};
 
 /// Damages that are remembered for a block.
 const DAMAGES: usize = 64;
-
-/// Size of the buffer used to skip from an entry to the wanted bytes.
-const SKIP: usize = 64 << 10;
 
 /// A decoded block, shared by its readers and the threads that decode ahead.
 pub struct Decoded {
@@ -54,12 +52,8 @@ struct DecodedState {
     /// The places that are damaged, as the runs that have ended there: no decoder gets from the start of its reach to the end of its segment.
     damages: Vec<Arc<Run>>,
     readers: Readers,
-    /// Threads that wait for a run.
-    waiting: usize,
     /// Jobs that decode ahead, queued or running.
     ahead: usize,
-    /// Whether a job that tidies the stream is queued or running.
-    tidying: bool,
 }
 
 /// Who wants a segment.
@@ -197,9 +191,6 @@ impl Decoded {
             return Demand::Random;
         }
         self.run_ahead(&mut state);
-        if !state.tidying && self.stream.is_untidy() {
-            state.tidying = self.queue(Self::tidy);
-        }
         Demand::Sequential
     }
 
@@ -266,12 +257,9 @@ impl Decoded {
     }
 
     /// Waits until a decode of this block ends or moves on; `state` is unlocked meanwhile.
-    fn wait<'a>(&self, mut state: MutexGuard<'a, DecodedState>) -> MutexGuard<'a, DecodedState> {
-        state.waiting = state.waiting.saturating_add(1);
+    fn wait<'a>(&self, state: MutexGuard<'a, DecodedState>) -> MutexGuard<'a, DecodedState> {
         let woken = self.moved.wait(state);
-        state = woken.unwrap_or_else(PoisonError::into_inner);
-        state.waiting = state.waiting.saturating_sub(1);
-        state
+        woken.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -297,21 +285,14 @@ impl Source for Beneath {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let block = &*self.0;
         let end = checked_end(offset, buf.len(), block.len)?;
-        // Its memory is not taken of the limit: the thread would wait. But one that could never run is refused.
-        let budget = block.cache.budget();
         let (mut cursor, mut memory) = block.cursor(offset)?;
         memory.count(cursor.held());
         block.cache.make_room();
-        // a decoder only moves on; what lies between is decoded and dropped
-        while cursor.position() < offset {
+        // Its memory is not taken of the limit: the thread would wait. But one that could never run is refused.
+        cursor.fill_from(offset, buf, |needed| {
             block.cache.check_wanted()?;
-            let left = offset.saturating_sub(cursor.position());
-            cursor.fill(&mut PooledBuf::of(at_most(left, SKIP)), budget)?;
-        }
-        if cursor.position() != offset {
-            return Err(misplaced(offset));
-        }
-        cursor.fill(buf, budget)?;
+            check(needed, block.cache.budget()).map(|()| true)
+        })?;
         if end < block.len {
             // the decoder above goes on reading here: it does not start anew for each piece
             block.cache.rest(block.key, (cursor, memory));

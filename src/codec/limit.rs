@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::cache::{Cache, Counted, SEGMENT};
+use super::cache::{Cache, SEGMENT};
 use crate::error::{Result, lock, unsupported};
 use crate::source::len_u64;
 
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub(super) struct Limit {
     /// Held for moments.
     queue: Mutex<Queue>,
-    /// Signalled when the queue has moved on, if threads wait.
+    /// Signalled when the queue has moved on.
     moved: Condvar,
 }
 
@@ -109,13 +109,6 @@ impl Limit {
         }
     }
 
-    /// Wakes the threads that wait. There is none as a rule, and waking none costs a system call.
-    fn signal(&self, queue: &Queue) {
-        if !queue.waiting.is_empty() {
-            self.moved.notify_all();
-        }
-    }
-
     /// Threads that wait.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
@@ -129,26 +122,20 @@ impl Limit {
     }
 }
 
-/// What a thread has taken of the limit, until dropped. The memory that its decoder needs counts in the cache.
+/// What a thread has taken of the limit, until dropped.
 pub(super) struct Permit<'a> {
     cache: &'a Cache,
     /// Bytes taken of the limit; 0 for none.
     weight: u64,
-    memory: Counted,
 }
 
 impl<'a> Permit<'a> {
     /// Nothing yet.
     pub(super) fn none(cache: &'a Cache) -> Self {
-        Self {
-            cache,
-            weight: 0,
-            memory: cache.counted(),
-        }
+        Self { cache, weight: 0 }
     }
 
-    /// Takes what a decoder of `needed` bytes weighs, and has room made for it. If that is not free, gives back what it holds, and waits;
-    /// `false` if it is not to wait.
+    /// Takes what a decoder of `needed` bytes weighs. If that is not free, gives back what it holds, and waits; `false` if it is not to wait.
     ///
     /// # Errors
     /// [`Unsupported`](crate::error::Error::Unsupported) if that is more memory than there will ever be,
@@ -173,52 +160,39 @@ impl<'a> Permit<'a> {
             (queue, _) = woken.unwrap_or_else(PoisonError::into_inner);
             if let Err(error) = self.cache.check_wanted() {
                 queue.leave(ticket);
-                limit.signal(&queue);
+                limit.moved.notify_all();
                 return Err(error);
             }
         }
         // The next one that waits may have come to the front.
-        limit.signal(&queue);
+        limit.moved.notify_all();
         drop(queue);
-        self.hold(weight, needed);
+        self.weight = weight;
         Ok(true)
     }
 
     /// Takes more, if the decoder needs more now; `false` if that is not free. It does not wait.
     pub(super) fn grow(&mut self, needed: u64) -> bool {
-        if self.weight > 0 && needed <= self.memory.bytes() {
+        let weight = weight_of(needed);
+        // a decoder that needs less than before gives nothing back before its end
+        if weight <= self.weight {
             return true;
         }
-        let weight = weight_of(needed);
         // What can never fit is refused by `admit`, which says why.
         let is_possible = check(needed, self.cache.budget()).is_ok();
         let free = is_possible && lock(&self.cache.limit.queue).grow(self.weight, weight);
         if free {
-            self.hold(weight, needed);
+            self.weight = weight;
         }
         free
     }
 
-    fn hold(&mut self, weight: u64, needed: u64) {
-        // a decoder that needs less than it holds gives nothing back before its end
-        self.weight = self.weight.max(weight);
-        self.memory.count(needed);
-        self.cache.make_room();
-    }
-
-    /// The memory that counts for the decoder, which takes it along.
-    pub(super) fn memory(&mut self) -> Counted {
-        std::mem::replace(&mut self.memory, self.cache.counted())
-    }
-
     /// Gives back all.
     pub(super) fn give_back(&mut self) {
-        self.memory.count(0);
         if self.weight > 0 {
             let limit = &self.cache.limit;
-            let mut queue = lock(&limit.queue);
-            queue.give_back(std::mem::take(&mut self.weight));
-            limit.signal(&queue);
+            lock(&limit.queue).give_back(std::mem::take(&mut self.weight));
+            limit.moved.notify_all();
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
-use super::{Cache, Codec, Decoded, Edited};
+use super::{Cache, Codec, Cursor, Decoded, Edited, limit};
 use crate::error::Result;
 use crate::source::{Memory, Overlay, ScratchBytes, ScratchRoom, Source};
 
@@ -64,6 +64,14 @@ pub(super) fn open(codec: &dyn Codec, stored: &[u8], data_size: u64) -> Result<A
         data_size,
         &Cache::new(64 << 20),
     ))
+}
+
+impl dyn Cursor + '_ {
+    /// Decodes until all of `buf` is filled, in as much memory as a cache of `budget` bytes allows one decoder.
+    pub(super) fn fill(&mut self, buf: &mut [u8], budget: u64) -> Result<()> {
+        let take = |needed| limit::check(needed, budget).map(|()| true);
+        self.fill_from(self.position(), buf, take).map(drop)
+    }
 }
 
 /// All the decoded bytes.

@@ -164,10 +164,6 @@ impl Stream for Deflated {
         }))
     }
 
-    fn parallel(&self) -> bool {
-        true
-    }
-
     fn held(&self) -> u64 {
         lock(&self.index).held()
     }

@@ -109,10 +109,6 @@ impl Stream for ZstdStream {
         }))
     }
 
-    fn parallel(&self) -> bool {
-        true
-    }
-
     fn held(&self) -> u64 {
         lock(&self.frames).entries.held()
     }

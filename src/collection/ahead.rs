@@ -25,11 +25,13 @@ impl Many {
         };
         // weak: a job that waits keeps no files open after the mount
         let many = Arc::downgrade(self);
-        self.cache.jobs.later(move || {
+        let job = move || {
             if let Some(many) = many.upgrade() {
                 many.prepare(next);
             }
-        });
+        };
+        // if too many jobs wait, the tree is read when it is asked for
+        let _ = self.cache.ahead.run(Box::new(job));
     }
 
     /// Opens a member and reads its tree, unless it is on a server, which would have to send its whole text.

@@ -6,56 +6,27 @@
 //!
 //! Whoever waits for such an answer can be killed: see [`pending`](super::pending). What is decoded for nobody else ends then.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use fuser::{Errno, Request};
-use log::debug;
 
 use super::Shim;
 use super::pending::{Callers, PendingReply};
 use crate::codec::caller::{Wanted, while_wanted};
-use crate::vfs::locked;
+use crate::codec::pool::Pool;
 
 /// The most threads. If all of them are busy, further requests are served on fuser's threads.
 const MOST: usize = 512;
 
-/// A thread that has nothing to do for so long ends.
-const IDLE: Duration = Duration::from_secs(5);
-
-/// The threads. One is started when all others are busy, and ends when it has nothing to do.
-#[derive(Default)]
+/// What serves the requests that may take long.
 pub(super) struct Waiters {
-    /// Held for moments.
-    queue: Mutex<WaiterQueue>,
-    /// Signalled when there is a job.
-    come: Condvar,
-    /// The requests that they serve. Held for moments.
+    pool: Arc<Pool>,
+    /// The requests that are served. Held for moments.
     callers: Arc<Mutex<Callers>>,
     /// How many of fuser's threads may serve such requests themselves.
     most_here: usize,
-    /// How many do.
-    here: AtomicUsize,
-}
-
-/// While this lives, a thread of fuser's serves a request that may take long.
-struct Here<'a>(&'a AtomicUsize);
-
-impl Drop for Here<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-#[derive(Default)]
-struct WaiterQueue {
-    jobs: VecDeque<Box<dyn FnOnce() + Send>>,
-    threads: usize,
-    /// Threads that have no job.
-    idle: usize,
+    /// One more reference for each of them that does.
+    here: Arc<()>,
 }
 
 impl Shim {
@@ -92,79 +63,28 @@ impl Shim {
 }
 
 impl Waiters {
-    /// None yet; so many of fuser's threads may do their work.
+    /// No threads yet; so many of fuser's may do their work.
     pub(super) fn new(most_here: usize) -> Self {
         Self {
+            // none waits: each of them would keep a program waiting for the others
+            pool: Pool::new("waiter", MOST, 0),
+            callers: Arc::default(),
             most_here,
-            ..Self::default()
+            here: Arc::default(),
         }
     }
 
-    /// Whether this thread of fuser's may do the work, as long as what is given lives.
-    fn serves_here(&self) -> Option<Here<'_>> {
-        let here = Here(&self.here);
-        let others = self.here.fetch_add(1, Ordering::Relaxed);
-        (others < self.most_here).then_some(here)
-    }
-
-    /// Has a thread of these run a job; this thread runs it if enough of fuser's are left, or if there can be no more.
-    pub(super) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
-        if let Some(_here) = self.serves_here() {
+    /// Has a thread of the pool run a job; this thread runs it if enough of fuser's are left, or if there can be no more.
+    fn run(&self, job: impl FnOnce() + Send + 'static) {
+        let here = Arc::clone(&self.here);
+        let others = Arc::strong_count(&here).saturating_sub(2);
+        if others < self.most_here {
             return job();
         }
-        let mut state = locked(&self.queue);
-        // each waiting job will take an idle thread: only one more than these is free
-        let has_idle = state.idle > state.jobs.len();
-        // a thread of fuser's serves it: slower for others, but never refused
-        if !has_idle && state.threads >= MOST {
-            drop(state);
-            return job();
-        }
-        state.jobs.push_back(Box::new(job));
-        if has_idle {
-            drop(state);
-            return self.come.notify_one();
-        }
-        state.threads = state.threads.saturating_add(1);
-        drop(state);
-        let shared = Arc::clone(self);
-        let thread = thread::Builder::new().name("waiter".to_owned());
-        if let Err(error) = thread.spawn(move || shared.work()) {
-            debug!("no more threads: {error}");
-            let mut state = locked(&self.queue);
-            state.threads = state.threads.saturating_sub(1);
-            // another thread may have taken the job
-            let job = state.jobs.pop_back();
-            drop(state);
-            if let Some(job) = job {
-                job();
-            }
-        }
-    }
-
-    /// Runs jobs until none has come for a while, and the thread is to end.
-    fn work(&self) {
-        while let Some(job) = self.next() {
+        drop(here);
+        if let Err(job) = self.pool.run(Box::new(job)) {
+            // slower for others, but never refused
             job();
-        }
-    }
-
-    /// Waits for the next job; `None` if none has come for so long that the thread is to end.
-    fn next(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        let mut state = locked(&self.queue);
-        loop {
-            if let Some(job) = state.jobs.pop_front() {
-                return Some(job);
-            }
-            state.idle = state.idle.saturating_add(1);
-            let woken = self.come.wait_timeout(state, IDLE);
-            let (mut now, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
-            now.idle = now.idle.saturating_sub(1);
-            if timeout.timed_out() && now.jobs.is_empty() {
-                now.threads = now.threads.saturating_sub(1);
-                return None;
-            }
-            state = now;
         }
     }
 }
@@ -174,10 +94,11 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
     use std::sync::mpsc;
+    use std::thread;
 
     #[test]
     fn as_many_jobs_as_there_are_wait_at_once_and_beyond_the_limit_the_caller_does() {
-        let waiters = Arc::<Waiters>::default();
+        let waiters = Waiters::new(0);
         let all = Arc::new(Barrier::new(MOST + 1));
         for _ in 0..MOST {
             let all = Arc::clone(&all);
@@ -193,18 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_nothing_to_do_takes_the_next_job() {
-        let waiters = Arc::<Waiters>::default();
+    fn the_caller_runs_a_job_as_long_as_enough_like_it_are_left() {
+        let waiters = Waiters::new(1);
         let (sender, receiver) = mpsc::channel();
-        for n in 0..50 {
+        let tell = || {
             let sender = sender.clone();
-            waiters.run(move || sender.send(n).unwrap());
-            assert_eq!(receiver.recv().unwrap(), n);
-            // it may not have become idle again yet
-            while locked(&waiters.queue).idle == 0 {
-                thread::yield_now();
-            }
+            move || sender.send(thread::current().id()).unwrap()
+        };
+        let here = thread::current().id();
+        for _ in 0..2 {
+            waiters.run(tell());
+            assert_eq!(receiver.try_recv().unwrap(), here);
         }
-        assert_eq!(locked(&waiters.queue).threads, 1);
+        let _other = Arc::clone(&waiters.here);
+        waiters.run(tell());
+        assert_ne!(receiver.recv().unwrap(), here);
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that counts under the budget of the cache, and buffers of such memory.
+//! Memory that counts for the cache, and buffers of such memory.
 
 use std::mem::replace;
 use std::ops::{Deref, DerefMut};
@@ -7,22 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::source::PooledBuf;
 
-/// Memory that counts in a [`Cache`](super::Cache) until this is dropped.
+/// Memory that counts in one of the counts of a [`Cache`](super::Cache) until this is dropped.
 ///
 /// Dropping it takes no lock: replies of a mount hold such memory for longer than the cache lives.
 pub(in crate::codec) struct Counted {
-    /// Bytes that count in the cache.
-    used: Arc<AtomicU64>,
+    all: Arc<AtomicU64>,
     bytes: u64,
 }
 
 impl Counted {
-    /// No memory yet, of a cache in which `used` bytes count.
-    pub(super) fn new(used: &Arc<AtomicU64>) -> Self {
-        Self {
-            used: Arc::clone(used),
-            bytes: 0,
-        }
+    /// So many bytes, which count in `all`.
+    pub(super) fn new(all: &Arc<AtomicU64>, bytes: u64) -> Self {
+        let all = Arc::clone(all);
+        all.fetch_add(bytes, Ordering::Relaxed);
+        Self { all, bytes }
     }
 
     /// Bytes that count.
@@ -34,8 +32,8 @@ impl Counted {
     pub(in crate::codec) fn count(&mut self, bytes: u64) {
         let before = replace(&mut self.bytes, bytes);
         // Added first: what counts is never less than what is held.
-        self.used.fetch_add(bytes, Ordering::Relaxed);
-        self.used.fetch_sub(before, Ordering::Relaxed);
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+        self.all.fetch_sub(before, Ordering::Relaxed);
     }
 }
 

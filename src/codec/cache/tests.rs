@@ -125,7 +125,7 @@ fn what_readers_have_abandoned_does_not_keep_others_from_reading_ahead() {
     for key in [1, 2] {
         (0..4).for_each(|index| drop(cache.get(key, index)));
     }
-    assert_eq!(lock(&cache.kept).unread, 0);
+    assert_eq!(cache.unread.load(Ordering::SeqCst), 0);
 }
 
 /// A stream that only holds memory, which it gives up by halves down to a least amount.
@@ -286,4 +286,16 @@ fn the_nearest_decoder_is_taken_and_a_block_has_few_of_them() {
     assert_eq!(taken(39, 0), None, "the oldest had to go");
     cache.forget(1);
     assert_eq!(cache.used(), 100);
+}
+
+#[test]
+fn of_two_decoders_at_one_place_the_later_one_stays() {
+    let cache = Cache::new(1 << 20);
+    let first = rest(&cache, 1, 10, 100);
+    rest(&cache, 2, 10, 100);
+    rest(&cache, 1, 10, 50);
+    assert!(first.load(Ordering::SeqCst) > 0);
+    assert_eq!(cache.used(), 150);
+    assert_eq!(cache.take(1, 10, 0).unwrap().1.bytes(), 50);
+    assert!(cache.take(1, 10, 0).is_none());
 }

@@ -1,5 +1,4 @@
-//! Decoding ahead of sequential readers, and tidying the stream behind them, on the threads of the
-//! [`Jobs`](crate::codec::ahead::Jobs).
+//! Decoding ahead of sequential readers, and tidying the stream behind them, on the threads of a [`Pool`](crate::codec::pool::Pool).
 //!
 //! Bytes are decoded before a reader asks for them in two ways: by the jobs here, which put them into the cache, and inside a decoder that
 //! decodes several pieces at once ([`Cursor::will_decode_to`](crate::codec::Cursor::will_decode_to)). The cache bounds the former for
@@ -15,11 +14,11 @@ const JOBS: usize = 2;
 const ROOM_FOR_JOBS: u64 = 64 << 20;
 
 impl Decoded {
-    /// Queues jobs that decode the segments sequential readers will want next.
+    /// Queues jobs that decode the segments sequential readers will want next, or tidy the stream.
     pub(super) fn run_ahead(&self, state: &mut DecodedState) {
         while state.ahead < self.most_jobs()
-            && self.next_ahead(state, state.ahead).is_some()
-            && self.queue(Self::decode_ahead)
+            && (self.next_ahead(state, state.ahead).is_some() || self.stream.is_untidy())
+            && self.queue()
         {
             state.ahead = state.ahead.saturating_add(1);
         }
@@ -31,39 +30,50 @@ impl Decoded {
         if several { JOBS } else { 1 }
     }
 
-    /// Queues a job. It holds no reference to the block, which may be dropped before its turn.
-    pub(super) fn queue(&self, job: impl FnOnce(&Self) + Send + 'static) -> bool {
+    /// Queues a job; `false` if too many wait. It holds no reference to the block, which may be dropped before its turn.
+    fn queue(&self) -> bool {
         let block = self.this.clone();
-        self.cache.jobs.later(move || {
+        let job = move || {
             if let Some(block) = block.upgrade() {
-                job(&block);
+                block.decode_ahead();
             }
-        })
+        };
+        // reading ahead is a favour: a reader never waits for room in the queue
+        self.cache.ahead.run(Box::new(job)).is_ok()
     }
 
-    /// Decodes what sequential readers want next until there is nothing more, or another job waits for the thread.
+    /// Decodes what sequential readers want next. If that is nothing now, does some of the work that the stream has put off. Goes on until
+    /// there is neither, or another job waits for the thread.
     fn decode_ahead(&self) {
         let mut state = lock(&self.state);
-        while let Some(next) = self.next_ahead(&state, state.ahead.saturating_sub(1)) {
-            if state.damage_of(&*self.stream, next).is_some() {
-                // The reader gets the error when it reads the segment.
-                state.readers.discourage();
-                break;
-            }
-            match self.way(&mut state, next) {
-                // When that goes on, the reader may have passed by: another segment is the next one then.
-                Err(_) => state = self.wait(state),
-                Ok(decoder) => {
-                    drop(state);
-                    let outcome = decoder.run(next, Demand::Ahead);
-                    state = lock(&self.state);
-                    if outcome.is_err() {
-                        state.readers.discourage();
-                    }
+        loop {
+            match self.next_ahead(&state, state.ahead.saturating_sub(1)) {
+                Some(next) if state.damage_of(&*self.stream, next).is_some() => {
+                    // The reader gets the error when it reads the segment.
+                    state.readers.discourage();
                 }
+                Some(next) => match self.way(&mut state, next) {
+                    // When that goes on, the reader may have passed by: another segment is the next one then.
+                    Err(_) => state = self.wait(state),
+                    Ok(decoder) => {
+                        drop(state);
+                        let outcome = decoder.run(next, Demand::Ahead);
+                        state = lock(&self.state);
+                        if outcome.is_err() {
+                            state.readers.discourage();
+                        }
+                    }
+                },
+                None if self.stream.is_untidy() && self.cache.check_wanted().is_ok() => {
+                    drop(state);
+                    self.stream.tidy();
+                    self.cache.recount(self.key, &self.stream);
+                    state = lock(&self.state);
+                }
+                None => break,
             }
             // To the end of the queue, so that blocks read at the same time have the threads by turns. `ahead` counts it still.
-            if self.cache.jobs.is_asked_for() && self.queue(Self::decode_ahead) {
+            if self.cache.ahead.is_asked_for() && self.queue() {
                 return;
             }
         }
@@ -86,14 +96,5 @@ impl Decoded {
         // One job waits for a decoder that comes by: two would wake for one segment.
         let first = missing.first().filter(|_| others == 0);
         free.or(first).copied()
-    }
-
-    /// Does the work that the stream has put off.
-    pub(super) fn tidy(&self) {
-        while self.stream.is_untidy() && self.cache.check_wanted().is_ok() {
-            self.stream.tidy();
-        }
-        self.cache.recount(self.key, &self.stream);
-        lock(&self.state).tidying = false;
     }
 }

@@ -4,19 +4,20 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::{DAMAGES, Decoded, DecodedState, Demand, SKIP, segment_from, start_of};
+use super::{DAMAGES, Decoded, DecodedState, Demand, segment_from, start_of};
+use crate::codec::cache::Resting;
 use crate::codec::caller;
 use crate::codec::cores::caught;
 use crate::codec::limit::Permit;
-use crate::codec::{CountedBuf, Cursor, SEGMENT, misplaced};
+use crate::codec::{CountedBuf, SEGMENT, misplaced};
 use crate::error::{Error, Result, lock, unsupported};
-use crate::source::{PooledBuf, at_most, len_u64};
+use crate::source::at_most;
 
 /// A running decoder at one segment, as other threads see it.
 pub(super) struct Run {
     /// The first segment that begins at its position or behind it.
     pub(super) segment: u64,
-    /// From its position to the decoded offset that its next call of [`Cursor::read`] will reach.
+    /// From its position to the decoded offset that its next call of [`read`](crate::codec::Cursor::read) will reach.
     pub(super) reach: Range<u64>,
     /// The segment or the error, set once, for the threads that wait for it: they wake when the decoder moves on or is dropped. If
     /// there is none by then, one of them decodes the segment.
@@ -72,67 +73,54 @@ impl<'a> Decoder<'a> {
                 // Not the outcome of the run: the readers that wait for it decode the segment themselves.
                 return Err(unsupported("no memory to decode ahead"));
             }
-            let found = self.block.cursor(start_of(wanted));
-            // The permit counts its memory from here on.
-            let (mut cursor, _) = found.map_err(|error| self.fail(error))?;
-            match self.decode_to(wanted, &mut *cursor, demand) {
-                Ok(decoded) => {
-                    needed = cursor.needed();
-                    self.leave(cursor);
-                    if let Some(bytes) = decoded {
-                        return Ok(bytes);
-                    }
-                }
-                Err(error) => {
-                    // Freed before other threads hear of the error and decode, perhaps with as much memory.
-                    drop(cursor);
-                    return Err(self.fail(error));
-                }
+            let decoded = self.decode_to(wanted, demand, &mut needed);
+            // After an error the decoder is freed by now: other threads that hear of it decode, perhaps with as much memory.
+            if let Some(bytes) = decoded.map_err(|error| self.fail(error))? {
+                return Ok(bytes);
             }
         }
     }
 
-    /// Decodes the segments from the one that `cursor` stands before to the wanted one, and puts them into the cache; `None` if it stops on
-    /// the way, because more memory is needed than is free, or nobody wants the bytes any more.
+    /// Decodes the segments from the one that the decoder stands before to the wanted one, and puts them into the cache; `None` if it stops
+    /// on the way, because more memory is `needed` than is free, or nobody wants the bytes any more. Then leaves the decoder to the cache.
     fn decode_to(
         &mut self,
         wanted: u64,
-        cursor: &mut dyn Cursor,
         demand: Demand,
+        needed: &mut u64,
     ) -> Result<Option<Arc<CountedBuf>>> {
         let Decoded { cache, key, .. } = self.block;
-        loop {
+        let mut resting = self.block.cursor(start_of(wanted))?;
+        let decoded = loop {
+            let cursor = &resting.0;
             let segment = segment_from(cursor.position());
             if segment > wanted {
                 return Err(misplaced(start_of(wanted)));
             }
             self.show(Some(Run::new(cursor.position()..cursor.will_decode_to())));
             if cache.check_wanted().is_err() {
-                return Ok(None);
+                break None;
             }
             // What lies on the way is not what others read: its memory is used again, as that of sequential reads.
             let sequential = demand != Demand::Random || segment < wanted;
-            let Some(buffer) = self.fill(cursor, segment, sequential)? else {
-                return Ok(None);
+            let Some(buffer) = self.fill(&mut resting, segment, sequential)? else {
+                break None;
             };
             let bytes = cache.insert(*key, segment, buffer, demand == Demand::Ahead);
             cache.recount(*key, &self.block.stream);
             // Set before the run is shown no more: the threads that wake then find it, even if the cache had no room.
             let _ = self.shown.outcome.set(Ok(Arc::clone(&bytes)));
             if segment == wanted {
-                return Ok(Some(bytes));
+                break Some(bytes);
             }
+        };
+        *needed = resting.0.needed();
+        // One that has begun a segment can't give the bytes of the segment again.
+        let has_begun = resting.0.position() > start_of(self.shown.segment);
+        if !has_begun || decoded.is_some() {
+            cache.rest(*key, resting);
         }
-    }
-
-    /// Leaves the decoder to the cache with its memory. One that has begun the segment is dropped instead: it can't give the bytes of the
-    /// segment again.
-    fn leave(&mut self, cursor: Box<dyn Cursor>) {
-        let has_begun = cursor.position() > start_of(self.shown.segment);
-        if !has_begun || self.shown.outcome.get().is_some() {
-            let resting = (cursor, self.permit.memory());
-            self.block.cache.rest(self.block.key, resting);
-        }
+        Ok(decoded)
     }
 
     /// Shows `next`, if that is another segment, in place of the run before, and wakes the threads that wait.
@@ -142,22 +130,18 @@ impl<'a> Decoder<'a> {
         }
         let mut state = lock(&self.block.state);
         state.runs.retain(|other| !Arc::ptr_eq(other, &self.shown));
-        // As a rule no thread waits, and waking none costs a system call.
-        let is_waited_for = state.waiting > 0;
         if let Some(next) = next {
             state.runs.push(Arc::clone(&next));
             self.shown = next;
         }
         drop(state);
-        if is_waited_for {
-            self.block.moved.notify_all();
-        }
+        self.block.moved.notify_all();
     }
 
     /// The bytes of a segment, from a decoder that stands at most one segment before it; `None` if memory runs short.
     fn fill(
         &mut self,
-        cursor: &mut dyn Cursor,
+        (cursor, memory): &mut Resting,
         segment: u64,
         sequential: bool,
     ) -> Result<Option<CountedBuf>> {
@@ -167,29 +151,16 @@ impl<'a> Decoder<'a> {
         let start = start_of(segment);
         let len = at_most(len.saturating_sub(start), SEGMENT);
         let mut buffer = cache.segment(*key, len, sequential);
-        let mut filled = 0;
-        while filled < buffer.len() {
-            let needed = cursor.needed();
-            if !self.permit.grow(needed) {
-                return Ok(None);
+        let take = |needed| {
+            let is_free = self.permit.grow(needed);
+            if is_free && needed > memory.bytes() {
+                memory.count(needed);
+                cache.make_room();
             }
-            let before = cursor.position();
-            if before < start {
-                let left = start.saturating_sub(before);
-                caught(|| cursor.read(&mut PooledBuf::of(at_most(left, SKIP))))?;
-            } else if before == start.saturating_add(len_u64(filled)) {
-                let rest = buffer.get_mut(filled..).unwrap_or_default();
-                let given = caught(|| cursor.read(rest))?;
-                filled = filled.saturating_add(given);
-            } else {
-                return Err(misplaced(start));
-            }
-            // A decoder that neither moves nor asks for more memory would be called for ever.
-            if cursor.position() == before && cursor.needed() <= needed {
-                return Err(misplaced(before));
-            }
-        }
-        Ok(Some(buffer))
+            Ok(is_free)
+        };
+        let is_full = caught(|| cursor.fill_from(start, &mut buffer, take))?;
+        Ok(is_full.then_some(buffer))
     }
 
     /// Ends with an error at the segment that is shown. Damage of the payload is remembered; errors of the medium are not, because a later

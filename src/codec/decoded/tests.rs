@@ -42,6 +42,8 @@ struct Fake {
     /// Decoders that have begun, and the most of them at once.
     begun: AtomicUsize,
     most: AtomicUsize,
+    /// Pieces of work that are put off.
+    untidy: AtomicUsize,
     /// Called with the position before bytes are decoded.
     before: Box<dyn Fn(u64) + Send + Sync>,
 }
@@ -66,6 +68,7 @@ impl Fake {
             live: Arc::default(),
             begun: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
+            untidy: AtomicUsize::new(0),
             before: Box::new(|_| ()),
         }
     }
@@ -102,6 +105,16 @@ impl Stream for Fake {
 
     fn parallel(&self) -> bool {
         self.parallel
+    }
+
+    fn is_untidy(&self) -> bool {
+        self.untidy.load(Ordering::SeqCst) > 0
+    }
+
+    fn tidy(&self) {
+        let one_less = |left: usize| Some(left.saturating_sub(1));
+        let done = (self.untidy).fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
+        done.unwrap();
     }
 }
 
@@ -262,6 +275,24 @@ fn what_a_reader_waited_for_is_no_longer_ahead_of_him() {
     assert!(!cache.missing(u64::MAX, std::iter::once(0)).is_empty());
 }
 
+/// In a small cache nothing is decoded ahead, and what was put off is done all the same.
+#[test]
+fn what_a_stream_has_put_off_is_done_for_sequential_readers() {
+    for budget in [MIB, 64 * MIB] {
+        let mut fake = Fake::new(MIB);
+        fake.untidy = AtomicUsize::new(50);
+        let fake = Arc::new(fake);
+        let decoded = Decoded::new(fake.clone(), 9 * MIB, &Cache::new(budget));
+        read(&decoded, 5 * MIB, 10).unwrap();
+        read(&decoded, 0, 10).unwrap();
+        assert_eq!(fake.untidy.load(Ordering::SeqCst), 50);
+        read(&decoded, MIB, 10).unwrap();
+        while fake.is_untidy() {
+            thread::yield_now();
+        }
+    }
+}
+
 #[test]
 fn a_second_decoder_runs_ahead_from_the_next_entry() {
     let (reached, places) = mpsc::channel();
@@ -412,6 +443,29 @@ fn decoders_that_take_memory_are_dropped_before_the_budget_is_passed() {
     }
     drop(blocks);
     assert!(live.iter().all(|live| live.load(Ordering::SeqCst) == 0));
+}
+
+#[test]
+fn room_is_made_for_what_a_decoder_needs_and_its_memory_stays_with_it() {
+    let cache = Cache::new(8 * MIB);
+    for index in 0..7 {
+        let buffer = cache.segment(u64::MAX, SEGMENT, false);
+        cache.insert(u64::MAX, index, buffer, false);
+    }
+    let mut fake = Fake::new(u64::MAX);
+    fake.cursor_held = 6 * MIB;
+    let counts_in = Arc::clone(&cache);
+    fake.before = Box::new(move |_| {
+        let used = counts_in.used();
+        assert!(used > 7 * MIB && used <= 8 * MIB, "{used} bytes");
+    });
+    let decoded = Decoded::new(Arc::new(fake), 16 * MIB, &cache);
+    assert_eq!(read(&decoded, 5, 10).unwrap(), model(5, 10));
+    assert_eq!(cache.limit.taken(), 0);
+    let used = cache.used();
+    assert!(used > 7 * MIB && used <= 8 * MIB, "{used} bytes");
+    drop(decoded);
+    assert!(cache.used() < 2 * MIB);
 }
 
 #[test]

@@ -378,22 +378,6 @@ fn who_holds_something_goes_on_while_others_wait() {
 }
 
 #[test]
-fn room_is_made_for_what_a_decoder_needs_and_its_memory_stays_with_it() {
-    let cache = Cache::new(8 * MIB);
-    for index in 0..7 {
-        let buffer = cache.segment(9, SEGMENT, false);
-        cache.insert(9, index, buffer, false);
-    }
-    let mut permit = Permit::none(&cache);
-    assert!(admit(&mut permit, 6 * MIB).unwrap());
-    assert!(cache.used() <= cache.budget(), "{} bytes", cache.used());
-    let memory = permit.memory();
-    permit.give_back();
-    assert_eq!((cache.limit.taken(), memory.bytes()), (0, 6 * MIB));
-    assert!(cache.used() > 6 * MIB);
-}
-
-#[test]
 fn what_never_fits_is_refused_with_what_to_do() {
     let cache = Cache::new(16 * MIB);
     let mut permit = Permit::none(&cache);
