@@ -362,9 +362,12 @@ impl Vfs {
         Arc::clone(&self.shown.now().snapshot)
     }
 
-    /// Whether FILE has become something that can't be shown.
+    /// Whether FILE has become something that can't be shown. Looks at FILE, if it is near and the last look is a while ago.
     #[must_use]
     pub fn is_out_of_date(&self) -> bool {
+        if !self.is_far() {
+            self.saves.look(true);
+        }
         self.saves.check_up_to_date().is_err()
     }
 

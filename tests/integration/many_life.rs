@@ -449,3 +449,18 @@ fn files_that_were_named_one_by_one_are_found_where_their_directory_is_now() {
     save("b.asdf", "n: 2", "n: 300").unwrap();
     assert!(holds("d/b.asdf", b"n: 300\n") && holds("old/b.asdf", b"n: 200\n"));
 }
+
+/// A listing of the directory said for ever what was there before; only a lookup in it told that the file can't be read.
+#[test]
+fn a_file_that_another_program_breaks_is_listed_as_such() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf"]);
+    let mount = Mount::new(dir.path(), &[]);
+    assert!(mount.names("a.asdf").contains(&"tree.yaml".to_owned()));
+    fs::write(dir.path().join("a.asdf"), "garbage").unwrap();
+    eventually("it is listed as a file that can't be read", || {
+        mount.names("a.asdf") == ["info"]
+    });
+}
