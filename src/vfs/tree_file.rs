@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::attr::{FileFacts, FileKind};
 use super::error::Error;
 use super::node::{NUMBERS, Node, TREE_NAME};
-use super::scratch::{Named, Role, ScratchFile, Unsaved, is_blank};
+use super::scratch::{MemberScratch, Named, Role, ScratchFile, Unsaved, is_blank};
 use super::state::Shown;
 use super::{VfsOptions, locked};
 use crate::source::{ScratchRoom, Source};
@@ -134,9 +134,16 @@ impl TreeFile {
         locked(&self.inner).epoch
     }
 
-    /// Takes the name from its file, which is a scratch file then. The next file shows FILE's tree until it is emptied.
-    pub(super) fn remove(&self) {
+    /// Takes the name from its file, which is a scratch file then. For a while nobody finds the name, unless a program makes it again. After
+    /// that it leads to the next file, which shows FILE's tree until it is emptied.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the name is gone already.
+    pub(super) fn remove(&self, scratch: &MemberScratch) -> Result<(), Error> {
+        // the kernel's lock of the directory keeps other calls from making the name again between the two
+        scratch.hide(Node::Root, TREE_NAME.as_ref())?;
         locked(&self.inner).show_current(Role::Plain);
+        Ok(())
     }
 
     /// Gives the name to a file whose text is FILE's, or waits to be saved.

@@ -234,12 +234,7 @@ impl Vfs {
             Node::Root if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) => {
                 Err(Error::IsDirectory)
             }
-            Node::Root if name == TREE_NAME => {
-                // the kernel's lock of the directory keeps other calls from making the name again between the two
-                self.scratch.hide(parent, name)?;
-                self.tree.remove();
-                Ok(())
-            }
+            Node::Root if name == TREE_NAME => self.tree.remove(&self.scratch),
             Node::Root => Err(Error::NotFound),
             Node::ArrayDir(_) => match self.find(&self.shown.now(), parent, name)? {
                 Node::Array(..) => self.scratch.hide(parent, name),
