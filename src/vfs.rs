@@ -135,7 +135,7 @@ pub use info::Text;
 pub use member::{ClosedFile, Left, Remains};
 pub use news::Losses;
 pub use node::{Node, View};
-pub use scratch::Scratch;
+pub use scratch::{REPLACED_WITHIN, Scratch};
 pub use tree_file::TreeMark;
 pub use version::{VERSIONS, Versions};
 pub use xattr::shortened;

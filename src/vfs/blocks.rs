@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::scratch::GONE_FOR;
+use super::scratch::REPLACED_WITHIN;
 use super::version::{Shows, Through};
 use super::{Error, Node, Result, State, locked};
 use crate::asdf::Snapshot;
@@ -404,7 +404,7 @@ impl Blocks {
     pub(super) fn take_emptied(&self, opened: Option<&Arc<WrittenFile>>) -> Vec<Arc<WrittenFile>> {
         let ends = |(at, written): &mut (Instant, Arc<WrittenFile>)| match opened {
             Some(opened) => Arc::ptr_eq(written, opened),
-            None => at.elapsed() > GONE_FOR,
+            None => at.elapsed() > REPLACED_WITHIN,
         };
         let mut emptied = locked(&self.emptied);
         let ended = emptied.extract_if(.., ends);

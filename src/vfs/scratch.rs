@@ -30,12 +30,13 @@ use crate::source::ScratchRoom;
 const NAME_COST: u64 = 1024;
 /// The most files.
 const MAX_FILES: usize = 10_000;
-/// How long a name of something in FILE is gone that was removed: a program can make it again in that time.
-pub(super) const GONE_FOR: Duration = Duration::from_secs(2);
+/// How long a program has for the second step when it replaces a file in two: it removes the file, or empties it by its name, and then makes
+/// or opens it again. After that time the file is there as it was before. FILE itself may be gone for as long.
+pub const REPLACED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Whether a name is still gone that was `removed` then.
 fn is_gone(removed: Instant) -> bool {
-    removed.elapsed() < GONE_FOR
+    removed.elapsed() < REPLACED_WITHIN
 }
 
 /// A directory that can have scratch files.

@@ -351,8 +351,9 @@ struct EarlierState {
     kept: Option<Arc<State>>,
 }
 
-/// How long a state is kept after another one was shown: a program looks a name up and opens the file that it has found then.
-const KEPT: Duration = Duration::from_secs(1);
+/// How long a state is kept after another one was shown, or a file after it has lost the name `tree.yaml`: a program looks a name up and
+/// opens the file that it has found then.
+pub(super) const KEPT: Duration = Duration::from_secs(1);
 
 impl Shown {
     /// Shows the first state.

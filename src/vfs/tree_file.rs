@@ -17,13 +17,11 @@ use super::attr::{FileFacts, FileKind};
 use super::error::Error;
 use super::node::{NUMBERS, Node, TREE_NAME};
 use super::scratch::{MemberScratch, Named, Role, ScratchFile, Unsaved, is_blank};
-use super::state::Shown;
+use super::state::{KEPT, Shown};
 use super::{VfsOptions, locked};
 use crate::source::{ScratchRoom, Source};
 
-/// How long a file stays known that has lost the name: a program may have looked the name up before, and open it only now.
-const KNOWN_FOR: Duration = Duration::from_secs(1);
-/// How many such files stay known, and how long they are at most.
+/// How many files that have lost the name stay known, and how long they are at most.
 const KNOWN: usize = 3;
 const KNOWN_LEN: u64 = 1 << 20;
 
@@ -458,7 +456,7 @@ impl Inner {
             self.recent
                 .push_back((Instant::now(), Arc::clone(replaced.file())));
         }
-        self.recent.retain(|(when, _)| when.elapsed() <= KNOWN_FOR);
+        self.recent.retain(|(when, _)| when.elapsed() <= KEPT);
         if self.recent.len() > KNOWN {
             self.recent.pop_front();
         }

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use log::{info, warn};
 
@@ -17,10 +17,8 @@ use crate::asdf::Snapshot;
 use crate::error::Error as Library;
 use crate::save::{self, NotOpened, SaveOptions, Status, Writer};
 use crate::source::Stat;
+use crate::vfs::attr::VALID;
 use crate::vfs::{Error, MAX_PREPARED, Result, State, locked};
-
-/// How often FILE is looked at.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Saves {
     /// Shows FILE as it is now, if another program has changed it; `rarely`: only if the last look is a while ago.
@@ -31,7 +29,7 @@ impl Saves {
         };
         // a look at a far file is a request to its server
         let rarely = rarely || self.file.is_far();
-        if rarely && compared.is_some_and(|at| at.elapsed() < INTERVAL) {
+        if rarely && compared.is_some_and(|at| at.elapsed() < VALID) {
             return;
         }
         *compared = Some(Instant::now());

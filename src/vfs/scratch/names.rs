@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
     use crate::vfs::attr::WRITE;
-    use crate::vfs::scratch::GONE_FOR;
+    use crate::vfs::scratch::REPLACED_WITHIN;
     use crate::vfs::testing::writable;
     use crate::vfs::{Access, Rename, TREE_NAME};
 
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(vfs.tree.current().bytes().unwrap(), before);
         vfs.unlink(root, name).unwrap();
         for removed in vfs.scratch.table().absent.values_mut() {
-            *removed = removed.checked_sub(GONE_FOR).unwrap();
+            *removed = removed.checked_sub(REPLACED_WITHIN).unwrap();
         }
         assert_eq!(find().unwrap().node, Node::Tree(2));
         assert!(matches!(make(), Err(Error::Exists)));
