@@ -73,15 +73,15 @@ impl DataHandle {
         self.resize(saves, end)
     }
 
-    /// Saves what was written, at `close` or `fsync`. Only a close puts the checksum of a block that was patched.
-    pub(super) fn save(&self, saves: &Saves, closing: bool) -> Result<()> {
+    /// Saves what was written, at a sync or as a descriptor `closes`.
+    pub(super) fn save(&self, saves: &Saves, closes: bool) -> Result<()> {
         let Ok(written) = self.writes() else {
             return Ok(());
         };
         let turn = written.turn();
         // asked before the save, which may give the file another form; but in its turn, as another descriptor may be saving one now
         let is_known = self.form() == written.form();
-        let done = written.save(saves, closing);
+        let done = written.save(saves, closes);
         let form = written.form();
         drop(turn);
         let done = saves.noted(self.node, done);
@@ -366,11 +366,11 @@ impl WrittenFile {
         Ok(())
     }
 
-    /// Saves what was written through a file; `ends`: also the checksum of a block that was patched. The caller has its turn.
-    fn save(&self, saves: &Saves, ends: bool) -> Result<()> {
+    /// Saves what was written through a file; if it `closes`, also the checksum of a block that was patched. The caller has its turn.
+    fn save(&self, saves: &Saves, closes: bool) -> Result<()> {
         let done = match self.content() {
             Content::Saved => Ok(()),
-            Content::Patched(_) if ends => self.end_patch(saves),
+            Content::Patched(_) if closes => self.end_patch(saves),
             Content::Patched(_) => self.sync_patch(saves),
             Content::Edited(block) => self.save_edited(saves, &block),
             Content::Emptied(bytes) => self.save_emptied(saves, bytes),

@@ -431,12 +431,12 @@ impl Blocks {
         }
     }
 
-    /// Counts one writer of a file less, the last one only if it `ends`: no other joins after that, and the block is not free before
-    /// [`Self::free`]. Whether it is the last.
-    pub(super) fn leave(&self, written: &WrittenFile, ends: bool) -> bool {
+    /// Counts one writer of a file less, `even_last` the last one: no other joins after that, and the block is not free before [`Self::free`].
+    /// Whether it is the last.
+    pub(super) fn leave(&self, written: &WrittenFile, even_last: bool) -> bool {
         let _blocks = locked(&self.by_block);
         let is_last = written.writers.load(Ordering::Relaxed) <= 1;
-        if ends || !is_last {
+        if even_last || !is_last {
             written.writers.fetch_sub(1, Ordering::Relaxed);
         }
         is_last

@@ -161,6 +161,6 @@ impl Vfs {
         if !file.is_dirty() && self.tree.is_committed(&unsaved.text) {
             return named();
         }
-        self.tree.save(&self.saves, &unsaved, named)
+        self.tree.save(&self.saves, &unsaved, false, named)
     }
 }

@@ -79,7 +79,8 @@ impl Vfs {
                 // truncate(2) by name is an open, a change and a close, as for any program
                 file.open(WRITE, self.tree.epoch())?;
                 let resized = file.resize(size, self.tree.epoch());
-                let saved = resized.and_then(|()| self.tree.save_file(&self.saves, &file));
+                let save = |()| self.tree.save_file(&self.saves, &file, false);
+                let saved = resized.and_then(save);
                 self.tree.close(&self.saves, &file, true);
                 saved?;
             }
@@ -295,14 +296,15 @@ impl Vfs {
         let opener = handle.opener;
         let inherited = opener != 0 && is_of_another(thread, opener);
         let saved = match &handle.open {
-            Open::Scratch(file, true) if inherited => self.tree.flush_inherited(&self.saves, file),
+            Open::Scratch(file, true) => {
+                let saved = self.tree.save_file(&self.saves, file, inherited);
+                file.note_closing();
+                saved
+            }
             // each program that the opener starts closes a copy of the descriptor: the block is not summed up for these
             Open::Data(open) => open.save(&self.saves, !inherited),
-            _ => self.fsync(handle),
+            _ => Ok(()),
         };
-        if let Open::Scratch(file, true) = &handle.open {
-            file.note_closing();
-        }
         // the shell's child gets no error for half a text; the opener's own close says it
         if inherited && is_rejected(&saved) {
             return Ok(());
@@ -316,7 +318,7 @@ impl Vfs {
     /// As [`Vfs::flush`].
     pub fn fsync(&self, handle: &Handle) -> Result<()> {
         match &handle.open {
-            Open::Scratch(file, true) => self.tree.save_file(&self.saves, file),
+            Open::Scratch(file, true) => self.tree.save_file(&self.saves, file, false),
             Open::Data(open) => open.save(&self.saves, false),
             Open::Scratch(..) | Open::Fixed(_) | Open::Directory(..) => Ok(()),
         }
@@ -327,10 +329,9 @@ impl Vfs {
         let (node, saved) = match &handle.open {
             Open::Scratch(file, writes) => {
                 // a refused text is not tried again: a better one may have been saved meanwhile
-                let saved = if *writes && file.refusal().is_none() {
-                    self.tree.save_file(&self.saves, file)
-                } else {
-                    Ok(())
+                let saved = match file.refusal() {
+                    None => self.fsync(handle),
+                    Some(_) => Ok(()),
                 };
                 self.tree.close(&self.saves, file, *writes);
                 (file.node, saved)
