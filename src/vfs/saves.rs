@@ -338,9 +338,8 @@ impl Saves {
             text,
         );
         // if another program may have written FILE since it was read, it is looked at again, which a state without times tells
-        let is_as_read = |found: &Stat| old.timed && found.is_untouched_since(&old.left());
-        let around = committed.around.filter(|(found, _)| is_as_read(found));
-        let stat = around.map(|(_, now)| now);
+        let around = committed.around;
+        let stat = around.and_then(|(found, now)| old.is_untouched(&found).then_some(now));
         if let Some((n, state)) = sum {
             snapshot.note_checksum(n, state);
         }
@@ -363,8 +362,7 @@ impl Saves {
     pub(super) fn show_changed_block(&self, change: BlockChange) {
         let old = self.shown.now();
         old.snapshot.forget_chunks();
-        let stat = old.timed.then(|| old.left());
-        let mut new = old.next(Arc::clone(&old.snapshot), stat);
+        let mut new = old.next(Arc::clone(&old.snapshot), old.left());
         new.note_changed(change);
         self.show(new);
     }

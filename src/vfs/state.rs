@@ -19,10 +19,8 @@ use crate::source::{Look, Stat};
 pub(super) struct State {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) stat: Stat,
-    /// The same, as the last write into a raw block has left them.
-    left: Mutex<Stat>,
-    /// Whether the times in `stat` are FILE's: not if they could not be had after a save of ours.
-    pub(super) timed: bool,
+    /// The same, as the last write into a raw block has left them; `None` if they could not be had after a save of ours.
+    left: Mutex<Option<Stat>>,
     /// When FILE has to be compared with it by content once more, as a change may have left it the same times until then.
     pub(super) settles: Option<Instant>,
     /// What has made other files of those that are shown.
@@ -55,8 +53,7 @@ impl State {
             settles: look.and_then(|look| look.settles),
             snapshot,
             stat,
-            left: Mutex::new(stat),
-            timed: true,
+            left: Mutex::new(Some(stat)),
             versions,
             sealed: AtomicBool::new(false),
             catalogue: OnceLock::new(),
@@ -68,32 +65,43 @@ impl State {
 
     /// The state that follows this one with `snapshot`. Without `stat`, FILE's times are not known, but it is the file of `snapshot`.
     pub(super) fn next(&self, snapshot: Arc<Snapshot>, stat: Option<Stat>) -> Self {
-        let timed = stat.is_some();
         let untimed = || Stat {
             // FILE may have been replaced by the save: the number of its inode is the one thing that is known
             id: snapshot.stat().map_or(self.stat.id, |stat| stat.id),
             ..self.stat
         };
-        let stat = stat.unwrap_or_else(untimed);
+        let new = Self::new(Arc::clone(&snapshot), stat.unwrap_or_else(untimed));
         let next = Self {
-            timed,
+            left: Mutex::new(new.left().filter(|_| stat.is_some())),
             versions: self.versions.clone(),
             numbers: Arc::clone(&self.numbers),
             views: self.views.next(),
-            ..Self::new(snapshot, stat)
+            ..new
         };
         next.keep_names(self);
         next
     }
 
-    /// FILE's attributes as this mount has left them.
-    pub(super) fn left(&self) -> Stat {
+    /// FILE's attributes as this mount has left them, if they are known.
+    pub(super) fn left(&self) -> Option<Stat> {
         *locked(&self.left)
     }
 
     /// Takes in FILE's attributes after a write of ours into a raw block.
     pub(super) fn note_left(&self, stat: Stat) {
-        *locked(&self.left) = stat;
+        let mut left = locked(&self.left);
+        *left = left.map(|_| stat);
+    }
+
+    /// Whether FILE, which has these attributes, is the file of this state with the same bytes.
+    pub(super) fn is_of(&self, stat: &Stat) -> bool {
+        self.left().is_some_and(|left| stat.has_bytes_of(&left))
+    }
+
+    /// Whether FILE, which has these attributes, is as this mount has left it.
+    pub(super) fn is_untouched(&self, stat: &Stat) -> bool {
+        let left = self.left();
+        left.is_some_and(|left| stat.is_untouched_since(&left))
     }
 
     /// Whether FILE is a FITS file that holds an ASDF file.
@@ -141,10 +149,9 @@ impl State {
 
     /// The same state without the tree, which is read again when a request needs it.
     pub(super) fn unread(&self) -> Self {
-        let stat = self.timed.then(|| self.left());
         Self {
             settles: self.settles,
-            ..self.next(Arc::new(self.snapshot.unread()), stat)
+            ..self.next(Arc::new(self.snapshot.unread()), self.left())
         }
     }
 
@@ -447,6 +454,6 @@ mod tests {
         let snapshot = vfs.snapshot();
         let old = State::new(Arc::clone(&snapshot), other);
         let new = old.next(snapshot, None);
-        assert_eq!((new.timed, new.stat.id), (false, vfs.stat().id));
+        assert_eq!((new.left(), new.stat.id), (None, vfs.stat().id));
     }
 }
