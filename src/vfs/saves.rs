@@ -25,7 +25,7 @@ use super::news::News;
 use super::node::Node;
 use super::state::{Shown, State};
 use super::tree_file::TreeFile;
-use super::version::BlockChange;
+use super::version::{BlockChange, Through};
 use super::{Error, Result, VfsOptions, locked, sizes_of_disk};
 use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
@@ -39,6 +39,8 @@ pub(super) struct Saving<'a> {
     pub(super) saves: &'a Saves,
     pub(super) writer: MutexGuard<'a, Writer>,
     pub(super) state: Arc<State>,
+    /// The file through which all of a change of a block comes, so that the kernel has it.
+    pub(super) through: Option<Through>,
 }
 
 /// FILE, what writes it, and what a save or another program changes of what is shown.
@@ -237,6 +239,7 @@ impl Saves {
             saves,
             writer,
             state,
+            through: None,
         })
     }
 
