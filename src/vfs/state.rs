@@ -128,12 +128,13 @@ impl State {
         if !self.is_named() {
             return None;
         }
-        let shows_another = |&(number, data): &(u32, &ArrayData)| {
+        let shows_another = |(_, number, data): (usize, u32, &ArrayData)| {
             let then = next.array_data(number);
-            then.is_none_or(|then| !data.shows_the_same(then))
+            let is_same = then.is_some_and(|then| data.shows_the_same(then));
+            (!is_same).then_some(number)
         };
-        let changed = self.catalogue().arrays().filter(shows_another);
-        Some(changed.map(|(number, _)| number).collect())
+        let changed = self.catalogue().arrays().filter_map(shows_another);
+        Some(changed.collect())
     }
 
     /// Takes over the names under `arrays/` of an earlier state of the same bytes.

@@ -120,43 +120,37 @@ impl Vfs {
         access: Access,
     ) -> Result<(Attr, Opened)> {
         let node = self.make(parent, name, facts)?;
-        let opened = match node {
-            Node::Block(n) if self.shown.now().snapshot.block_len(index(n)).is_none() => {
-                self.create_block(node, access)?
+        let blocks = self.shown.now().snapshot.layout().blocks.len();
+        let is_new = matches!(node, Node::Block(n) if index(n) >= blocks);
+        let opened = if is_new && access.write {
+            let made = DataHandle::make_block(&self.saves, node);
+            let (made, _) = self.saves.noted(node, made)?;
+            Opened {
+                handle: Handle {
+                    opener: process_of(access.pid).unwrap_or(0),
+                    open: Open::Data(made),
+                },
+                keep_cache: false,
+                direct: false,
             }
-            _ => {
-                // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
-                let truncate = match node {
-                    Node::Tree(_) | Node::Array(..) => true,
-                    // one that was taken away is written anew
-                    Node::Block(_) => access.write,
-                    _ => false,
-                };
-                self.open_node(&self.shown.now(), node, Access { truncate, ..access })?
+        } else {
+            if is_new {
+                // no close follows that would add it to FILE
+                let added = DataHandle::add_block(&self.saves, node);
+                self.saves.noted(node, added)?;
             }
+            // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
+            let truncate = match node {
+                Node::Tree(_) | Node::Array(..) => true,
+                // one that was taken away is written anew
+                Node::Block(_) => access.write,
+                _ => false,
+            };
+            self.open_node(&self.shown.now(), node, Access { truncate, ..access })?
         };
         let attr = self.attr(&self.shown.now(), node);
         let attr = attr.inspect_err(|_| self.release(&opened.handle))?;
         Ok((attr, opened))
-    }
-
-    /// Makes a block and opens it; it is added to FILE at once if it is not opened for writing.
-    fn create_block(&self, node: Node, access: Access) -> Result<Opened> {
-        if !access.write {
-            self.saves
-                .noted(node, DataHandle::add_block(&self.saves, node))?;
-            return self.open_node(&self.shown.now(), node, access);
-        }
-        let made = DataHandle::make_block(&self.saves, node);
-        let (made, _) = self.saves.noted(node, made)?;
-        Ok(Opened {
-            handle: Handle {
-                opener: process_of(access.pid).unwrap_or(0),
-                open: Open::Data(made),
-            },
-            keep_cache: false,
-            direct: false,
-        })
     }
 
     /// Makes a file and gives its node. If the name was removed a moment ago, it leads to the same block, array or `tree.yaml` again. Why a

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use crate::asdf::text::TEXT_LIMIT;
 use crate::error::Error as Library;
-use crate::source::{Memory, ScratchBytes, ScratchRoom, Source, at_most, len_u64};
+use crate::source::{Memory, ScratchBytes, ScratchRoom, Source, each_piece, len_u64};
 use crate::vfs::attr::{Access, Attr, Attributes, FileFacts, FileKind};
 use crate::vfs::error::Error;
 use crate::vfs::node::Node;
@@ -503,14 +503,10 @@ pub(in crate::vfs) fn copy_pieces(
     bytes: &dyn Source,
     mut to: impl FnMut(u64, &[u8]) -> Result<(), Library>,
 ) -> Result<(), Library> {
-    let mut buffer = vec![0; CHUNK];
     let mut at = 0;
-    while at < bytes.len() {
-        let len = at_most(bytes.len().saturating_sub(at), CHUNK);
-        let piece = buffer.get_mut(..len).unwrap_or_default();
-        bytes.read_exact_at(piece, at)?;
+    each_piece(bytes, 0..bytes.len(), CHUNK, |piece| {
         to(at, piece)?;
-        at = at.saturating_add(len_u64(len));
-    }
-    Ok(())
+        at = at.saturating_add(len_u64(piece.len()));
+        Ok(())
+    })
 }
