@@ -27,8 +27,11 @@ pub(super) struct State {
     pub(super) versions: Versions,
     /// Set when bytes of FILE have moved or changed, so that they are no longer read by the places of this state.
     sealed: AtomicBool,
-    catalogue: OnceLock<Arc<Catalogue>>,
-    pub(super) views: Views,
+    /// The names under `arrays/`, which all states with the same arrays share, as they share the files of the views.
+    catalogue: Arc<OnceLock<Arc<Catalogue>>>,
+    pub(super) views: Arc<Views>,
+    /// Why FITS files could not be read, by number, where only their elements told that.
+    unreadable: Mutex<HashMap<u32, String>>,
     pub(super) numbers: Arc<Mutex<Numbers>>,
     /// How long the texts under `info/` were when they were made last, with a text that is kept from then to when it is opened.
     pub(super) infos: Mutex<HashMap<Node, (u64, Option<String>)>>,
@@ -56,8 +59,9 @@ impl State {
             left: Mutex::new(Some(stat)),
             versions,
             sealed: AtomicBool::new(false),
-            catalogue: OnceLock::new(),
-            views: Views::default(),
+            catalogue: Arc::default(),
+            views: Arc::default(),
+            unreadable: Mutex::default(),
             numbers: Arc::default(),
             infos: Mutex::default(),
         }
@@ -70,16 +74,21 @@ impl State {
             id: snapshot.stat().map_or(self.stat.id, |stat| stat.id),
             ..self.stat
         };
-        let new = Self::new(Arc::clone(&snapshot), stat.unwrap_or_else(untimed));
-        let next = Self {
+        let (catalogue, views) = if snapshot.has_arrays_of(&self.snapshot) {
+            (Arc::clone(&self.catalogue), Arc::clone(&self.views))
+        } else {
+            (Arc::default(), self.views.next().into())
+        };
+        let shown = stat.unwrap_or_else(untimed);
+        let new = Self::new(snapshot, shown);
+        Self {
             left: Mutex::new(new.left().filter(|_| stat.is_some())),
             versions: self.versions.clone(),
+            catalogue,
             numbers: Arc::clone(&self.numbers),
-            views: self.views.next(),
+            views,
             ..new
-        };
-        next.keep_names(self);
-        next
+        }
     }
 
     /// FILE's attributes as this mount has left them, if they are known.
@@ -140,7 +149,7 @@ impl State {
     /// Takes over the names under `arrays/` of an earlier state of the same bytes.
     pub(super) fn take_names(&mut self, names: Arc<Catalogue>) {
         self.numbers = Arc::clone(names.numbers());
-        self.catalogue = names.into();
+        self.catalogue = Arc::new(names.into());
     }
 
     /// The names under `arrays/`, if they have been made.
@@ -161,17 +170,6 @@ impl State {
         self.catalogue.get().is_some()
     }
 
-    /// Takes over the names of the state before, if it has the same.
-    pub(super) fn keep_names(&self, before: &Self) {
-        if let Some(names) = before.catalogue.get()
-            && self.snapshot.has_arrays_of(&before.snapshot)
-        {
-            // two threads may come here with the same names
-            let _ = self.catalogue.set(Arc::clone(names));
-            self.views.keep(&before.views);
-        }
-    }
-
     /// The names under `arrays/`, which are made from the tree when they are first needed.
     pub(super) fn catalogue(&self) -> &Catalogue {
         let made = || Catalogue::of(&self.snapshot, &self.numbers).into();
@@ -184,6 +182,14 @@ impl State {
             snapshot: &self.snapshot,
             catalogue: self.catalogue(),
             made: &self.views,
+            unreadable: &self.unreadable,
+        }
+    }
+
+    /// Notes that a file can't be read because of its elements.
+    pub(super) fn learn(&self, file: Node, why: &Library) {
+        if let (Node::View(View::Fits, number), Library::Unsupported { .. }) = (file, why) {
+            locked(&self.unreadable).insert(number, why.to_string());
         }
     }
 
@@ -407,7 +413,6 @@ impl Shown {
     /// [`Saves::show`](super::saves::Saves::show).
     pub(super) fn put(&self, new: State) {
         let before = self.now();
-        new.keep_names(&before);
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         let mut states = locked(&self.earlier);
         states.retain_mut(EarlierState::is_kept);
