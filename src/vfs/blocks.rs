@@ -298,7 +298,7 @@ impl Blocks {
 
     /// When bytes of the block of a file were patched last, if FILE's state does not say yet.
     pub(super) fn patched_time(&self, state: &State, node: Node) -> Option<SystemTime> {
-        if self.is_empty() || state.is_growing(node) {
+        if self.is_empty() {
             return None;
         }
         let written = self.writer_of(state, state.block_of(node)?)?;

@@ -286,10 +286,9 @@ impl State {
         self.versions.of(file, self.shown_by(file))
     }
 
-    /// When the bytes of a block or array came to be; `None` of one that grows, and of any other file, which have the time of FILE.
+    /// When the bytes of a block or array came to be; `None` of any other file, which has the time of FILE.
     pub(super) fn time(&self, file: Node) -> Option<SystemTime> {
-        let time = self.versions.time(file, self.shown_by(file));
-        time.filter(|_| !self.is_growing(file))
+        self.versions.time(file, self.shown_by(file))
     }
 
     /// The same for a handle, which goes on with a file that was only touched.
