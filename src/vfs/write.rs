@@ -290,11 +290,7 @@ impl Vfs {
         let opener = handle.opener;
         let inherited = opener != 0 && is_of_another(thread, opener);
         let saved = match &handle.open {
-            Open::Scratch(file, true) => {
-                let saved = self.tree.save_file(&self.saves, file, inherited);
-                file.note_closing();
-                saved
-            }
+            Open::Scratch(file, true) => self.tree.save_file(&self.saves, file, inherited),
             // each program that the opener starts closes a copy of the descriptor: the block is not summed up for these
             Open::Data(open) => open.save(&self.saves, !inherited),
             _ => Ok(()),
