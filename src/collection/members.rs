@@ -3,13 +3,15 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::closed::ClosedTree;
 use super::item::{Inode, Item};
 use crate::error::Error as Library;
 use crate::source::{Look, Stat, len_u64};
-use crate::vfs::{ClosedFile, Losses, Node, Remains, Result, TreeMark, Versions, Vfs, locked};
+use crate::vfs::{
+    ClosedFile, Losses, Node, REPLACED_WITHIN, Remains, Result, TreeMark, Versions, Vfs, locked,
+};
 
 /// The most that the trees of open members may take, in bytes as estimated, if members can be closed.
 const MAX_TREES: u64 = 48 << 20;
@@ -22,9 +24,6 @@ const MAX_NAMES: usize = 24 << 20;
 
 /// The most members of which it is remembered what is wrong with them.
 const MAX_PROBLEMS: usize = 1 << 16;
-
-/// A file may be gone for so long before another one takes its name: some programs remove a file before they replace it.
-const REPLACED_WITHIN: Duration = Duration::from_secs(2);
 
 /// After so many uses, members beyond the limit are closed if they are idle: they may have been in use when others were opened.
 const USES_PER_LOOK: u64 = 64;

@@ -14,7 +14,8 @@ use crate::view::picture::Style;
 
 use super::{Node, Result, View};
 
-/// How long the kernel may keep attributes, and names that never change.
+/// How old what is known of FILE may be: how long the kernel keeps attributes, and names that never change, and how long FILE is taken to be
+/// what it was at the last look, except by lookups in a mount that can be written.
 pub(super) const VALID: Duration = Duration::from_secs(1);
 
 /// How long the kernel may keep names: a save, or another file that is made, may give the name of a file to another file at any time. That

@@ -73,15 +73,15 @@ impl DataHandle {
         self.resize(saves, end)
     }
 
-    /// Saves what was written, at `close` or `fsync`. Only a close puts the checksum of a block that was patched.
-    pub(super) fn save(&self, saves: &Saves, closing: bool) -> Result<()> {
+    /// Saves what was written, at a sync or as a descriptor `closes`.
+    pub(super) fn save(&self, saves: &Saves, closes: bool) -> Result<()> {
         let Ok(written) = self.writes() else {
             return Ok(());
         };
         let turn = written.turn();
         // asked before the save, which may give the file another form; but in its turn, as another descriptor may be saving one now
         let is_known = self.form() == written.form();
-        let done = written.save(saves, closing);
+        let done = written.save(saves, closes);
         let form = written.form();
         drop(turn);
         let done = saves.noted(self.node, done);
@@ -167,10 +167,9 @@ impl WrittenFile {
             let snapshot = Arc::clone(&saves.shown.now().snapshot);
             snapshot.verify_checksum(self.block, &mut |_| {})?;
             // no other save may move the block between the check and the change of its checksum
-            let mut saving = saves.begin()?;
+            let mut saving = self.begin(saves)?;
             self.check_current(saves)?;
-            let (writer, through) = (&mut saving.writer, Some(self.through()));
-            let owed = self.take_checksum(saves, writer, reserved, false, through)?;
+            let owed = self.take_checksum(&mut saving, reserved, false)?;
             // what was given up before is being written again
             locked(&saves.news).saved(self.block, self.file);
             saves.blocks.set(self, Content::Patched(owed));
@@ -205,16 +204,14 @@ impl WrittenFile {
     }
 
     /// Sets the checksum of a raw block to "not verified", before bytes of it, or of the `whole` block, are written. From then on its other
-    /// files are others than they were, and nothing is read of the block by an earlier state. `through`: the file that the kernel has the
-    /// bytes of.
+    /// files are others than they were, and nothing is read of the block by an earlier state.
     pub(super) fn take_checksum(
         &self,
-        saves: &Saves,
-        writer: &mut Writer,
+        saving: &mut Saving<'_>,
         reserved: &Range<u64>,
         whole: bool,
-        through: Option<Through>,
     ) -> Result<Owed> {
+        let (saves, writer) = (saving.saves, &mut saving.writer);
         let (n, state) = (self.block, saves.shown.now());
         let header = state.snapshot.layout().blocks.get(n);
         let header = header.ok_or(Error::NotFound)?;
@@ -229,7 +226,7 @@ impl WrittenFile {
             },
         };
         // before the first byte changes: a reader of an earlier state must not get new bytes under an old number
-        self.show_patched(saves, through);
+        self.show_patched(saves, saving.through);
         let _writing = saves.writing();
         match writer.begin_patch(n, reserved) {
             Ok(begun) => {
@@ -257,13 +254,8 @@ impl WrittenFile {
     }
 
     /// Makes what was written into a raw block durable, and puts its checksum.
-    pub(super) fn put_checksum(
-        &self,
-        saves: &Saves,
-        writer: &mut Writer,
-        owed: &Owed,
-        through: Option<Through>,
-    ) -> Result<()> {
+    pub(super) fn put_checksum(&self, saving: &mut Saving<'_>, owed: &Owed) -> Result<()> {
+        let (saves, writer) = (saving.saves, &mut saving.writer);
         let (n, state) = (self.block, saves.shown.now());
         let _writing = saves.writing();
         // the data are durable before the checksum that vouches for them
@@ -278,24 +270,24 @@ impl WrittenFile {
                 return Err(error.into());
             }
         };
-        let at = self.patched();
         let change = Some(BlockChange {
             block: n,
-            through,
-            at,
+            through: saving.through,
+            at: self.patched(),
         });
         let known = known.map(|known| (n, known));
         let what = format!("block {n} saved");
         saves.show_saved(ended, &what, &[], change, known, None)
     }
 
-    /// The writer of FILE, once no other thread saves, if FILE still has the block that was written to.
+    /// The writer of FILE, once no other thread saves, if FILE still has the block that was written to; the change comes through this file.
     pub(super) fn begin<'a>(&self, saves: &'a Saves) -> Result<Saving<'a>> {
         let saving = saves.begin()?;
         if !self.has_block_in(&saving.state) {
             return Err(stale(CHANGED));
         }
-        Ok(saving)
+        let through = Some(self.through());
+        Ok(Saving { through, ..saving })
     }
 
     /// Puts the checksum of a raw block, if bytes were written into it.
@@ -304,8 +296,7 @@ impl WrittenFile {
             return Ok(());
         };
         let mut saving = self.begin(saves)?;
-        let through = Some(self.through());
-        let done = self.put_checksum(saves, &mut saving.writer, &owed, through);
+        let done = self.put_checksum(&mut saving, &owed);
         if is_saved(&done) {
             saves.blocks.set(self, Content::Saved);
         }
@@ -323,7 +314,7 @@ impl WrittenFile {
     fn begin_edit(&self, saves: &Saves) -> Result<Arc<Overlay>> {
         self.end_patch(saves)?;
         // with the writer's lock no save moves the bytes below the edits before the table has these
-        let saving = saves.begin()?;
+        let saving = self.begin(saves)?;
         self.check_current(saves)?;
         // only bytes that are written take memory; all others are read from the block when they are needed
         let below = saving.state.snapshot.block(self.block)?;
@@ -366,11 +357,11 @@ impl WrittenFile {
         Ok(())
     }
 
-    /// Saves what was written through a file; `ends`: also the checksum of a block that was patched. The caller has its turn.
-    fn save(&self, saves: &Saves, ends: bool) -> Result<()> {
+    /// Saves what was written through a file; if it `closes`, also the checksum of a block that was patched. The caller has its turn.
+    fn save(&self, saves: &Saves, closes: bool) -> Result<()> {
         let done = match self.content() {
             Content::Saved => Ok(()),
-            Content::Patched(_) if ends => self.end_patch(saves),
+            Content::Patched(_) if closes => self.end_patch(saves),
             Content::Patched(_) => self.sync_patch(saves),
             Content::Edited(block) => self.save_edited(saves, &block),
             Content::Emptied(bytes) => self.save_emptied(saves, bytes),

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::scratch::GONE_FOR;
+use super::scratch::REPLACED_WITHIN;
 use super::version::{Shows, Through};
 use super::{Error, Node, Result, State, locked};
 use crate::asdf::Snapshot;
@@ -298,7 +298,7 @@ impl Blocks {
 
     /// When bytes of the block of a file were patched last, if FILE's state does not say yet.
     pub(super) fn patched_time(&self, state: &State, node: Node) -> Option<SystemTime> {
-        if self.is_empty() || state.is_growing(node) {
+        if self.is_empty() {
             return None;
         }
         let written = self.writer_of(state, state.block_of(node)?)?;
@@ -404,7 +404,7 @@ impl Blocks {
     pub(super) fn take_emptied(&self, opened: Option<&Arc<WrittenFile>>) -> Vec<Arc<WrittenFile>> {
         let ends = |(at, written): &mut (Instant, Arc<WrittenFile>)| match opened {
             Some(opened) => Arc::ptr_eq(written, opened),
-            None => at.elapsed() > GONE_FOR,
+            None => at.elapsed() > REPLACED_WITHIN,
         };
         let mut emptied = locked(&self.emptied);
         let ended = emptied.extract_if(.., ends);
@@ -431,12 +431,12 @@ impl Blocks {
         }
     }
 
-    /// Counts one writer of a file less, the last one only if it `ends`: no other joins after that, and the block is not free before
-    /// [`Self::free`]. Whether it is the last.
-    pub(super) fn leave(&self, written: &WrittenFile, ends: bool) -> bool {
+    /// Counts one writer of a file less, `even_last` the last one: no other joins after that, and the block is not free before [`Self::free`].
+    /// Whether it is the last.
+    pub(super) fn leave(&self, written: &WrittenFile, even_last: bool) -> bool {
         let _blocks = locked(&self.by_block);
         let is_last = written.writers.load(Ordering::Relaxed) <= 1;
-        if ends || !is_last {
+        if even_last || !is_last {
             written.writers.fetch_sub(1, Ordering::Relaxed);
         }
         is_last

@@ -98,12 +98,8 @@ impl Catalogue {
 
     /// Whether all of it depends on FILE alone: no array lies in another file.
     pub(super) fn is_of_one_file(&self) -> bool {
-        self.entries.iter().all(|entry| match &entry.kind {
-            EntryKind::Directory(_) | EntryKind::Link(_) => true,
-            EntryKind::Array(_, data) => {
-                !matches!(data.origin(), Origin::External(_) | Origin::Chunked)
-            }
-        })
+        let mut origins = self.arrays().map(|(.., data)| data.origin());
+        origins.all(|origin| !matches!(origin, Origin::External(_) | Origin::Chunked))
     }
 
     /// The memory that it takes, in bytes, as estimated.
@@ -290,22 +286,18 @@ impl Catalogue {
         self.number(directory, &paths.stem(place))
     }
 
-    /// Every array's number, and what its files show.
-    pub(super) fn arrays(&self) -> impl Iterator<Item = (u32, &ArrayData)> {
+    /// Every array that has files: its index in the snapshot, its number, and what its files show.
+    pub(super) fn arrays(&self) -> impl Iterator<Item = (usize, u32, &ArrayData)> {
         let arrays = self.entries.iter();
         arrays.filter_map(|entry| match &entry.kind {
-            EntryKind::Array(_, data) => Some((entry.number, data)),
+            EntryKind::Array(i, data) => Some((index(*i), entry.number, data)),
             _ => None,
         })
     }
 
-    /// The index in the snapshot of every array that has files, with its number.
+    /// The same without what they show.
     pub(super) fn numbers_of_arrays(&self) -> impl Iterator<Item = (usize, u32)> {
-        let arrays = self.entries.iter();
-        arrays.filter_map(|entry| match &entry.kind {
-            EntryKind::Array(i, _) => Some((index(*i), entry.number)),
-            _ => None,
-        })
+        self.arrays().map(|(i, number, _)| (i, number))
     }
 }
 

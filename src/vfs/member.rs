@@ -104,7 +104,7 @@ impl ClosedFile {
     fn of(vfs: &Vfs, room: usize) -> Option<Self> {
         let state = vfs.shown.now();
         // a later stat(2) could not tell whether FILE has changed since
-        if vfs.is_far() || !state.timed || state.settles.is_some() {
+        if vfs.is_far() || vfs.timed_look()?.settles.is_some() {
             return None;
         }
         let (text, tree) = vfs.tree.at_rest()?;
@@ -344,8 +344,8 @@ impl Vfs {
     #[must_use]
     pub fn timed_look(&self) -> Option<Look> {
         let state = self.shown.now();
-        state.timed.then(|| Look {
-            stat: state.left(),
+        Some(Look {
+            stat: state.left()?,
             settles: state.settles,
         })
     }

@@ -85,9 +85,7 @@ impl Vfs {
                 // the bytes of tree.yaml count for no limit; under another name they do
                 first.move_into(self.scratch.scratch.room())?;
                 self.scratch.give(to, &first)?;
-                self.scratch.hide(Node::Root, from)?;
-                self.tree.remove();
-                Ok(())
+                self.tree.remove(&self.scratch)
             }
             (false, false, _) if how == Rename::Exchange => self.scratch.exchange(from, to),
             (false, false, _) => self.scratch.rename((Node::Root, from), (Node::Root, to)),
@@ -163,6 +161,6 @@ impl Vfs {
         if !file.is_dirty() && self.tree.is_committed(&unsaved.text) {
             return named();
         }
-        self.tree.save(&self.saves, &unsaved, named)
+        self.tree.save(&self.saves, &unsaved, false, named)
     }
 }

@@ -25,7 +25,7 @@ use super::news::News;
 use super::node::Node;
 use super::state::{Shown, State};
 use super::tree_file::TreeFile;
-use super::version::BlockChange;
+use super::version::{BlockChange, Through};
 use super::{Error, Result, VfsOptions, locked, sizes_of_disk};
 use crate::asdf::check::CheckedText;
 use crate::asdf::checksum::ChecksumState;
@@ -39,6 +39,8 @@ pub(super) struct Saving<'a> {
     pub(super) saves: &'a Saves,
     pub(super) writer: MutexGuard<'a, Writer>,
     pub(super) state: Arc<State>,
+    /// The file through which all of a change of a block comes, so that the kernel has it.
+    pub(super) through: Option<Through>,
 }
 
 /// FILE, what writes it, and what a save or another program changes of what is shown.
@@ -237,6 +239,7 @@ impl Saves {
             saves,
             writer,
             state,
+            through: None,
         })
     }
 
@@ -338,9 +341,8 @@ impl Saves {
             text,
         );
         // if another program may have written FILE since it was read, it is looked at again, which a state without times tells
-        let is_as_read = |found: &Stat| old.timed && found.is_untouched_since(&old.left());
-        let around = committed.around.filter(|(found, _)| is_as_read(found));
-        let stat = around.map(|(_, now)| now);
+        let around = committed.around;
+        let stat = around.and_then(|(found, now)| old.is_untouched(&found).then_some(now));
         if let Some((n, state)) = sum {
             snapshot.note_checksum(n, state);
         }
@@ -363,8 +365,7 @@ impl Saves {
     pub(super) fn show_changed_block(&self, change: BlockChange) {
         let old = self.shown.now();
         old.snapshot.forget_chunks();
-        let stat = old.timed.then(|| old.left());
-        let mut new = old.next(Arc::clone(&old.snapshot), stat);
+        let mut new = old.next(Arc::clone(&old.snapshot), old.left());
         new.note_changed(change);
         self.show(new);
     }

@@ -30,13 +30,9 @@ use crate::source::ScratchRoom;
 const NAME_COST: u64 = 1024;
 /// The most files.
 const MAX_FILES: usize = 10_000;
-/// How long a name of something in FILE is gone that was removed: a program can make it again in that time.
-pub(super) const GONE_FOR: Duration = Duration::from_secs(2);
-
-/// Whether a name is still gone that was `removed` then.
-fn is_gone(removed: Instant) -> bool {
-    removed.elapsed() < GONE_FOR
-}
+/// How long a program has for the second step when it replaces a file in two: it removes the file, or empties it by its name, and then makes
+/// or opens it again. After that time the file is there as it was before. FILE itself may be gone for as long.
+pub const REPLACED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A directory that can have scratch files.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,8 +109,8 @@ struct Table {
     files: HashMap<u32, Weak<ScratchFile>>,
     /// The number of the next file: none is given twice.
     next: u32,
-    /// Names of something in FILE that were removed, and when.
-    absent: HashMap<(Directory, OsString), Instant>,
+    /// Names of something in FILE that were removed, and when; see [`Table::hidden`].
+    hidden: HashMap<(Directory, OsString), Instant>,
 }
 
 impl Scratch {
@@ -141,10 +137,10 @@ impl Scratch {
 
     /// Whether a member has any, or names that are gone.
     pub(super) fn has_any(&self, member: u32) -> bool {
-        let table = locked(&self.table);
-        let absent = table.absent.iter();
-        let mut absent = absent.filter(|((directory, _), _)| directory.member == member);
-        table.of(member).next().is_some() || absent.any(|(_, removed)| is_gone(*removed))
+        let mut table = locked(&self.table);
+        let mut hidden = table.hidden().keys();
+        let is_hidden = hidden.any(|(directory, _)| directory.member == member);
+        is_hidden || table.of(member).next().is_some()
     }
 
     /// The files of a member that hold something and that users have named, each with its length.
@@ -188,6 +184,13 @@ impl Table {
             self.names.remove(directory);
         }
         removed
+    }
+
+    /// The names that are gone, until a program makes them again or their time is over.
+    fn hidden(&mut self) -> &mut HashMap<(Directory, OsString), Instant> {
+        self.hidden
+            .retain(|_, removed| removed.elapsed() < REPLACED_WITHIN);
+        &mut self.hidden
     }
 
     /// A name of a file of a member.

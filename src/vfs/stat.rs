@@ -197,7 +197,7 @@ impl Saves {
         // bits that are not shown stay
         let mode = mode.map(|mode| mode | (state.stat.mode & MODE_MASK & !bits & 0o777));
         let stat = writer.set_facts(Facts { uid, gid, mode })?;
-        if state.timed && stat.has_bytes_of(&state.stat) {
+        if state.is_of(&stat) {
             self.show_times(&state, Some(stat));
         }
         // else another program has changed FILE at the same time, which the next look finds

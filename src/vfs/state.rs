@@ -19,18 +19,19 @@ use crate::source::{Look, Stat};
 pub(super) struct State {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) stat: Stat,
-    /// The same, as the last write into a raw block has left them.
-    left: Mutex<Stat>,
-    /// Whether the times in `stat` are FILE's: not if they could not be had after a save of ours.
-    pub(super) timed: bool,
+    /// The same, as the last write into a raw block has left them; `None` if they could not be had after a save of ours.
+    left: Mutex<Option<Stat>>,
     /// When FILE has to be compared with it by content once more, as a change may have left it the same times until then.
     pub(super) settles: Option<Instant>,
     /// What has made other files of those that are shown.
     pub(super) versions: Versions,
     /// Set when bytes of FILE have moved or changed, so that they are no longer read by the places of this state.
     sealed: AtomicBool,
-    catalogue: OnceLock<Arc<Catalogue>>,
-    pub(super) views: Views,
+    /// The names under `arrays/`, which all states with the same arrays share, as they share the files of the views.
+    catalogue: Arc<OnceLock<Arc<Catalogue>>>,
+    pub(super) views: Arc<Views>,
+    /// Why FITS files could not be read, by number, where only their elements told that.
+    unreadable: Mutex<HashMap<u32, String>>,
     pub(super) numbers: Arc<Mutex<Numbers>>,
     /// How long the texts under `info/` were when they were made last, with a text that is kept from then to when it is opened.
     pub(super) infos: Mutex<HashMap<Node, (u64, Option<String>)>>,
@@ -55,12 +56,12 @@ impl State {
             settles: look.and_then(|look| look.settles),
             snapshot,
             stat,
-            left: Mutex::new(stat),
-            timed: true,
+            left: Mutex::new(Some(stat)),
             versions,
             sealed: AtomicBool::new(false),
-            catalogue: OnceLock::new(),
-            views: Views::default(),
+            catalogue: Arc::default(),
+            views: Arc::default(),
+            unreadable: Mutex::default(),
             numbers: Arc::default(),
             infos: Mutex::default(),
         }
@@ -68,32 +69,48 @@ impl State {
 
     /// The state that follows this one with `snapshot`. Without `stat`, FILE's times are not known, but it is the file of `snapshot`.
     pub(super) fn next(&self, snapshot: Arc<Snapshot>, stat: Option<Stat>) -> Self {
-        let timed = stat.is_some();
         let untimed = || Stat {
             // FILE may have been replaced by the save: the number of its inode is the one thing that is known
             id: snapshot.stat().map_or(self.stat.id, |stat| stat.id),
             ..self.stat
         };
-        let stat = stat.unwrap_or_else(untimed);
-        let next = Self {
-            timed,
-            versions: self.versions.clone(),
-            numbers: Arc::clone(&self.numbers),
-            views: self.views.next(),
-            ..Self::new(snapshot, stat)
+        let (catalogue, views) = if snapshot.has_arrays_of(&self.snapshot) {
+            (Arc::clone(&self.catalogue), Arc::clone(&self.views))
+        } else {
+            (Arc::default(), self.views.next().into())
         };
-        next.keep_names(self);
-        next
+        let shown = stat.unwrap_or_else(untimed);
+        let new = Self::new(snapshot, shown);
+        Self {
+            left: Mutex::new(new.left().filter(|_| stat.is_some())),
+            versions: self.versions.clone(),
+            catalogue,
+            numbers: Arc::clone(&self.numbers),
+            views,
+            ..new
+        }
     }
 
-    /// FILE's attributes as this mount has left them.
-    pub(super) fn left(&self) -> Stat {
+    /// FILE's attributes as this mount has left them, if they are known.
+    pub(super) fn left(&self) -> Option<Stat> {
         *locked(&self.left)
     }
 
     /// Takes in FILE's attributes after a write of ours into a raw block.
     pub(super) fn note_left(&self, stat: Stat) {
-        *locked(&self.left) = stat;
+        let mut left = locked(&self.left);
+        *left = left.map(|_| stat);
+    }
+
+    /// Whether FILE, which has these attributes, is the file of this state with the same bytes.
+    pub(super) fn is_of(&self, stat: &Stat) -> bool {
+        self.left().is_some_and(|left| stat.has_bytes_of(&left))
+    }
+
+    /// Whether FILE, which has these attributes, is as this mount has left it.
+    pub(super) fn is_untouched(&self, stat: &Stat) -> bool {
+        let left = self.left();
+        left.is_some_and(|left| stat.is_untouched_since(&left))
     }
 
     /// Whether FILE is a FITS file that holds an ASDF file.
@@ -120,18 +137,19 @@ impl State {
         if !self.is_named() {
             return None;
         }
-        let shows_another = |&(number, data): &(u32, &ArrayData)| {
+        let shows_another = |(_, number, data): (usize, u32, &ArrayData)| {
             let then = next.array_data(number);
-            then.is_none_or(|then| !data.shows_the_same(then))
+            let is_same = then.is_some_and(|then| data.shows_the_same(then));
+            (!is_same).then_some(number)
         };
-        let changed = self.catalogue().arrays().filter(shows_another);
-        Some(changed.map(|(number, _)| number).collect())
+        let changed = self.catalogue().arrays().filter_map(shows_another);
+        Some(changed.collect())
     }
 
     /// Takes over the names under `arrays/` of an earlier state of the same bytes.
     pub(super) fn take_names(&mut self, names: Arc<Catalogue>) {
         self.numbers = Arc::clone(names.numbers());
-        self.catalogue = names.into();
+        self.catalogue = Arc::new(names.into());
     }
 
     /// The names under `arrays/`, if they have been made.
@@ -141,27 +159,15 @@ impl State {
 
     /// The same state without the tree, which is read again when a request needs it.
     pub(super) fn unread(&self) -> Self {
-        let stat = self.timed.then(|| self.left());
         Self {
             settles: self.settles,
-            ..self.next(Arc::new(self.snapshot.unread()), stat)
+            ..self.next(Arc::new(self.snapshot.unread()), self.left())
         }
     }
 
     /// Whether names below `arrays/` have been made.
     pub(super) fn is_named(&self) -> bool {
         self.catalogue.get().is_some()
-    }
-
-    /// Takes over the names of the state before, if it has the same.
-    pub(super) fn keep_names(&self, before: &Self) {
-        if let Some(names) = before.catalogue.get()
-            && self.snapshot.has_arrays_of(&before.snapshot)
-        {
-            // two threads may come here with the same names
-            let _ = self.catalogue.set(Arc::clone(names));
-            self.views.keep(&before.views);
-        }
     }
 
     /// The names under `arrays/`, which are made from the tree when they are first needed.
@@ -176,6 +182,14 @@ impl State {
             snapshot: &self.snapshot,
             catalogue: self.catalogue(),
             made: &self.views,
+            unreadable: &self.unreadable,
+        }
+    }
+
+    /// Notes that a file can't be read because of its elements.
+    pub(super) fn learn(&self, file: Node, why: &Library) {
+        if let (Node::View(View::Fits, number), Library::Unsupported { .. }) = (file, why) {
+            locked(&self.unreadable).insert(number, why.to_string());
         }
     }
 
@@ -272,10 +286,9 @@ impl State {
         self.versions.of(file, self.shown_by(file))
     }
 
-    /// When the bytes of a block or array came to be; `None` of one that grows, and of any other file, which have the time of FILE.
+    /// When the bytes of a block or array came to be; `None` of any other file, which has the time of FILE.
     pub(super) fn time(&self, file: Node) -> Option<SystemTime> {
-        let time = self.versions.time(file, self.shown_by(file));
-        time.filter(|_| !self.is_growing(file))
+        self.versions.time(file, self.shown_by(file))
     }
 
     /// The same for a handle, which goes on with a file that was only touched.
@@ -351,8 +364,9 @@ struct EarlierState {
     kept: Option<Arc<State>>,
 }
 
-/// How long a state is kept after another one was shown: a program looks a name up and opens the file that it has found then.
-const KEPT: Duration = Duration::from_secs(1);
+/// How long a state is kept after another one was shown, or a file after it has lost the name `tree.yaml`: a program looks a name up and
+/// opens the file that it has found then.
+pub(super) const KEPT: Duration = Duration::from_secs(1);
 
 impl Shown {
     /// Shows the first state.
@@ -398,7 +412,6 @@ impl Shown {
     /// [`Saves::show`](super::saves::Saves::show).
     pub(super) fn put(&self, new: State) {
         let before = self.now();
-        new.keep_names(&before);
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         let mut states = locked(&self.earlier);
         states.retain_mut(EarlierState::is_kept);
@@ -446,6 +459,6 @@ mod tests {
         let snapshot = vfs.snapshot();
         let old = State::new(Arc::clone(&snapshot), other);
         let new = old.next(snapshot, None);
-        assert_eq!((new.timed, new.stat.id), (false, vfs.stat().id));
+        assert_eq!((new.left(), new.stat.id), (None, vfs.stat().id));
     }
 }

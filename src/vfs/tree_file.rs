@@ -16,14 +16,12 @@ use std::time::{Duration, Instant, SystemTime};
 use super::attr::{FileFacts, FileKind};
 use super::error::Error;
 use super::node::{NUMBERS, Node, TREE_NAME};
-use super::scratch::{Named, Role, ScratchFile, Unsaved, is_blank};
-use super::state::Shown;
+use super::scratch::{MemberScratch, Named, Role, ScratchFile, Unsaved, is_blank};
+use super::state::{KEPT, Shown};
 use super::{VfsOptions, locked};
 use crate::source::{ScratchRoom, Source};
 
-/// How long a file stays known that has lost the name: a program may have looked the name up before, and open it only now.
-const KNOWN_FOR: Duration = Duration::from_secs(1);
-/// How many such files stay known, and how long they are at most.
+/// How many files that have lost the name stay known, and how long they are at most.
 const KNOWN: usize = 3;
 const KNOWN_LEN: u64 = 1 << 20;
 
@@ -134,9 +132,16 @@ impl TreeFile {
         locked(&self.inner).epoch
     }
 
-    /// Takes the name from its file, which is a scratch file then. The next file shows FILE's tree until it is emptied.
-    pub(super) fn remove(&self) {
+    /// Takes the name from its file, which is a scratch file then. For a while nobody finds the name, unless a program makes it again. After
+    /// that it leads to the next file, which shows FILE's tree until it is emptied.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the name is gone already.
+    pub(super) fn remove(&self, scratch: &MemberScratch) -> Result<(), Error> {
+        // the kernel's lock of the directory keeps other calls from making the name again between the two
+        scratch.hide(Node::Root, TREE_NAME.as_ref())?;
         locked(&self.inner).show_current(Role::Plain);
+        Ok(())
     }
 
     /// Gives the name to a file whose text is FILE's, or waits to be saved.
@@ -451,7 +456,7 @@ impl Inner {
             self.recent
                 .push_back((Instant::now(), Arc::clone(replaced.file())));
         }
-        self.recent.retain(|(when, _)| when.elapsed() <= KNOWN_FOR);
+        self.recent.retain(|(when, _)| when.elapsed() <= KEPT);
         if self.recent.len() > KNOWN {
             self.recent.pop_front();
         }

@@ -15,30 +15,19 @@ use crate::save::Writer;
 use crate::save::edit::Edit;
 
 impl TreeFile {
-    /// Saves what was written to a file, if it is `tree.yaml`.
-    pub(super) fn save_file(&self, saves: &Saves, file: &Arc<ScratchFile>) -> Result<()> {
-        let unsaved = file.to_save()?;
-        unsaved.map_or(Ok(()), |unsaved| self.save(saves, &unsaved, || Ok(())))
-    }
-
-    /// The flush by a process that inherited the descriptor: does not try a refused text again. A text that is no valid tree stays
-    /// unsaved, as the process that opened the handle may write the rest.
-    pub(super) fn flush_inherited(&self, saves: &Saves, file: &Arc<ScratchFile>) -> Result<()> {
+    /// Saves what was written to a file, if it is `tree.yaml`; `inherited`: for a process that did not open the descriptor.
+    pub(super) fn save_file(
+        &self,
+        saves: &Saves,
+        file: &Arc<ScratchFile>,
+        inherited: bool,
+    ) -> Result<()> {
         // each forked child that ends would log the same refusal again
-        if let Some(why) = file.refusal() {
+        if let Some(why) = file.refusal().filter(|_| inherited) {
             return Err(why);
         }
-        let Some(unsaved) = file.to_save()? else {
-            return Ok(());
-        };
-        let done = self.commit(saves, &unsaved, || ());
-        if let Err(error) = &done
-            && !is_saved(&done)
-            && !is_rejected(&done)
-        {
-            self.keep(saves, &unsaved, error);
-        }
-        done
+        let save = |unsaved: Unsaved| self.save(saves, &unsaved, inherited, || Ok(()));
+        file.to_save()?.map_or(Ok(()), save)
     }
 
     /// Ends a descriptor of a scratch file, or of `tree.yaml`. If nobody writes to the text any more and no document has begun in it, it is
@@ -59,17 +48,21 @@ impl TreeFile {
         self.closed.notify_all();
     }
 
-    /// Saves a text, and runs `named` before another save can begin. A text that can't be saved is kept, and the error says why.
+    /// Saves a text, and runs `named` before another save can begin. A text that can't be saved is kept, and the error says why; one that is
+    /// no valid tree only if it is not `inherited`, as the process that opened the descriptor may write the rest.
     pub(super) fn save(
         &self,
         saves: &Saves,
         unsaved: &Unsaved,
+        inherited: bool,
         named: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let mut name = Ok(());
         let done = self.commit(saves, unsaved, || name = named());
+        let goes_on = inherited && is_rejected(&done);
         if let Err(error) = &done
             && !is_saved(&done)
+            && !goes_on
         {
             self.keep(saves, unsaved, error);
         }

@@ -48,8 +48,6 @@ pub struct Versions {
     stream: u64,
     /// When a save has changed each block, if one has.
     blocks: Arc<HashMap<usize, Change>>,
-    /// The last of these.
-    saved: u64,
     /// When FILE's bytes came to be that no save has changed since, if that is known.
     since: Option<SystemTime>,
     /// The version of a file through which its block was changed, with what it would be otherwise.
@@ -110,7 +108,6 @@ impl Versions {
             touched: clock,
             tree: clock,
             stream: clock,
-            saved: clock,
             ..Self::default()
         }
     }
@@ -179,7 +176,6 @@ impl Versions {
     /// A block has other bytes.
     pub(super) fn changed_block(&mut self, block: usize, at: SystemTime) {
         let clock = self.tick();
-        self.saved = clock;
         Arc::make_mut(&mut self.blocks).insert(block, Change { clock, at });
     }
 
@@ -203,6 +199,12 @@ impl Versions {
         };
         let changes = of_array.into_iter().chain([of_block]).flatten();
         changes.chain(all.into_iter().flatten()).copied()
+    }
+
+    /// When the last of the changes of a file was, by the clock, or `first` if that was later.
+    fn last(&self, file: Node, shows: Shows, first: u64) -> u64 {
+        let changes = self.changes(file, shows).map(|change| change.clock);
+        changes.fold(first, u64::max)
     }
 
     /// When the bytes of a block or array came to be; `None` of any other file, which has the time of FILE.
@@ -233,12 +235,11 @@ impl Versions {
             // these never have a number again
             | Node::Tree(_)
             | Node::Scratch(_) => 0,
-            Node::Block(_) | Node::Array(..) => {
-                let changes = self.changes(file, shows).map(|change| change.clock);
-                changes.fold(self.elsewhere, u64::max)
-            }
+            Node::Block(_) | Node::Array(..) => self.last(file, shows, self.elsewhere),
             // these show several arrays, and more of the tree
-            Node::View(..) | Node::StatsTsv => self.elsewhere.max(self.saved).max(self.tree),
+            Node::View(..) | Node::StatsTsv => {
+                self.last(file, Shows::Several, self.elsewhere.max(self.tree))
+            }
             // what is in it has other numbers then
             Node::ViewDir(View::Zarr, _) => self.elsewhere.max(self.tree),
             Node::HduHeader(_) | Node::HduBin(_) => self.elsewhere,
@@ -248,10 +249,7 @@ impl Versions {
 
     /// The version of a file that grows.
     pub(super) fn of_growing(&self, file: Node) -> u64 {
-        let changes = self
-            .changes(file, Shows::Nothing)
-            .map(|change| change.clock);
-        changes.fold(self.stream, u64::max)
+        self.last(file, Shows::Nothing, self.stream)
     }
 
     /// What tells the form and bytes of a file from others that it had.

@@ -92,15 +92,13 @@ pub(super) struct ViewFile {
     arrays: Vec<usize>,
 }
 
-/// The files of the views of a state by their numbers, made when they are first asked for.
+/// The files of the views of all states with the same arrays, by their numbers, made when they are first asked for.
 #[derive(Debug, Default)]
 pub(super) struct Views {
-    fits: OnceLock<Arc<HashMap<u32, ViewFile>>>,
-    previews: OnceLock<Arc<HashMap<u32, ViewFile>>>,
+    fits: OnceLock<HashMap<u32, ViewFile>>,
+    previews: OnceLock<HashMap<u32, ViewFile>>,
     /// What `zarr/` shows.
-    zarr: OnceLock<Arc<ZarrView>>,
-    /// Why FITS files could not be read, by number, where only their elements told that.
-    unreadable: Mutex<HashMap<u32, String>>,
+    zarr: OnceLock<ZarrView>,
     /// How pictures are made.
     style: Style,
 }
@@ -114,44 +112,17 @@ impl Views {
         }
     }
 
-    /// None made yet, for the state that follows.
+    /// None made yet, for a state with other arrays.
     pub(super) fn next(&self) -> Self {
         Self::new(self.style)
     }
 
-    /// Where the files of a view are kept, once they have been made.
-    fn slot(&self, view: View) -> Option<&OnceLock<Arc<HashMap<u32, ViewFile>>>> {
-        match view {
-            View::Fits => Some(&self.fits),
-            View::Previews => Some(&self.previews),
-            View::Zarr => None,
-        }
-    }
-
     /// Whether what a view shows has been made.
     pub(super) fn has_made(&self, view: View) -> bool {
-        let made = self.slot(view).map(|files| files.get().is_some());
-        made.unwrap_or_else(|| self.zarr.get().is_some())
-    }
-
-    /// Notes that a file can't be read because of its elements.
-    pub(super) fn learn(&self, file: Node, why: &Library) {
-        if let (Node::View(View::Fits, number), Library::Unsupported { .. }) = (file, why) {
-            locked(&self.unreadable).insert(number, why.to_string());
-        }
-    }
-
-    /// Takes over those of a state with the same arrays.
-    pub(super) fn keep(&self, before: &Self) {
-        for view in View::ALL {
-            if let Some((slot, before)) = self.slot(view).zip(before.slot(view))
-                && let Some(files) = before.get()
-            {
-                let _ = slot.set(Arc::clone(files));
-            }
-        }
-        if let Some(zarr) = before.zarr.get() {
-            let _ = self.zarr.set(Arc::clone(zarr));
+        match view {
+            View::Fits => self.fits.get().is_some(),
+            View::Previews => self.previews.get().is_some(),
+            View::Zarr => self.zarr.get().is_some(),
         }
     }
 }
@@ -204,6 +175,8 @@ pub(super) struct InViews<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) catalogue: &'a Catalogue,
     pub(super) made: &'a Views,
+    /// Why FITS files could not be read, by number, where only their elements told that.
+    pub(super) unreadable: &'a Mutex<HashMap<u32, String>>,
 }
 
 impl<'a> InViews<'a> {
@@ -218,12 +191,16 @@ impl<'a> InViews<'a> {
 
     /// The files of a view that has them by the names of arrays.
     fn files(self, view: View) -> Option<&'a HashMap<u32, ViewFile>> {
-        let made = || match view {
-            View::Fits => fits_files(self.snapshot, self.catalogue),
-            _ => previews(self.snapshot, self.catalogue, self.made.style),
-        };
-        let slot = self.made.slot(view)?;
-        Some(slot.get_or_init(|| Arc::new(made())))
+        let (snapshot, catalogue) = (self.snapshot, self.catalogue);
+        let made = self.made;
+        match view {
+            View::Fits => Some(made.fits.get_or_init(|| fits_files(snapshot, catalogue))),
+            View::Previews => {
+                let files = || previews(snapshot, catalogue, made.style);
+                Some(made.previews.get_or_init(files))
+            }
+            View::Zarr => None,
+        }
     }
 
     /// The number of the FITS file of an array, a table or a directory.
@@ -239,7 +216,7 @@ impl<'a> InViews<'a> {
     /// Why the FITS file of an array, a table or a directory could not be read when that was tried last.
     pub(super) fn why_unreadable(self, subject: Subject) -> Option<String> {
         let number = self.fits_number(subject)?;
-        locked(&self.made.unreadable).get(&number).cloned()
+        locked(self.unreadable).get(&number).cloned()
     }
 
     /// The path of the FITS file of an array, a table or a directory below the mountpoint.

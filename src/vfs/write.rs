@@ -79,7 +79,8 @@ impl Vfs {
                 // truncate(2) by name is an open, a change and a close, as for any program
                 file.open(WRITE, self.tree.epoch())?;
                 let resized = file.resize(size, self.tree.epoch());
-                let saved = resized.and_then(|()| self.tree.save_file(&self.saves, &file));
+                let save = |()| self.tree.save_file(&self.saves, &file, false);
+                let saved = resized.and_then(save);
                 self.tree.close(&self.saves, &file, true);
                 saved?;
             }
@@ -119,43 +120,37 @@ impl Vfs {
         access: Access,
     ) -> Result<(Attr, Opened)> {
         let node = self.make(parent, name, facts)?;
-        let opened = match node {
-            Node::Block(n) if self.shown.now().snapshot.block_len(index(n)).is_none() => {
-                self.create_block(node, access)?
+        let blocks = self.shown.now().snapshot.layout().blocks.len();
+        let is_new = matches!(node, Node::Block(n) if index(n) >= blocks);
+        let opened = if is_new && access.write {
+            let made = DataHandle::make_block(&self.saves, node);
+            let (made, _) = self.saves.noted(node, made)?;
+            Opened {
+                handle: Handle {
+                    opener: process_of(access.pid).unwrap_or(0),
+                    open: Open::Data(made),
+                },
+                keep_cache: false,
+                direct: false,
             }
-            _ => {
-                // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
-                let truncate = match node {
-                    Node::Tree(_) | Node::Array(..) => true,
-                    // one that was taken away is written anew
-                    Node::Block(_) => access.write,
-                    _ => false,
-                };
-                self.open_node(&self.shown.now(), node, Access { truncate, ..access })?
+        } else {
+            if is_new {
+                // no close follows that would add it to FILE
+                let added = DataHandle::add_block(&self.saves, node);
+                self.saves.noted(node, added)?;
             }
+            // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
+            let truncate = match node {
+                Node::Tree(_) | Node::Array(..) => true,
+                // one that was taken away is written anew
+                Node::Block(_) => access.write,
+                _ => false,
+            };
+            self.open_node(&self.shown.now(), node, Access { truncate, ..access })?
         };
         let attr = self.attr(&self.shown.now(), node);
         let attr = attr.inspect_err(|_| self.release(&opened.handle))?;
         Ok((attr, opened))
-    }
-
-    /// Makes a block and opens it; it is added to FILE at once if it is not opened for writing.
-    fn create_block(&self, node: Node, access: Access) -> Result<Opened> {
-        if !access.write {
-            self.saves
-                .noted(node, DataHandle::add_block(&self.saves, node))?;
-            return self.open_node(&self.shown.now(), node, access);
-        }
-        let made = DataHandle::make_block(&self.saves, node);
-        let (made, _) = self.saves.noted(node, made)?;
-        Ok(Opened {
-            handle: Handle {
-                opener: process_of(access.pid).unwrap_or(0),
-                open: Open::Data(made),
-            },
-            keep_cache: false,
-            direct: false,
-        })
     }
 
     /// Makes a file and gives its node. If the name was removed a moment ago, it leads to the same block, array or `tree.yaml` again. Why a
@@ -234,12 +229,7 @@ impl Vfs {
             Node::Root if ROOT_DIRECTORIES.iter().any(|entry| name == entry.0) => {
                 Err(Error::IsDirectory)
             }
-            Node::Root if name == TREE_NAME => {
-                // the kernel's lock of the directory keeps other calls from making the name again between the two
-                self.scratch.hide(parent, name)?;
-                self.tree.remove();
-                Ok(())
-            }
+            Node::Root if name == TREE_NAME => self.tree.remove(&self.scratch),
             Node::Root => Err(Error::NotFound),
             Node::ArrayDir(_) => match self.find(&self.shown.now(), parent, name)? {
                 Node::Array(..) => self.scratch.hide(parent, name),
@@ -300,14 +290,11 @@ impl Vfs {
         let opener = handle.opener;
         let inherited = opener != 0 && is_of_another(thread, opener);
         let saved = match &handle.open {
-            Open::Scratch(file, true) if inherited => self.tree.flush_inherited(&self.saves, file),
+            Open::Scratch(file, true) => self.tree.save_file(&self.saves, file, inherited),
             // each program that the opener starts closes a copy of the descriptor: the block is not summed up for these
             Open::Data(open) => open.save(&self.saves, !inherited),
-            _ => self.fsync(handle),
+            _ => Ok(()),
         };
-        if let Open::Scratch(file, true) = &handle.open {
-            file.note_closing();
-        }
         // the shell's child gets no error for half a text; the opener's own close says it
         if inherited && is_rejected(&saved) {
             return Ok(());
@@ -321,7 +308,7 @@ impl Vfs {
     /// As [`Vfs::flush`].
     pub fn fsync(&self, handle: &Handle) -> Result<()> {
         match &handle.open {
-            Open::Scratch(file, true) => self.tree.save_file(&self.saves, file),
+            Open::Scratch(file, true) => self.tree.save_file(&self.saves, file, false),
             Open::Data(open) => open.save(&self.saves, false),
             Open::Scratch(..) | Open::Fixed(_) | Open::Directory(..) => Ok(()),
         }
@@ -332,10 +319,9 @@ impl Vfs {
         let (node, saved) = match &handle.open {
             Open::Scratch(file, writes) => {
                 // a refused text is not tried again: a better one may have been saved meanwhile
-                let saved = if *writes && file.refusal().is_none() {
-                    self.tree.save_file(&self.saves, file)
-                } else {
-                    Ok(())
+                let saved = match file.refusal() {
+                    None => self.fsync(handle),
+                    Some(_) => Ok(()),
                 };
                 self.tree.close(&self.saves, file, *writes);
                 (file.node, saved)

@@ -53,7 +53,7 @@ pub(super) struct Zarr<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) catalogue: &'a Catalogue,
     /// Made by the first request that needs it.
-    pub(super) shown: &'a OnceLock<Arc<ZarrView>>,
+    pub(super) shown: &'a OnceLock<ZarrView>,
 }
 
 /// A directory of `zarr/`.
@@ -146,7 +146,7 @@ impl Slot {
 impl<'a> Zarr<'a> {
     /// What is shown.
     fn shown(self) -> &'a ZarrView {
-        let made = || Arc::new(ZarrView::new(self.snapshot, self.catalogue));
+        let made = || ZarrView::new(self.snapshot, self.catalogue);
         self.shown.get_or_init(made)
     }
 

@@ -34,15 +34,15 @@ impl WrittenFile {
 
     /// Makes these bytes those of a file; `own`: they were written to it, so that the kernel has them.
     fn import(&self, saves: &Saves, bytes: Arc<dyn Source>, own: bool) -> Result<()> {
-        let mut saving = saves.begin()?;
+        let mut saving = self.begin(saves)?;
         self.check_current(saves)?;
         let state = Arc::clone(&saving.state);
-        let through = own.then(|| self.through());
+        saving.through = saving.through.filter(|_| own);
         let done = match self.file {
-            Node::Block(_) => self.import_block(&mut saving, bytes, through),
+            Node::Block(_) => self.import_block(&mut saving, bytes),
             array => {
                 let file = ArrayFile::of(&state, array)?;
-                self.import_array(&mut saving, file, bytes, through)
+                self.import_array(&mut saving, file, bytes)
             }
         };
         drop(saving);
@@ -57,24 +57,17 @@ impl WrittenFile {
     }
 
     /// Makes these bytes those of a block.
-    fn import_block(
-        &self,
-        saving: &mut Saving<'_>,
-        bytes: Arc<dyn Source>,
-        through: Option<Through>,
-    ) -> Result<()> {
+    fn import_block(&self, saving: &mut Saving<'_>, bytes: Arc<dyn Source>) -> Result<()> {
         let (n, len, state) = (self.block, bytes.len(), &saving.state);
         if n >= state.snapshot.layout().blocks.len() {
-            return self.append_block(saving, &bytes, through);
+            return self.append_block(saving, &bytes);
         }
         check_resize(&state.snapshot, n, len)?;
         // the same length of a raw block: written where it is, and FILE is not copied
         if state.is_raw(n) && state.snapshot.block_len(n) == Some(len) {
-            return self.overwrite(saving, 0..len, true, through, |put| {
-                copy_pieces(&*bytes, put)
-            });
+            return self.overwrite(saving, 0..len, true, |put| copy_pieces(&*bytes, put));
         }
-        self.replace_block(saving, bytes, None, through)
+        self.replace_block(saving, bytes, None)
     }
 
     /// Makes these bytes, which are those of its file, the elements of an array.
@@ -83,12 +76,11 @@ impl WrittenFile {
         saving: &mut Saving<'_>,
         file: ArrayFile<'_>,
         bytes: Arc<dyn Source>,
-        through: Option<Through>,
     ) -> Result<()> {
         let snapshot = &file.state.snapshot;
         if !file.format.has_header() {
             file.check_len(bytes.len(), file.array.bin_len())?;
-            return self.import_elements(saving, file, &*bytes, through);
+            return self.import_elements(saving, file, &*bytes);
         }
         let header = file.header(&*bytes)?;
         let start = len_u64(header.len);
@@ -110,12 +102,13 @@ impl WrittenFile {
         if fortran == file.format.is_fortran(file.array) {
             // of a header that is spelled otherwise than it is shown, the kernel has other bytes
             let is_shown = |_: &Through| file.elements_of(0, &head).is_ok();
-            let through = through.filter(is_shown);
-            return self.import_elements(saving, file, &*elements, through);
+            saving.through = saving.through.filter(is_shown);
+            return self.import_elements(saving, file, &*elements);
         }
         let elements = snapshot.in_c_order(&header, elements)?;
         let format = Format::Bin;
-        self.import_elements(saving, ArrayFile { format, ..file }, &*elements, None)
+        saving.through = None;
+        self.import_elements(saving, ArrayFile { format, ..file }, &*elements)
     }
 
     /// Makes these the elements of an array that keeps its form. They are in the order of the file.
@@ -124,7 +117,6 @@ impl WrittenFile {
         saving: &mut Saving<'_>,
         file: ArrayFile<'_>,
         elements: &dyn Source,
-        through: Option<Through>,
     ) -> Result<()> {
         let (n, snapshot) = (self.block, &file.state.snapshot);
         let len = snapshot.block_len(n).ok_or(Error::NotFound)?;
@@ -135,7 +127,7 @@ impl WrittenFile {
             // a file that covers the whole block needs no checksum of the old bytes
             let whole = elements.len() == len;
             let range = extent.start..extent.end;
-            return self.overwrite(saving, range, whole, through, |put| {
+            return self.overwrite(saving, range, whole, |put| {
                 copy_pieces(elements, |at, piece| file.put(len, at, piece, put))
             });
         }
@@ -145,7 +137,7 @@ impl WrittenFile {
             let write = &mut |at, run: &[u8]| block.write(at, run);
             file.put(len, at, piece, write)
         })?;
-        self.save_overlay(saving, &block, through)
+        self.save_overlay(saving, &block)
     }
 
     /// Writes all of a file into its raw block, where that is: bytes of this range, or the `whole` block.
@@ -154,21 +146,19 @@ impl WrittenFile {
         saving: &mut Saving<'_>,
         range: Range<u64>,
         whole: bool,
-        through: Option<Through>,
         write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
     ) -> Result<()> {
-        let (saves, writer) = (saving.saves, &mut saving.writer);
-        let owed = self.take_checksum(saves, writer, &range, whole, through)?;
+        let owed = self.take_checksum(saving, &range, whole)?;
         // who reads the block from now on waits until it is whole, see `wait_for_import`; who is reading it has the bytes of before
-        drop(saves.stirring());
-        self.put(saves, writer, write)?;
-        self.put_checksum(saves, writer, &owed, through)
+        drop(saving.saves.stirring());
+        self.put(saving.saves, &mut saving.writer, write)?;
+        self.put_checksum(saving, &owed)
     }
 
     /// Saves edits of a block that can't be written where it is.
     pub(in crate::vfs) fn save_edited(&self, saves: &Saves, block: &Arc<Overlay>) -> Result<()> {
         let mut saving = self.begin(saves)?;
-        let done = self.save_overlay(&mut saving, block, Some(self.through()));
+        let done = self.save_overlay(&mut saving, block);
         if is_saved(&done) {
             locked(&saves.news).saved(self.block, self.file);
             saves.blocks.set(self, Content::Saved);
@@ -177,12 +167,7 @@ impl WrittenFile {
     }
 
     /// Saves the decoded bytes of a block, with edits. Encodes or writes only what they touch, where the format lets it.
-    fn save_overlay(
-        &self,
-        saving: &mut Saving<'_>,
-        block: &Arc<Overlay>,
-        through: Option<Through>,
-    ) -> Result<()> {
+    fn save_overlay(&self, saving: &mut Saving<'_>, block: &Arc<Overlay>) -> Result<()> {
         let (saves, writer) = (saving.saves, &mut saving.writer);
         let (n, snapshot, len) = (self.block, &saving.state.snapshot, block.len());
         check_resize(snapshot, n, len)?;
@@ -202,7 +187,7 @@ impl WrittenFile {
             let stored = saves.reencoded(snapshot, n, block, &sum)?;
             (Edit::block(BlockEdit::Replace { n, stored }), sum)
         };
-        let change = BlockChange::new(n, through);
+        let change = BlockChange::new(n, saving.through);
         let what = format!("block {n} saved");
         saves.commit(writer, &edit, &what, Some(change), sum.known(n), None)
     }
@@ -213,7 +198,6 @@ impl WrittenFile {
         saving: &mut Saving<'_>,
         decoded: Arc<dyn Source>,
         with: Option<(Arc<Vec<u8>>, CheckedText, String)>,
-        through: Option<Through>,
     ) -> Result<()> {
         let (saves, n, snapshot) = (saving.saves, self.block, &saving.state.snapshot);
         saves.check_room_for(n, decoded.len())?;
@@ -225,18 +209,13 @@ impl WrittenFile {
         if let Some((text, of_it, said)) = with {
             (edit.text, checked, what) = (Some(text), Some(of_it), said);
         }
-        let change = Some(BlockChange::new(n, through));
+        let change = Some(BlockChange::new(n, saving.through));
         let writer = &mut saving.writer;
         saves.commit(writer, &edit, &what, change, sum.known(n), checked)
     }
 
     /// Adds the block, of these bytes, behind the last one.
-    fn append_block(
-        &self,
-        saving: &mut Saving<'_>,
-        bytes: &Arc<dyn Source>,
-        through: Option<Through>,
-    ) -> Result<()> {
+    fn append_block(&self, saving: &mut Saving<'_>, bytes: &Arc<dyn Source>) -> Result<()> {
         let (saves, writer) = (saving.saves, &mut saving.writer);
         let (n, snapshot) = (self.block, &saving.state.snapshot);
         check_counted(snapshot)?;
@@ -246,7 +225,7 @@ impl WrittenFile {
         };
         saves.check_free(n, writer.growth(&edit)?)?;
         edit.set_checksum(Sum::Stored.over(&**bytes)?);
-        let change = BlockChange::new(n, through);
+        let change = BlockChange::new(n, saving.through);
         let (what, sum) = (format!("block {n} added"), Sum::Stored.known(n));
         saves.commit(writer, &edit, &what, Some(change), sum, None)
     }
@@ -269,7 +248,8 @@ impl WrittenFile {
         let checked = check_text(snapshot, &text, saves.options.validate, resized)?;
         let what = format!("array {} and its block {n} saved", file.array.path());
         let text_too = Some((Arc::clone(&text), checked, what));
-        let done = self.replace_block(saving, decoded, text_too, None);
+        saving.through = None;
+        let done = self.replace_block(saving, decoded, text_too);
         // FILE has the text even if the save is unfinished: an editor must not go on from the old one
         if is_saved(&done) {
             saves.tree.reloaded(text);

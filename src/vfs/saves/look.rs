@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use log::{info, warn};
 
@@ -17,10 +17,8 @@ use crate::asdf::Snapshot;
 use crate::error::Error as Library;
 use crate::save::{self, NotOpened, SaveOptions, Status, Writer};
 use crate::source::Stat;
+use crate::vfs::attr::VALID;
 use crate::vfs::{Error, MAX_PREPARED, Result, State, locked};
-
-/// How often FILE is looked at.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Saves {
     /// Shows FILE as it is now, if another program has changed it; `rarely`: only if the last look is a while ago.
@@ -31,7 +29,7 @@ impl Saves {
         };
         // a look at a far file is a request to its server
         let rarely = rarely || self.file.is_far();
-        if rarely && compared.is_some_and(|at| at.elapsed() < INTERVAL) {
+        if rarely && compared.is_some_and(|at| at.elapsed() < VALID) {
             return;
         }
         *compared = Some(Instant::now());
@@ -52,9 +50,9 @@ impl Saves {
         };
         let state = self.shown.now();
         let found = stat_of(&state, self.file.stat());
-        let changed = found.is_some_and(|stat| !is_of(&state, &stat));
+        let changed = found.is_some_and(|stat| !state.is_of(&stat));
         // without times a difference may be the save itself
-        if changed && state.timed {
+        if changed && state.left().is_some() {
             let why = Some("a save is under way, which will find that out");
             let holds = || self.between_writes() == Some(moment);
             self.note_out_of_date_if(why, holds);
@@ -84,7 +82,7 @@ impl Saves {
             return;
         };
         // the common case: one stat(2), and no byte of FILE is read
-        if is_of(&state, &stat) && stat.is_untouched_since(&state.left()) {
+        if state.is_untouched(&stat) {
             if state.settles.is_none_or(|at| now < at) {
                 return self.note_out_of_date(None);
             }
@@ -98,7 +96,7 @@ impl Saves {
                 Err(error) => return warn!("{}: {error}", self.path.display()),
             }
         }
-        if (!state.timed || is_of(&state, &stat))
+        if (state.left().is_none() || state.is_of(&stat))
             && let Some(writer) = writer.as_deref_mut()
         {
             match writer.reload() {
@@ -157,7 +155,7 @@ impl Saves {
         }
         let why = match self.show_changed(state, writer, stat) {
             // FILE has the same bytes; its other attributes are shown when this succeeds
-            Err(error) if is_of(state, &stat) => {
+            Err(error) if state.is_of(&stat) => {
                 return warn!("{}: {error}", self.path.display());
             }
             Err(error) => Some(error.to_string()),
@@ -220,7 +218,7 @@ impl Saves {
         // another program may have changed FILE after the writer has read it, and before it was shown
         let is_as_read = writer.reload()?.is_none();
         // both have to be of one FILE: else the next save would write by places of another one
-        if is_as_read && is_of(&state, &Stat::from(&meta)) {
+        if is_as_read && state.is_of(&Stat::from(&meta)) {
             if writer.has_read(state.snapshot.text(), state.snapshot.layout()) {
                 return Ok(writer);
             }
@@ -239,7 +237,7 @@ impl Saves {
         writer: Option<&mut Writer>,
         mut stat: Stat,
     ) -> Result<(), Library> {
-        let mut changed = !is_of(old, &stat);
+        let mut changed = !old.is_of(&stat);
         let snapshot = match writer {
             None => {
                 // another mount may have been killed in a save: FILE is read through the journal that it has left
@@ -266,7 +264,7 @@ impl Saves {
         self.show(new);
         // FILE may be another file by now, and the one before may have been written to first
         let is_intact =
-            stat.id != old.stat.id && old.snapshot.stat().is_ok_and(|now| is_of(old, &now));
+            stat.id != old.stat.id && old.snapshot.stat().is_ok_and(|now| old.is_of(&now));
         if !is_intact {
             // bytes of the file have changed, nobody knows which
             self.shown.seal(old.stat.id);
@@ -280,7 +278,7 @@ impl Saves {
     pub(in crate::vfs) fn forgive(&self, writer: &mut Writer) {
         let old = self.shown.now();
         let alone = writer.alone_around();
-        let alone = alone.filter(|(before, _)| before.is_untouched_since(&old.left()));
+        let alone = alone.filter(|(before, _)| old.is_untouched(before));
         let stat = old.snapshot.stat();
         match stat.and_then(|stat| Ok((stat, writer.reload()?))) {
             // no other program has written it
@@ -301,8 +299,8 @@ impl Saves {
     /// that has failed, or by another program.
     fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
         self.note_out_of_date(None);
-        let is_same = is_of(old, &stat);
-        if is_same && stat.is_untouched_since(&old.left()) {
+        let is_same = old.is_of(&stat);
+        if old.is_untouched(&stat) {
             return self.show_times(old, Some(stat));
         }
         match with_data_anew(old, writer) {
@@ -382,7 +380,7 @@ fn stat_of(state: &State, named: io::Result<Stat>) -> Option<Stat> {
     let named = named.ok().filter(Stat::is_regular);
     named.or_else(|| {
         let open = state.snapshot.stat().ok()?;
-        (!is_of(state, &open)).then_some(open)
+        (!state.is_of(&open)).then_some(open)
     })
 }
 
@@ -391,11 +389,6 @@ fn with_data_anew(state: &State, writer: &Writer) -> Result<Snapshot, Library> {
     let file = Arc::clone(writer.file());
     let bytes = writer.unsettled_bytes()?;
     state.snapshot.with_data_anew(file, bytes)
-}
-
-/// Whether FILE, which has these attributes, is the file of that state with the same bytes.
-fn is_of(state: &State, stat: &Stat) -> bool {
-    state.timed && stat.has_bytes_of(&state.left())
 }
 
 #[cfg(test)]

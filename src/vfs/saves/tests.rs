@@ -34,6 +34,40 @@ fn look(vfs: &Vfs) {
     vfs.refresh();
 }
 
+/// It had the time of FILE, as it may grow: each save of the tree made it new, though none of its bytes had changed.
+#[test]
+fn a_streamed_block_has_the_time_of_its_bytes() {
+    let (dir, vfs) = writable(&Sample::new().padding(&[0; 4000]).streamed(b"abc"));
+    let path = dir.path().join("a.asdf");
+    let time = || vfs.getattr_now(Node::Block(0)).unwrap().mtime;
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    put(&path, b"abc", b"xyz", 1000);
+    look(&vfs);
+    assert_eq!(time(), at(1000));
+    let mut writer = vfs.saves.writer().unwrap();
+    let saved = vfs
+        .saves
+        .commit(&mut writer, &noted("1"), "tree", None, None, None);
+    saved.unwrap();
+    drop(writer);
+    assert!(vfs.stat().modified() > at(1000));
+    assert_eq!(time(), at(1000));
+    let file = OpenOptions::new().append(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut &file, b"more").unwrap();
+    file.set_modified(at(2000)).unwrap();
+    drop(file);
+    look(&vfs);
+    let grown = vfs.getattr_now(Node::Block(0)).unwrap();
+    assert_eq!((grown.size, grown.mtime), (7, at(2000)));
+    let handle = vfs.open_now(Node::Block(0), WRITE).unwrap().handle;
+    vfs.write(&handle, 0, b"X", false).unwrap();
+    let written = time();
+    assert!(written > at(2000));
+    vfs.flush(&handle, 0).unwrap();
+    vfs.release(&handle);
+    assert_eq!(time(), written);
+}
+
 /// The kernel kept the old pages, and this program the old decoded bytes, for good: the times of the save were later.
 #[test]
 fn data_that_another_program_writes_during_a_save_of_the_text_are_shown() {

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use crate::asdf::text::TEXT_LIMIT;
 use crate::error::Error as Library;
-use crate::source::{Memory, ScratchBytes, ScratchRoom, Source, at_most, len_u64};
+use crate::source::{Memory, ScratchBytes, ScratchRoom, Source, each_piece, len_u64};
 use crate::vfs::attr::{Access, Attr, Attributes, FileFacts, FileKind};
 use crate::vfs::error::Error;
 use crate::vfs::node::Node;
@@ -52,8 +52,6 @@ struct Inner {
     saved: u64,
     /// Why the text was refused, and in which version.
     refused: Option<(u64, Error)>,
-    /// Whether a descriptor was closed after the last change.
-    closing: bool,
     /// Which of FILE's texts it was made of, see `TreeFile::epoch`.
     made_of: u64,
     /// Why bytes are missing: the last write failed.
@@ -154,7 +152,6 @@ impl ScratchFile {
             version: 0,
             saved: 0,
             refused: None,
-            closing: false,
             made_of,
             short: None,
         };
@@ -379,16 +376,11 @@ impl ScratchFile {
         inner.version
     }
 
-    /// Notes that a descriptor has been closed.
-    pub(in crate::vfs) fn note_closing(&self) {
-        locked(&self.inner).closing = true;
-    }
-
-    /// Whether the text is likely to be refused soon, when the kernel releases a descriptor that was closed.
+    /// Whether the text is refused when the kernel releases its last descriptor, which may have been closed already.
     pub(in crate::vfs) fn awaits_refusal(&self) -> bool {
         let inner = locked(&self.inner);
-        let waits = inner.closing && inner.is_dirty() && inner.refusal().is_none();
-        waits && !inner.bytes().is_ok_and(|text| is_blank(&text))
+        let is_begun = |text: Arc<Vec<u8>>| is_beginning(&text) && !is_blank(&text);
+        inner.is_dirty() && inner.refusal().is_none() && inner.bytes().is_ok_and(is_begun)
     }
 }
 
@@ -493,7 +485,6 @@ impl Inner {
 
     fn changed(&mut self) {
         self.version = self.version.saturating_add(1);
-        self.closing = false;
         self.facts.mtime = SystemTime::now();
     }
 }
@@ -503,14 +494,10 @@ pub(in crate::vfs) fn copy_pieces(
     bytes: &dyn Source,
     mut to: impl FnMut(u64, &[u8]) -> Result<(), Library>,
 ) -> Result<(), Library> {
-    let mut buffer = vec![0; CHUNK];
     let mut at = 0;
-    while at < bytes.len() {
-        let len = at_most(bytes.len().saturating_sub(at), CHUNK);
-        let piece = buffer.get_mut(..len).unwrap_or_default();
-        bytes.read_exact_at(piece, at)?;
+    each_piece(bytes, 0..bytes.len(), CHUNK, |piece| {
         to(at, piece)?;
-        at = at.saturating_add(len_u64(len));
-    }
-    Ok(())
+        at = at.saturating_add(len_u64(piece.len()));
+        Ok(())
+    })
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Instant;
 
-use super::{Directory, MAX_FILES, Named, Scratch, ScratchFile, Table, is_gone};
+use super::{Directory, MAX_FILES, Named, Scratch, ScratchFile, Table};
 use crate::error::Error as Library;
 use crate::vfs::attr::FileKind;
 use crate::vfs::node::NUMBERS;
@@ -44,8 +44,7 @@ impl MemberScratch {
     /// The directory, if there is anything in the table at all: its path takes a while to find.
     fn place_if_any(&self, directory: Node) -> Option<Directory> {
         let mut table = self.table();
-        table.absent.retain(|_, removed| is_gone(*removed));
-        let is_empty = table.names.is_empty() && table.absent.is_empty();
+        let is_empty = table.names.is_empty() && table.hidden().is_empty();
         drop(table);
         (!is_empty).then(|| self.place(directory).ok()).flatten()
     }
@@ -189,14 +188,12 @@ impl MemberScratch {
     /// [`Error::NotFound`], also if it is gone already.
     pub(in crate::vfs) fn hide(&self, directory: Node, name: &OsStr) -> Result<()> {
         let place = self.place(directory)?;
-        let absent = &mut self.table().absent;
-        // names that are back are forgotten here, so the table stays as short as two seconds of removals
-        absent.retain(|_, removed| is_gone(*removed));
+        let mut table = self.table();
         let name = (place, name.to_owned());
-        if absent.contains_key(&name) {
+        if table.hidden().contains_key(&name) {
             return Err(Error::NotFound);
         }
-        absent.insert(name, Instant::now());
+        table.hidden.insert(name, Instant::now());
         Ok(())
     }
 
@@ -205,10 +202,9 @@ impl MemberScratch {
         let Some(place) = self.place_if_any(directory) else {
             return HashSet::new();
         };
-        let table = self.table();
-        let names = table.absent.iter();
-        let gone = names.filter(|((of, _), removed)| *of == place && is_gone(**removed));
-        gone.map(|((_, name), _)| name.clone()).collect()
+        let mut table = self.table();
+        let hidden = table.hidden().keys().filter(|(of, _)| *of == place);
+        hidden.map(|(_, name)| name.clone()).collect()
     }
 
     /// Shows the name of a thing in FILE again. Whether it was removed a moment ago.
@@ -216,8 +212,8 @@ impl MemberScratch {
         let Some(place) = self.place_if_any(directory) else {
             return false;
         };
-        let removed = self.table().absent.remove(&(place, name.to_owned()));
-        removed.is_some_and(is_gone)
+        let mut table = self.table();
+        table.hidden().remove(&(place, name.to_owned())).is_some()
     }
 }
 
@@ -226,7 +222,7 @@ mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
     use crate::vfs::attr::WRITE;
-    use crate::vfs::scratch::GONE_FOR;
+    use crate::vfs::scratch::REPLACED_WITHIN;
     use crate::vfs::testing::writable;
     use crate::vfs::{Access, Rename, TREE_NAME};
 
@@ -263,8 +259,8 @@ mod tests {
         assert!(matches!(make(), Err(Error::Exists)));
         assert_eq!(vfs.tree.current().bytes().unwrap(), before);
         vfs.unlink(root, name).unwrap();
-        for removed in vfs.scratch.table().absent.values_mut() {
-            *removed = removed.checked_sub(GONE_FOR).unwrap();
+        for removed in vfs.scratch.table().hidden.values_mut() {
+            *removed = removed.checked_sub(REPLACED_WITHIN).unwrap();
         }
         assert_eq!(find().unwrap().node, Node::Tree(2));
         assert!(matches!(make(), Err(Error::Exists)));

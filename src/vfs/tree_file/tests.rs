@@ -37,6 +37,11 @@ fn tree() -> TreeFile {
     TreeFile::new(&vfs.shown, &vfs.options, scratch().tree_room())
 }
 
+/// Removes `tree.yaml`, and lets the time go by in which nobody finds it.
+fn remove(tree: &TreeFile) {
+    locked(&tree.inner).show_current(Role::Plain);
+}
+
 /// Opens the file that is `tree.yaml` as a shell does for `>`, and writes a text.
 fn written(tree: &TreeFile, text: &[u8]) -> Arc<ScratchFile> {
     let file = tree.current();
@@ -189,7 +194,7 @@ fn what_was_put_back_is_shown_and_moves_nothing_for_who_goes_on_writing() {
     tree.saved(&unsaved, &Arc::new(OTHER.to_vec()), false);
     assert_eq!(shown(&tree), b"--- {b: 1}\n");
     // and when the name leads elsewhere, nothing is saved through it
-    tree.remove();
+    remove(&tree);
     for file in [file, other] {
         file.write(0, b"---").unwrap();
         assert!(text_to_save(&file).is_none());
@@ -214,7 +219,7 @@ fn the_only_copy_of_a_refused_text_stays_in_sight() {
         let file = written(&tree, OTHER);
         refuse(&tree, &file.to_save().unwrap().unwrap(), kept);
         close(&tree, &file);
-        tree.remove();
+        remove(&tree);
         assert_eq!(shown(&tree), if kept { TEXT } else { OTHER });
     }
 }
@@ -274,7 +279,7 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
 fn a_scratch_file_that_is_written_anew_is_of_the_text_of_now() {
     let tree = tree();
     let file = tree.current();
-    tree.remove();
+    remove(&tree);
     tree.reloaded(Arc::new(THEIRS.to_vec()));
     assert!(is_outdated(&tree, &file));
     file.write(0, b"#").unwrap();
@@ -317,7 +322,7 @@ fn the_only_copy_of_a_text_stays_in_sight_when_a_backup_is_moved_back() {
     for kept in [true, false] {
         let tree = tree();
         let backup = tree.current();
-        tree.remove();
+        remove(&tree);
         let file = written(&tree, OTHER);
         refuse(&tree, &file.to_save().unwrap().unwrap(), kept);
         close(&tree, &file);
@@ -360,7 +365,7 @@ fn what_is_written_to_a_hard_link_of_a_tree_that_another_program_has_replaced_is
 fn a_file_that_gets_the_name_keeps_its_number() {
     let tree = tree();
     let backup = tree.current();
-    tree.remove();
+    remove(&tree);
     let file = written(&tree, OTHER);
     save(&tree, &file);
     // FILE's old text is none, until it is saved
@@ -379,7 +384,7 @@ fn a_file_that_gets_the_name_keeps_its_number() {
 fn a_file_that_has_just_lost_the_name_can_be_read() {
     let tree = tree();
     for number in 0..3 {
-        tree.remove();
+        remove(&tree);
         let old = tree.file(Node::Tree(number)).unwrap();
         assert_eq!(old.attr().nlink, 0);
         old.open(Access::default(), 0).unwrap();

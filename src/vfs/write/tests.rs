@@ -23,6 +23,12 @@ fn read(vfs: &Vfs, fh: &Handle) -> Vec<u8> {
     }
 }
 
+/// Makes a file in the root, open for writing.
+fn made(vfs: &Vfs, name: &str) -> (Attr, Opened) {
+    let facts = FileFacts::new(0o600, 0, 0);
+    vfs.create(Node::Root, name.as_ref(), facts, WRITE).unwrap()
+}
+
 /// The process that had written was told of a change by another program next, then that all was well.
 #[test]
 fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
@@ -120,9 +126,7 @@ fn a_link_to_a_name_that_is_taken_saves_nothing() {
     };
     let before = files();
     let root = Node::Root;
-    let (made, open) = vfs
-        .create(root, "next".as_ref(), FileFacts::new(0o600, 0, 0), WRITE)
-        .unwrap();
+    let (made, open) = made(&vfs, "next");
     vfs.write(&open.handle, 0, b"#ASDF 1.0.0\n---\na: 2\n...\n", false)
         .unwrap();
     let taken = vfs.link(made.node, root, TREE_NAME.as_ref());
@@ -205,9 +209,7 @@ fn an_exchange_that_scratch_files_leave_no_room_for_saves_nothing() {
     let long = format!("#ASDF 1.0.0\n---\na: {}\n...\n", "x".repeat(2 << 20));
     let (dir, vfs) = writable(&Sample::new().text(long.as_bytes()));
     let root = Node::Root;
-    let (_, open) = vfs
-        .create(root, "next".as_ref(), FileFacts::new(0o600, 0, 0), WRITE)
-        .unwrap();
+    let (_, open) = made(&vfs, "next");
     vfs.write(&open.handle, 0, b"#ASDF 1.0.0\n---\na: 2\n...\n", false)
         .unwrap();
     let rename =
@@ -279,7 +281,8 @@ fn a_text_that_waits_to_be_saved_does_not_replace_a_later_one() {
     let waiting = file.to_save().unwrap().unwrap();
     vfs.write(&handle, 0, &two, false).unwrap();
     vfs.flush(&handle, 0).unwrap();
-    vfs.tree.save(&vfs.saves, &waiting, || Ok(())).unwrap();
+    let saved = vfs.tree.save(&vfs.saves, &waiting, false, || Ok(()));
+    saved.unwrap();
     assert_eq!(texts(&vfs), [two.clone(), two]);
     assert!(!file.is_dirty());
 }
@@ -295,18 +298,12 @@ fn a_text_that_is_replaced_while_it_waits_to_be_saved_is_not_saved() {
         panic!("tree.yaml is a scratch file");
     };
     let waiting = file.to_save().unwrap().unwrap();
-    let (_, next) = vfs
-        .create(
-            Node::Root,
-            "next".as_ref(),
-            FileFacts::new(0o600, 0, 0),
-            WRITE,
-        )
-        .unwrap();
+    let (_, next) = made(&vfs, "next");
     vfs.write(&next.handle, 0, &two, false).unwrap();
     let names = ["next", TREE_NAME].map(|name| (Node::Root, name.as_ref()));
     vfs.rename(names[0], names[1], Rename::Replace).unwrap();
-    vfs.tree.save(&vfs.saves, &waiting, || Ok(())).unwrap();
+    let saved = vfs.tree.save(&vfs.saves, &waiting, false, || Ok(()));
+    saved.unwrap();
     assert_eq!(texts(&vfs), [two.clone(), two]);
 }
 
@@ -335,14 +332,7 @@ fn what_is_written_behind_a_rename_comes_where_the_tool_has_it() {
     let tree = tree_with("which: first\n");
     let begins = tree.windows(5).position(|part| part == b"%YAML").unwrap();
     let dump = tree[begins..].to_vec();
-    let (_, next) = vfs
-        .create(
-            Node::Root,
-            "next".as_ref(),
-            FileFacts::new(0o600, 0, 0),
-            WRITE,
-        )
-        .unwrap();
+    let (_, next) = made(&vfs, "next");
     vfs.write(&next.handle, 0, &dump, false).unwrap();
     let names = ["next", TREE_NAME].map(|name| (Node::Root, name.as_ref()));
     vfs.rename(names[0], names[1], Rename::Replace).unwrap();
@@ -496,20 +486,14 @@ fn nothing_is_lost_by_a_rename_that_is_refused() {
 fn what_is_written_while_a_rename_is_being_saved_is_saved_at_the_close() {
     let (_dir, vfs) = writable(&Sample::new());
     let [one, two] = two_trees();
-    let (made, next) = vfs
-        .create(
-            Node::Root,
-            "next".as_ref(),
-            FileFacts::new(0o600, 0, 0),
-            WRITE,
-        )
-        .unwrap();
+    let (made, next) = made(&vfs, "next");
     let file = vfs.file_of(made.node).unwrap();
     let write = |text: &[u8]| vfs.write(&next.handle, 0, text, false).unwrap();
     write(b"no tree at all\n");
     let refused = file.becoming().unwrap();
     write(&one);
-    vfs.tree.save(&vfs.saves, &refused, || Ok(())).unwrap_err();
+    let saved = vfs.tree.save(&vfs.saves, &refused, false, || Ok(()));
+    saved.unwrap_err();
     vfs.flush(&next.handle, 0).unwrap();
     assert_ne!(texts(&vfs)[0], one, "it is no tree.yaml");
     let waiting = file.becoming().unwrap();
@@ -518,7 +502,7 @@ fn what_is_written_while_a_rename_is_being_saved_is_saved_at_the_close() {
         vfs.tree.give(&file);
         Ok(())
     };
-    vfs.tree.save(&vfs.saves, &waiting, name).unwrap();
+    vfs.tree.save(&vfs.saves, &waiting, false, name).unwrap();
     assert_eq!(texts(&vfs), [one, two.clone()]);
     vfs.flush(&next.handle, 0).unwrap();
     assert_eq!(texts(&vfs), [two.clone(), two]);
