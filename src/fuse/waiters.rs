@@ -4,10 +4,11 @@
 //! file, which the lookup before it has opened as a rule. If the file has been closed since, a thread of fuser's asks the server. Of other
 //! mounts, reads do that have to decode, or to make a view, while all but one of fuser's threads do the same.
 //!
-//! Whoever waits for such an answer can be killed: see [`pending`](super::pending). What is decoded for nobody else ends then.
+//! Whoever waits for such an answer can be killed: see [`pending`](super::pending). What is decoded for nobody else ends then. When a signal
+//! ends the daemon, no request waits for a server any more: its caller gets an error, and closes its files.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub(super) struct Waiters {
     come: Condvar,
     /// The requests that they serve. Held for moments.
     callers: Arc<Mutex<Callers>>,
+    /// Whether the daemon is to end.
+    is_ending: Arc<AtomicBool>,
     /// How many of fuser's threads may serve such requests themselves.
     most_here: usize,
     /// How many do.
@@ -85,16 +88,19 @@ impl Shim {
         let pending = Arc::new(pending);
         Callers::watch(&self.waiters.callers, request.pid(), &pending);
         let (shim, asked) = (self.clone(), Arc::clone(&pending));
-        let wanted: Wanted = Arc::new(move || asked.is_wanted());
+        let (is_far, is_ending) = (self.is_far, Arc::clone(&self.waiters.is_ending));
+        let is_ending = move || is_far && is_ending.load(Ordering::Relaxed);
+        let wanted: Wanted = Arc::new(move || asked.is_wanted() && !is_ending());
         self.waiters
             .run(move || while_wanted(Some(wanted), || serve(&shim, &pending)));
     }
 }
 
 impl Waiters {
-    /// None yet; so many of fuser's threads may do their work.
-    pub(super) fn new(most_here: usize) -> Self {
+    /// None yet; so many of fuser's threads may do their work. `is_ending` says when the daemon is to end.
+    pub(super) fn new(most_here: usize, is_ending: &Arc<AtomicBool>) -> Self {
         Self {
+            is_ending: Arc::clone(is_ending),
             most_here,
             ..Self::default()
         }
