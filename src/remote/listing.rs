@@ -137,7 +137,11 @@ async fn in_spans(asked: &Asked, in_flight: usize) -> Result<Option<ObjectListin
         let (mut span, outcome) = done;
         let (mut page, mut left_out) = match outcome {
             // not each server begins where it is told to
-            Err(RemoteError::Failed { .. }) if span.after.is_some() => return Ok(None),
+            Err(RemoteError::Failed { .. } | RemoteError::TimedOut { .. })
+                if span.after.is_some() =>
+            {
+                return Ok(None);
+            }
             outcome => outcome?,
         };
         let found = &mut page.result;
