@@ -124,13 +124,12 @@ impl Listing {
             match self.bucket.list(name) {
                 Ok(listed) => Ok(self.told(directory, listed, last.as_deref())),
                 Err(error) => {
-                    let place = self.name().join(directory);
-                    let shown = if last.is_some() {
-                        "shown as it was: "
-                    } else {
-                        ""
-                    };
-                    warn!("{}: {shown}{error}", place.display());
+                    if last.is_some() {
+                        warn!("{error}; shown as it was");
+                    } else if !name.is_empty() {
+                        // of the root, the failure of the mount is told
+                        warn!("{error}");
+                    }
                     last.ok_or(error)
                 }
             }

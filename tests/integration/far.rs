@@ -741,6 +741,24 @@ fn a_bucket_is_shown_as_directories() {
 }
 
 /// Each use of a file of a bucket waited for `-o timeout`, once a second had passed since the last attempt.
+/// Two lines told it, the first of which had the URL twice.
+#[test]
+fn a_bucket_that_can_not_be_listed_is_told_of_once() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let said = run(Command::new(PROGRAM)
+        // nothing listens there
+        .env("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+        .env("AWS_ALLOW_HTTP", "true")
+        .env("AWS_REGION", "us-east-1")
+        .args(["-o", "no-sign-request,timeout=1", "s3://pub/x/"])
+        .arg(dir.path().join("mnt")));
+    assert_refused(&said, 11, "s3://pub/x/: ");
+    assert_eq!(said.stderr.matches("s3:").count(), 1, "{}", said.stderr);
+}
+
 #[test]
 fn a_file_of_a_bucket_whose_server_hangs_is_not_waited_for_at_each_use() {
     if !can_mount() {
