@@ -15,7 +15,7 @@ use crate::source::Mounted;
 /// What ends a mount.
 #[derive(Clone)]
 pub(super) enum Ending {
-    /// Files that are still open are served until they are closed, as far as no server has to be waited for. See [`Mount::is_ending`].
+    /// Files that are still open are served until they are closed, as far as that does not take long. See [`Mount::is_ending`].
     Unmount(Mounted, Arc<AtomicBool>),
     /// Whatever is on its way fails as if the daemon were gone; what was saved is on disk.
     Leave(Sender<io::Result<()>>),

@@ -153,7 +153,7 @@ impl Mount {
         &self.requests
     }
 
-    /// Whether the daemon is to end. While this is true, each request that would wait for a server fails.
+    /// Whether the daemon is to end. While this is true, each request fails that would wait for a server, or that decodes for long.
     #[must_use]
     pub fn is_ending(&self) -> &Arc<AtomicBool> {
         &self.is_ending

@@ -5,13 +5,14 @@
 //! mounts, reads do that have to decode, or to make a view, while all but one of fuser's threads do the same.
 //!
 //! Whoever waits for such an answer can be killed: see [`pending`](super::pending). What is decoded for nobody else ends then. When a signal
-//! ends the daemon, no request waits for a server any more: its caller gets an error, and closes its files.
+//! ends the daemon, no request waits for a server any more, and none decodes for longer than [`LAST`]: its caller gets an error, and closes
+//! its files.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuser::{Errno, Request};
 use log::debug;
@@ -26,6 +27,9 @@ const MOST: usize = 512;
 
 /// A thread that has nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(5);
+
+/// How long a request may take, that waits for no server, when the daemon is to end.
+const LAST: Duration = Duration::from_secs(1);
 
 /// The threads. One is started when all others are busy, and ends when it has nothing to do.
 #[derive(Default)]
@@ -89,8 +93,10 @@ impl Shim {
         Callers::watch(&self.waiters.callers, request.pid(), &pending);
         let (shim, asked) = (self.clone(), Arc::clone(&pending));
         let (is_far, is_ending) = (self.is_far, Arc::clone(&self.waiters.is_ending));
-        let is_ending = move || is_far && is_ending.load(Ordering::Relaxed);
-        let wanted: Wanted = Arc::new(move || asked.is_wanted() && !is_ending());
+        let begun = Instant::now();
+        let is_late =
+            move || is_ending.load(Ordering::Relaxed) && (is_far || begun.elapsed() > LAST);
+        let wanted: Wanted = Arc::new(move || asked.is_wanted() && !is_late());
         self.waiters
             .run(move || while_wanted(Some(wanted), || serve(&shim, &pending)));
     }
