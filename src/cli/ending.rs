@@ -1,6 +1,8 @@
 //! The end of a mount that is asked for from inside: it is unmounted, or if another program has made it, no longer served.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use log::warn;
@@ -13,8 +15,8 @@ use crate::source::Mounted;
 /// What ends a mount.
 #[derive(Clone)]
 pub(super) enum Ending {
-    /// Files that are still open are served until they are closed.
-    Unmount(Mounted),
+    /// Files that are still open are served until they are closed, as far as that does not take long. See [`Mount::is_ending`].
+    Unmount(Mounted, Arc<AtomicBool>),
     /// Whatever is on its way fails as if the daemon were gone; what was saved is on disk.
     Leave(Sender<io::Result<()>>),
 }
@@ -27,7 +29,7 @@ impl Ending {
     pub(super) fn of(mount: &Mount) -> (Self, Ended) {
         let (end, ended) = channel();
         let ending = match mount.mounted() {
-            Some(mounted) => Self::Unmount(mounted.clone()),
+            Some(mounted) => Self::Unmount(mounted.clone(), Arc::clone(mount.is_ending())),
             None => Self::Leave(end.clone()),
         };
         (ending, Ended(end, ended))
@@ -36,10 +38,12 @@ impl Ending {
     /// Ends it.
     pub(super) fn end(&self) {
         match self {
-            Self::Unmount(mounted) => {
+            Self::Unmount(mounted, is_ending) => {
                 if let Err(why) = unmount::unmount(mounted, UnmountFlags::DETACH) {
                     warn!("{}: {why}", mounted.directory().display());
                 }
+                // a mount that another one covers stays; one that `umount -l` has taken away ends
+                is_ending.store(mounted.again().is_none(), Ordering::Relaxed);
             }
             // if nobody waits any more, it has ended
             Self::Leave(end) => drop(end.send(Ok(()))),

@@ -202,8 +202,10 @@ fn text_of_far<'a>(path: &Path, error: &'a Error) -> Option<&'a str> {
 
 /// Whether `what` is that path, its last part, or where it leads.
 fn names(what: &str, path: &Path) -> bool {
+    // an error has the path as it is shown, which differs if the path is not UTF-8
+    let is_shown = what == path.to_string_lossy();
     let what = Path::new(what);
-    what == path
+    is_shown
         || path.file_name() == Some(what.as_os_str())
         || path.canonicalize().is_ok_and(|whole| whole == what)
 }
@@ -211,6 +213,8 @@ fn names(what: &str, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     /// It was another error, and the URL was said twice.
     #[test]
@@ -231,6 +235,9 @@ mod tests {
         assert_eq!(error_of(&whole, &error), "permission denied");
         let error = Error::io("Cargo.toml", denied());
         assert_eq!(error_of(&whole, &error), "permission denied");
+        let path = Path::new(OsStr::from_bytes(b"a\xff.asdf"));
+        let error = Error::io(path.display().to_string(), denied());
+        assert_eq!(error_of(path, &error), "permission denied");
         let other = Error::io("external source x", denied());
         assert_eq!(
             error_of(path, &other),

@@ -124,13 +124,12 @@ impl Listing {
             match self.bucket.list(name) {
                 Ok(listed) => Ok(self.told(directory, listed, last.as_deref())),
                 Err(error) => {
-                    let place = self.name().join(directory);
-                    let shown = if last.is_some() {
-                        "shown as it was: "
-                    } else {
-                        ""
-                    };
-                    warn!("{}: {shown}{error}", place.display());
+                    if last.is_some() {
+                        warn!("{error}; shown as it was");
+                    } else if !name.is_empty() {
+                        // of the root, the failure of the mount is told
+                        warn!("{error}");
+                    }
                     last.ok_or(error)
                 }
             }
@@ -179,6 +178,7 @@ impl Listing {
             out.extend(names.left_out.iter().map(|name| format!("{way}{name}")));
         }
         out.sort();
+        out.dedup();
         out
     }
 
@@ -286,7 +286,9 @@ impl ListedNames {
         let mut names = Self::default();
         for (name, what) in listed {
             let last = name.rsplit('/').next().unwrap_or_default();
-            if !matches!(what, Listed::Folder) && !matching.has(OsStr::new(last)) {
+            // a folder that can't be read may have any names in it
+            let is_folder = matches!(what, Listed::Folder) || last.is_empty();
+            if !is_folder && !matching.has(OsStr::new(last)) {
                 continue;
             }
             // keys of a bucket are any bytes; names of files are not
@@ -376,6 +378,16 @@ mod tests {
         let (shown, left_out) = names_of(&files);
         assert_eq!(shown, ["b.asdf", "x/"]);
         assert_eq!(left_out, ["a\0.asdf", &long]);
+    }
+
+    /// Their names did not match, so that nothing told of what was left out with them.
+    #[test]
+    fn folders_that_can_not_be_read_are_left_out() {
+        let names = ["/", "../", "/a.asdf", "/a.txt"];
+        let listed = names.map(|name| (name.to_owned(), Listed::Unreadable));
+        let names = ListedNames::of(listed.into(), &Match::default());
+        assert!(names.shown.is_empty());
+        assert_eq!(names.left_out, ["/", "../", "/a.asdf"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -80,6 +80,7 @@ pub struct Mount {
     /// Unless another program has made it.
     own: Option<OwnMount>,
     requests: Arc<AtomicU64>,
+    is_ending: Arc<AtomicBool>,
 }
 
 impl Mount {
@@ -118,12 +119,14 @@ impl Mount {
         let is_far = files.has_far();
         let others = options.threads.saturating_sub(1);
         let requests = Arc::<AtomicU64>::default();
+        let is_ending = Arc::default();
+        let most_here = if is_far { 0 } else { others };
         let shim = Shim {
             files: Arc::clone(files),
             handles: Arc::default(),
             requests: Arc::clone(&requests),
             is_far,
-            waiters: Arc::new(Waiters::new(if is_far { 0 } else { others })),
+            waiters: Arc::new(Waiters::new(most_here, &is_ending)),
         };
         let session = Session::from_fd(shim, device, acl, options.config())?;
         let device = session.as_fd().try_clone_to_owned()?;
@@ -134,6 +137,7 @@ impl Mount {
             session,
             own,
             requests,
+            is_ending,
         })
     }
 
@@ -147,6 +151,12 @@ impl Mount {
     #[must_use]
     pub fn requests(&self) -> &Arc<AtomicU64> {
         &self.requests
+    }
+
+    /// Whether the daemon is to end. While this is true, each request fails that would wait for a server, or that decodes for long.
+    #[must_use]
+    pub fn is_ending(&self) -> &Arc<AtomicBool> {
+        &self.is_ending
     }
 
     /// Serves until the file system is unmounted.

@@ -4,9 +4,13 @@
 //! file, which the lookup before it has opened as a rule. If the file has been closed since, a thread of fuser's asks the server. Of other
 //! mounts, reads do that have to decode, or to make a view, while all but one of fuser's threads do the same.
 //!
-//! Whoever waits for such an answer can be killed: see [`pending`](super::pending). What is decoded for nobody else ends then.
+//! Whoever waits for such an answer can be killed: see [`pending`](super::pending). What is decoded for nobody else ends then. When a signal
+//! ends the daemon, no request waits for a server any more, and none decodes for longer than [`LAST`]: its caller gets an error, and closes
+//! its files.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use fuser::{Errno, Request};
 
@@ -18,11 +22,16 @@ use crate::codec::pool::Pool;
 /// The most threads. If all of them are busy, further requests are served on fuser's threads.
 const MOST: usize = 512;
 
+/// How long a request may take, that waits for no server, when the daemon is to end.
+const LAST: Duration = Duration::from_secs(1);
+
 /// What serves the requests that may take long.
 pub(super) struct Waiters {
     pool: Arc<Pool>,
     /// The requests that are served. Held for moments.
     callers: Arc<Mutex<Callers>>,
+    /// Whether the daemon is to end.
+    is_ending: Arc<AtomicBool>,
     /// How many of fuser's threads may serve such requests themselves.
     most_here: usize,
     /// One more reference for each of them that does.
@@ -56,19 +65,24 @@ impl Shim {
         let pending = Arc::new(pending);
         Callers::watch(&self.waiters.callers, request.pid(), &pending);
         let (shim, asked) = (self.clone(), Arc::clone(&pending));
-        let wanted: Wanted = Arc::new(move || asked.is_wanted());
+        let (is_far, is_ending) = (self.is_far, Arc::clone(&self.waiters.is_ending));
+        let begun = Instant::now();
+        let is_late =
+            move || is_ending.load(Ordering::Relaxed) && (is_far || begun.elapsed() > LAST);
+        let wanted: Wanted = Arc::new(move || asked.is_wanted() && !is_late());
         self.waiters
             .run(move || while_wanted(Some(wanted), || serve(&shim, &pending)));
     }
 }
 
 impl Waiters {
-    /// No threads yet; so many of fuser's may do their work.
-    pub(super) fn new(most_here: usize) -> Self {
+    /// No threads yet; so many of fuser's may do their work. `is_ending` says when the daemon is to end.
+    pub(super) fn new(most_here: usize, is_ending: &Arc<AtomicBool>) -> Self {
         Self {
             // none waits: each of them would keep a program waiting for the others
             pool: Pool::new("waiter", MOST, 0),
             callers: Arc::default(),
+            is_ending: Arc::clone(is_ending),
             most_here,
             here: Arc::default(),
         }
@@ -98,7 +112,7 @@ mod tests {
 
     #[test]
     fn as_many_jobs_as_there_are_wait_at_once_and_beyond_the_limit_the_caller_does() {
-        let waiters = Waiters::new(0);
+        let waiters = Waiters::new(0, &Arc::default());
         let all = Arc::new(Barrier::new(MOST + 1));
         for _ in 0..MOST {
             let all = Arc::clone(&all);
@@ -115,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_caller_runs_a_job_as_long_as_enough_like_it_are_left() {
-        let waiters = Waiters::new(1);
+        let waiters = Waiters::new(1, &Arc::default());
         let (sender, receiver) = mpsc::channel();
         let tell = || {
             let sender = sender.clone();

@@ -11,14 +11,14 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
-use chrono::DateTime;
+use chrono::{DateTime, NaiveDateTime, Utc};
 use object_store::client::{
     HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{GetResult, HeaderMap, HeaderValue};
 use reqwest::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    DATE, HeaderName, RANGE, RETRY_AFTER, TRANSFER_ENCODING,
+    DATE, HeaderName, LAST_MODIFIED, RANGE, RETRY_AFTER, TRANSFER_ENCODING,
 };
 
 use super::failure::{AttemptFailure, Trouble};
@@ -95,6 +95,7 @@ impl Checked {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-transform"));
         let response = redirect::follow(&self.client, self.login.as_ref(), request).await?;
         let (mut parts, body) = response.into_parts();
+        check_date(&mut parts.headers);
         let status = parts.status.as_u16();
         let is_good = (200..300).contains(&status);
         if is_good {
@@ -155,6 +156,29 @@ pub(super) struct UnwantedAnswer {
     pub(super) code: String,
     /// How long it wants to be left alone.
     pub(super) pause: Option<Duration>,
+}
+
+/// Makes `Last-Modified` one that the store can parse. An invalid one is ignored (RFC 9110 §8.8.2.1), as if it were not there.
+fn check_date(headers: &mut HeaderMap) {
+    let said = headers.remove(LAST_MODIFIED);
+    let time = said.and_then(|said| time_of(said.to_str().ok()?));
+    let text = time.map(|time| time.format("%a, %d %b %Y %T GMT").to_string());
+    // a year of five digits has a form that the store can't parse
+    let text = text.filter(|text| DateTime::parse_from_rfc2822(text).is_ok());
+    if let Some(Ok(text)) = text.map(HeaderValue::try_from) {
+        headers.insert(LAST_MODIFIED, text);
+    }
+}
+
+/// The time in a header, in one of the three forms of RFC 9110 §5.6.7.
+fn time_of(text: &str) -> Option<DateTime<Utc>> {
+    const OLD: [&str; 2] = ["%A, %d-%b-%y %T GMT", "%a %b %e %T %Y"];
+    let text = text.trim();
+    let old = |form| NaiveDateTime::parse_from_str(text, form).ok();
+    match DateTime::parse_from_rfc2822(text) {
+        Ok(time) => Some(time.to_utc()),
+        Err(_) => Some(OLD.into_iter().find_map(old)?.and_utc()),
+    }
 }
 
 /// Checks that a body is not coded: its bytes are not those of the file then.
@@ -262,8 +286,7 @@ fn pause_of(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     }
     let time_in = |name| {
         let text = headers.get(name)?.to_str().ok()?;
-        let time = DateTime::parse_from_rfc2822(text.trim()).ok()?;
-        Some(SystemTime::from(time))
+        Some(SystemTime::from(time_of(text)?))
     };
     let until: SystemTime = time_in(&RETRY_AFTER)?;
     // Retry-After is by the server's clock, which may differ from ours by hours
@@ -332,6 +355,31 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(part_of(range), found, "{range}");
+        }
+    }
+
+    /// A file whose `Last-Modified` could not be parsed could not be mounted.
+    #[test]
+    fn a_date_that_is_invalid_is_not_there_and_old_forms_are_valid() {
+        const TIME: Option<&str> = Some("Sun, 01 Nov 2026 10:00:00 GMT");
+        for (said, want) in [
+            ("Sun, 01 Nov 2026 10:00:00 GMT", TIME),
+            ("Sun, 01 Nov 2026 11:00:00 +0100", TIME),
+            ("Sunday, 01-Nov-26 10:00:00 GMT", TIME),
+            ("Sun Nov  1 10:00:00 2026", TIME),
+            ("Mon, 01 Nov 2026 10:00:00 GMT", None),
+            ("2026-11-01T10:00:00Z", None),
+            ("01 Nov 12026 10:00:00 GMT", None),
+            ("Sun Nov  1 10:00:00 -2026", None),
+            ("yesterday", None),
+            ("", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.append(LAST_MODIFIED, said.parse().unwrap());
+            check_date(&mut headers);
+            let found = headers.get(LAST_MODIFIED);
+            let found = found.map(|found| found.to_str().unwrap());
+            assert_eq!(found, want, "{said}");
         }
     }
 

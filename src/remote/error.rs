@@ -45,13 +45,13 @@ pub enum RemoteError {
         /// What is different.
         why: String,
     },
-    /// Nothing came for too long, or the whole file took too long to come.
-    #[error("{url}: no full answer within {waited:?}; -o timeout= gives it longer")]
+    /// There was no full answer in time, whatever the server has sent instead.
+    #[error("{url}: {why}")]
     TimedOut {
         /// The URL.
         url: String,
-        /// How long it was waited for.
-        waited: Duration,
+        /// What happened last, and what to do if that is known.
+        why: String,
     },
     /// The server sends whole files only, and this one is too long for that.
     #[error("{url}: {why}; download it, or raise -o max-download=")]
@@ -83,6 +83,22 @@ pub enum RemoteError {
         /// The URL.
         url: String,
     },
+}
+
+impl RemoteError {
+    /// That no full answer came within this time.
+    pub(super) fn silent(url: String, waited: Duration) -> Self {
+        let why = format!("no full answer within {waited:?}; -o timeout= gives it longer");
+        Self::TimedOut { url, why }
+    }
+
+    /// The same failure, after which there is no time for another attempt.
+    pub(super) fn at_last(self) -> Self {
+        match self {
+            Self::Failed { url, why } => Self::TimedOut { url, why },
+            other => other,
+        }
+    }
 }
 
 impl From<RemoteError> for Library {

@@ -170,10 +170,7 @@ impl AttemptFailure {
         let url = at.to_string();
         let proxy = stored.proxy.as_deref();
         match self {
-            Self::Stalled => RemoteError::TimedOut {
-                url,
-                waited: timeout,
-            },
+            Self::Stalled => RemoteError::silent(url, timeout),
             Self::Cut => RemoteError::Failed {
                 url,
                 why: "the answers of the server end too early; try again later".into(),

@@ -138,7 +138,11 @@ async fn in_spans(asked: &Asked, in_flight: usize) -> Result<Option<ObjectListin
         let (mut span, outcome) = done;
         let (mut page, mut left_out) = match outcome {
             // not each server begins where it is told to
-            Err(RemoteError::Failed { .. }) if span.after.is_some() => return Ok(None),
+            Err(RemoteError::Failed { .. } | RemoteError::TimedOut { .. })
+                if span.after.is_some() =>
+            {
+                return Ok(None);
+            }
             outcome => outcome?,
         };
         let found = &mut page.result;
@@ -377,6 +381,8 @@ impl LeftOut {
                 kept.push_str(before);
                 let name = key.strip_suffix(SLASH).filter(|_| is_folder);
                 match Path::parse(&key) {
+                    // a folder without a name, which no URL leads to
+                    Ok(path) if path.is_root() => keys.push(key),
                     Ok(path) if path.as_ref() == name.unwrap_or(&key) && has_time(element) => {
                         kept.push_str(element);
                     }
@@ -528,6 +534,16 @@ mod tests {
         let kept = left_out.filter(all.into_bytes());
         assert_eq!(String::from_utf8(kept).unwrap(), good.concat());
         assert_eq!(left_out.take().keys.len(), bad.len());
+    }
+
+    /// It was told without a name.
+    #[test]
+    fn a_folder_without_a_name_is_taken_out_of_a_page() {
+        let left_out = LeftOut::default();
+        let folder = |key: &str| format!("<CommonPrefixes><Prefix>{key}</Prefix></CommonPrefixes>");
+        let kept = left_out.filter([folder("/"), folder("a/")].concat().into_bytes());
+        assert_eq!(String::from_utf8(kept).unwrap(), folder("a/"));
+        assert_eq!(left_out.take().keys, ["/"]);
     }
 
     #[test]

@@ -315,13 +315,13 @@ impl PiecedObject {
                 return Ok(found);
             }
             // a new request would have all of the timeout once more, and its reader has waited long already
-            let half = self.inner.options.timeout.checked_div(2);
-            let half = half.unwrap_or_default();
+            let timeout = self.inner.options.timeout;
+            let half = timeout.checked_div(2).unwrap_or_default();
             let long = begun.elapsed() >= half;
             let is_silent = state.silent.is_some_and(|silent| silent > begun);
             if !state.slots.contains_key(&piece) && long && is_silent {
                 // all requests that there may be are for other readers, and this one has waited nearly as long as they have
-                return Err(self.timed_out());
+                return Err(RemoteError::silent(self.at.to_string(), timeout));
             }
             if !state.slots.contains_key(&piece) {
                 self.launch(&mut state, piece..end, end);
@@ -374,13 +374,6 @@ impl PiecedObject {
                 }
                 return (state, Some(Err(ended)));
             }
-        }
-    }
-
-    fn timed_out(&self) -> RemoteError {
-        RemoteError::TimedOut {
-            url: self.at.to_string(),
-            waited: self.inner.options.timeout,
         }
     }
 

@@ -310,7 +310,8 @@ fn what_does_not_pass_is_told_with_status_and_advice() {
         (401, Some(13), "user name and password"),
         (403, Some(13), "AccessDenied"),
         (416, Some(5), "no bytes"),
-        (503, Some(5), "try again later"),
+        // the time for further attempts is over
+        (503, Some(110), "try again later"),
         (418, Some(5), "418"),
     ];
     for (status, code, text) in cases {

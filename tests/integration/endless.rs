@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{PROGRAM, Place, can_mount, daemons_of, eventually, mounted, run};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{PROGRAM, Place, can_mount, daemons_of, eventually, is_running, mounted, run};
 use crate::sample::{Block, Sample, array, array_with};
 
 const BLOCK_MAGIC: u64 = 0x3141_5926_5359;
@@ -64,6 +66,31 @@ fn a_mount_ends_at_once_though_a_killed_reader_has_left_it_decoding() {
     reader.wait().unwrap();
     // Fails if the daemon does not end.
     mount.unmount();
+}
+
+/// The reader decoded for hours, and the daemon stayed as long.
+#[test]
+fn a_signal_ends_a_mount_whose_reader_decodes_for_hours() {
+    if !can_mount() {
+        return;
+    }
+    let sample = Sample::new(&array("zeros", 0, "uint8", "[900000000000]")).block(endless());
+    let (_dir, mount) = mounted(&sample);
+    let daemon = daemons_of(&mount.dir)[0];
+    let used = || mount.attribute("", "user.asdf.cache_used").unwrap();
+    let idle = used();
+    let reader = Command::new("tail")
+        .args(["-c", "1"])
+        .arg(mount.path("blocks/0.bin"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("it decodes", || used() != idle);
+    kill_process(Pid::from_raw(daemon).unwrap(), Signal::TERM).unwrap();
+    let ended = reader.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(said.contains("Input/output error"), "{said}");
+    eventually("the daemon ends", || !is_running(daemon));
 }
 
 /// They had all threads, so that nothing of the mount could be read; and it went on decoding when they were gone.

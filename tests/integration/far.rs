@@ -395,6 +395,42 @@ fn a_signal_ends_the_opening_of_a_file_whose_server_hangs() {
     server.hang(None);
 }
 
+/// Readers of a server that hung kept the daemon until `-o timeout` had passed: here for an hour.
+#[test]
+fn a_signal_ends_a_mount_whose_readers_wait_for_a_server() {
+    if !can_mount() {
+        return;
+    }
+    let (server, _dir, _) = served();
+    let mount = Mount::new(&server.url("/d/a.asdf"), &["-o", "timeout=3600"]);
+    let daemon = daemons_of(&mount.dir)[0];
+    let held = File::open(mount.path("blocks/0.bin")).unwrap();
+    assert_eq!(mount.names("blocks"), ["0.bin", "1.bin", "2.bin"]);
+    server.hang(Some("/d/a.asdf"));
+    let asked = server.state().requests.len();
+    let reader = Command::new("cat")
+        .arg(mount.path("blocks/2.bin"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("the server is asked", || {
+        server.state().requests.len() > asked
+    });
+    kill_process(Pid::from_raw(daemon).unwrap(), Signal::TERM).unwrap();
+    let ended = reader.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(said.contains("Input/output error"), "{said}");
+    eventually("unmounted", || mounted_at(&mount.dir).is_none());
+    // what is here is served as long as it is open
+    let mut buf = [0; 1000];
+    held.read_exact_at(&mut buf, 0).unwrap();
+    assert!(buf[..] == noise(1000));
+    drop(held);
+    eventually("the daemon ends", || !is_running(daemon));
+    server.hang(None);
+}
+
 /// The bytes that were asked for with each request.
 fn asked(server: &Server) -> Vec<usize> {
     let ranges = server.state().requests.clone().into_iter();
@@ -705,6 +741,24 @@ fn a_bucket_is_shown_as_directories() {
 }
 
 /// Each use of a file of a bucket waited for `-o timeout`, once a second had passed since the last attempt.
+/// Two lines told it, the first of which had the URL twice.
+#[test]
+fn a_bucket_that_can_not_be_listed_is_told_of_once() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let said = run(Command::new(PROGRAM)
+        // nothing listens there
+        .env("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+        .env("AWS_ALLOW_HTTP", "true")
+        .env("AWS_REGION", "us-east-1")
+        .args(["-o", "no-sign-request,timeout=1", "s3://pub/x/"])
+        .arg(dir.path().join("mnt")));
+    assert_refused(&said, 11, "s3://pub/x/: ");
+    assert_eq!(said.stderr.matches("s3:").count(), 1, "{}", said.stderr);
+}
+
 #[test]
 fn a_file_of_a_bucket_whose_server_hangs_is_not_waited_for_at_each_use() {
     if !can_mount() {
