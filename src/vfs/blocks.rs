@@ -75,7 +75,7 @@ struct Inner {
     /// Why a write of the emptied file has failed: bytes of it are missing.
     short: Option<Error>,
     /// Why the content could not be saved, if nothing was written since.
-    refused: Option<Error>,
+    refused: Option<(Instant, Error)>,
 }
 
 impl WrittenFile {
@@ -153,12 +153,13 @@ impl WrittenFile {
     }
 
     pub(super) fn refuse(&self, why: &Error) {
-        locked(&self.inner).refused = Some(why.clone());
+        locked(&self.inner).refused = Some((Instant::now(), why.clone()));
     }
 
     /// Why the content could not be saved, if nothing was written since.
     pub(super) fn refusal(&self) -> Option<Error> {
-        locked(&self.inner).refused.clone()
+        let refused = locked(&self.inner).refused.clone();
+        refused.map(|(_, why)| why)
     }
 
     /// What becomes of what is not saved, if anything, when the file is closed: a patch is in FILE already.
@@ -385,12 +386,15 @@ impl Blocks {
         Ok(written)
     }
 
-    /// Waits a moment for the release of the file of a block, if that could not be saved: the release gives up what was written.
-    pub(super) fn wait_for_release(&self, state: &State, block: usize) {
+    /// Waits a moment for the release of a file, if what was written could not be saved just now: the release gives that up. A program that
+    /// goes on having the file open holds others up no longer than that.
+    pub(super) fn wait_for_release(&self, state: &State, block: usize, file: Node) {
         let blocks = locked(&self.by_block);
         let is_refused = |blocks: &mut HashMap<usize, Arc<WrittenFile>>| {
             let written = blocks.get(&block);
-            written.is_some_and(|it| it.has_block_in(state) && it.refusal().is_some())
+            let written = written.filter(|it| it.has_block_in(state) && it.file == file);
+            let refused = written.and_then(|it| locked(&it.inner).refused.clone());
+            refused.is_some_and(|(at, _)| at.elapsed() < RELEASING)
         };
         drop(self.freed.wait_timeout_while(blocks, RELEASING, is_refused));
     }

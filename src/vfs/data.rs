@@ -73,14 +73,16 @@ impl DataHandle {
         }
         let block = state.block_of(node);
         if let Some(block) = block {
-            saves.blocks.wait_for_release(state, block);
+            saves.blocks.wait_for_release(state, block, node);
         }
         saves.blocks.note_opened(state, node);
         let block = block.filter(|_| access.write);
         let written = block.map(|block| add_writer(saves, state, block, node));
         let handle = Self::new(node, state, written.transpose()?);
-        // what can't be read is not opened: the kernel looks the name up again then
-        handle.state_of(saves)?;
+        if !access.write {
+            // what can't be read is not opened: the kernel looks the name up again then; of writers this has been asked
+            handle.state_of(saves)?;
+        }
         if access.truncate {
             let written = handle.writes()?;
             // open(2) fails then, and no close follows that would free the block

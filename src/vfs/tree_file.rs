@@ -183,7 +183,16 @@ impl TreeFile {
             inner.committed = Arc::clone(text);
             inner.since = unsaved.file.attr().mtime;
         }
-        inner.refused = None;
+        let copy = inner.refused.take().filter(|it| it.kept.is_err());
+        let name = Arc::clone(inner.name.file());
+        // the only copy of a refused text was in sight: no program has asked to save it now, and none shall save it over this
+        let is_copy = |copy: &Refused| name.bytes().is_ok_and(|text| *text == *copy.text);
+        if !Arc::ptr_eq(&name, &unsaved.file)
+            && !name.is_open()
+            && copy.as_ref().is_some_and(is_copy)
+        {
+            name.note_saved(name.touch(), None);
+        }
         let is_whole = *unsaved.text == **text;
         let committed = is_whole.then_some(&inner.committed);
         unsaved.file.note_saved(unsaved.version, committed);
@@ -462,8 +471,8 @@ impl Inner {
         }
     }
 
-    /// If `tree.yaml` has no unsaved text, and another one than FILE's, or than the only copy of a refused text, has it show that. A program that has written the text goes
-    /// on writing by the offsets in that: so it keeps its file, and saves through it.
+    /// If `tree.yaml` has no unsaved text, and another one than FILE's, or than the only copy of a refused text, has it show that. A program
+    /// that has written the text goes on writing by the offsets in that: so it keeps its file, and saves through it.
     fn settle(&mut self) {
         let shown = Arc::clone(self.name.file());
         let is_right = shown.shares(&self.committed) && self.only_in_memory().is_none();

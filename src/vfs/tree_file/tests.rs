@@ -328,6 +328,11 @@ fn the_only_copy_of_a_text_stays_in_sight_when_a_backup_is_moved_back() {
         close(&tree, &file);
         tree.give(&backup);
         assert_eq!(shown(&tree), if kept { TEXT } else { OTHER });
+        // a program that has the backup open saves what it writes, and no close saves the copy over that
+        backup.write(0, THEIRS).unwrap();
+        save(&tree, &backup);
+        assert_eq!(shown(&tree), THEIRS);
+        assert!(!tree.current().is_dirty() && tree.is_at_rest());
     }
 }
 
