@@ -218,6 +218,8 @@ impl Decoded {
                 }
                 Err(run) => {
                     state = self.wait(state);
+                    // another thread decodes on for its own readers
+                    self.cache.check_wanted()?;
                     // its outcome is looked at above: an error is not in the cache
                     waited_for = Some(run);
                 }
@@ -288,9 +290,13 @@ impl Source for Beneath {
         let (mut cursor, mut memory) = block.cursor(offset)?;
         memory.count(cursor.held());
         block.cache.make_room();
+        let skips = cursor.position() < offset;
         // Its memory is not taken of the limit: the thread would wait. But one that could never run is refused.
         cursor.fill_from(offset, buf, |needed| {
-            block.cache.check_wanted()?;
+            if skips {
+                // what is wanted no more costs the decoder above its place only where the way there is long
+                block.cache.check_wanted()?;
+            }
             check(needed, block.cache.budget()).map(|()| true)
         })?;
         if end < block.len {

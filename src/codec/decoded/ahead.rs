@@ -5,6 +5,7 @@
 //! all blocks together (`Cache::missing`), and `ahead::MAX_AHEAD` for one reader; the latter is the decoder's memory, which the codec bounds.
 
 use super::{Decoded, DecodedState, Demand, segment_from, start_of};
+use crate::codec::cores::caught;
 use crate::error::lock;
 
 /// Threads that may decode ahead in one block, if its stream can use several.
@@ -58,6 +59,8 @@ impl Decoded {
                     Ok(decoder) => {
                         drop(state);
                         let outcome = decoder.run(next, Demand::Ahead);
+                        // a reader that is faster than this leaves no other time for it
+                        self.tidy();
                         state = lock(&self.state);
                         if outcome.is_err() {
                             state.readers.discourage();
@@ -66,8 +69,7 @@ impl Decoded {
                 },
                 None if self.stream.is_untidy() && self.cache.check_wanted().is_ok() => {
                     drop(state);
-                    self.stream.tidy();
-                    self.cache.recount(self.key, &self.stream);
+                    self.tidy();
                     state = lock(&self.state);
                 }
                 None => break,
@@ -78,6 +80,18 @@ impl Decoded {
             }
         }
         state.ahead = state.ahead.saturating_sub(1);
+    }
+
+    /// Does a piece of the work that the stream has put off, if there is any.
+    fn tidy(&self) {
+        if self.stream.is_untidy() {
+            // a panic costs that piece: the job has to end as it began
+            let _ = caught(|| {
+                self.stream.tidy();
+                Ok(())
+            });
+            self.cache.recount(self.key, &self.stream);
+        }
     }
 
     /// The next segment that a job decodes ahead, beside so many `others`: one that no running decoder will pass, if several jobs may
