@@ -455,12 +455,14 @@ impl Many {
     pub(super) fn end(&self) -> bool {
         // each says what is lost
         let open = self.open_by_path().into_iter().map(|(_, vfs)| vfs.end());
-        let closed = self.members.take_remains().into_iter();
-        let closed = closed.filter_map(|(item, remains)| {
+        // a job may be opening one ahead: what an earlier one has left is lost all the same
+        let closed = self.members.known().into_iter();
+        let closed = closed.filter_map(|(item, known)| {
+            let losses = known.err()?;
             let way = self.way(item).ok()?;
             let file = self.contents.file(way.clone()).ok();
             let path = file.as_ref().map_or(&*way, FilePath::whole);
-            Some(remains.losses().say(&path.display()))
+            Some(losses.say(&path.display()))
         });
         open.chain(closed).filter(|saved| !saved).count() == 0
     }

@@ -443,11 +443,6 @@ impl Members {
         trees
     }
 
-    /// What all closed members have left, when the mount has ended.
-    pub(super) fn take_remains(&self) -> HashMap<Item, Remains> {
-        std::mem::take(&mut self.lock().remains)
-    }
-
     /// All members that may have something to lose, at one moment, so that none is missed that is opened or closed meanwhile: the `Vfs` of
     /// one that is open, and the losses of one that is closed or being opened.
     pub(super) fn known(&self) -> Vec<(Item, std::result::Result<Arc<Vfs>, Losses>)> {
