@@ -31,7 +31,7 @@
 //! |---|---|
 //! | Is FILE what is shown? | `Saves::compare`, by FILE's attributes; by its text and headers, too, where these do not tell: a state without times, other attributes than those of the bytes, a clock so coarse that it may hide a change until [`Look::settles`](crate::source::Look::settles) has passed. `Saves::look` calls it for lookups, at each one of a mount that can be written, and for reads and changes, once a second; on a server every 10 s at most; `Saves::catch_up` for each save, and when FILE has been opened for writing. While a save is under way: `Saves::look_beside_a_save`, by other threads; `save`'s `OwnWrites` around each write of a save, of which `Saves::show_saved` hears; `Writer::patch` before each write into a raw block. While FILE is closed: each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
 //! | Can FILE be read by the places that are known? | reads of data, and each save: `Saves::check_up_to_date`; of a state from before: `State::is_sealed` |
-//! | Is a file what it was when it was looked up or opened? | the kernel's number has the [`Attr::version`]: `Shown::with` finds the state of it, `State::check_version` the directory. A handle has the form: `DataHandle::state_of` compares it for reads, `DataHandle::check_known` for writes, and `WrittenFile::check_current` that of the written file. A save of what was written before asks whether the block is still the one: `WrittenFile::begin`; that of a text, whether FILE has the text of which it was made: `TreeFile::to_replace` |
+//! | Is a file what it was when it was looked up or opened? | the kernel's number has the [`Attr::version`]: `Shown::with` finds the state of it, `State::check_version` the directory. A handle has the form: `DataHandle::state_of` compares it for reads and for opens to read, `DataHandle::check_known` for writes, and `WrittenFile::check_current` that of the written file. A save of what was written before asks whether the block is still the one: `WrittenFile::begin`; that of a text, whether FILE has the text of which it was made: `TreeFile::to_replace` |
 //! | Is the source that a handle reads from the right one? | each read: `DataHandle::current_source`, by `Blocks::generation` |
 //!
 //! ## A new rule of staleness
@@ -59,7 +59,7 @@
 //! | `Members::table` (in `collection`) | the members that are open, and what those have left that are closed. Below it, locks of other members are taken, which are idle, and those of a member that is being opened |
 //! | `Saves::stored` | read: stored bytes are read where a state says they are; write: a save changes some in place. Not reentrant |
 //! | `Made::source` | a picture, or the statistics of arrays: made from stored bytes by the first thread that reads it. An encoded block has one, too, which is taken as those of a [`Snapshot`] are |
-//! | `Blocks::by_block` | the files that have blocks open for writing, and how many descriptors each; lookups of blocks and arrays take it, and reads after a change. Its condition variable waits 500 ms at most for the release of a file that is closed already |
+//! | `Blocks::by_block` | the files that have blocks open for writing, and how many descriptors each; lookups of blocks and arrays take it, opens, and reads after a change. Its condition variable waits 500 ms at most for the release of a file that is closed already |
 //! | `State::catalogue` or those of `Views`, then `Lasting` and `OnceLock` in a [`Snapshot`] | what is made once: the names under `arrays/`, and the files of a view; the tree, its arrays, and the blocks that have been opened; to make these, FILE is read |
 //! | `TreeFile::inner`, `Scratch::table` | which file is `tree.yaml`, FILE's text, and the text that was refused last; the names of scratch files, and names of something in FILE that are gone. Neither is taken under the other |
 //! | `DataHandle::source`, `ScratchFile::inner`, `WrittenFile::inner`, `Shown`, `State::left`, `State::infos`, `State::numbers`, `State::unreadable`, `ZarrView::lens`, `Overlay`, `Blocks::emptied`, `Detail::Outside`, `Detail::Inline` (while the elements of an array are made from its text), `Snapshot::external_blocks` and `Snapshot::chunks` (in `asdf`), the rest of `Saves`, `Many::items` (in `collection`), `Handles` of `fuse` | their own fields; nothing is taken under them |
@@ -79,10 +79,10 @@
 //!   nothing has been asked for so long.
 //! - `processes` (`save`) looks for the programs that have a file open, for a request that waits for it one second at most.
 //! - `asdf-remote` (`remote`) asks servers, for all others.
-//! - `asdf-ahead` (`codec`) threads decode ahead of readers. They read stored bytes without `Saves::stored`, so that one may read bytes
-//!   while a save moves them. What it decodes then no reader gets: the state that follows has another decoder for each block that has
-//!   moved or was replaced, and the cache knows segments by their decoder. The other threads of the decoder are those of one call, see
-//!   [`codec`](crate::codec).
+//! - `asdf-ahead` (`codec`) threads decode ahead of readers, and read the tree of the next member ahead: they open that as a request does.
+//!   They decode without `Saves::stored`, so that one may read bytes while a save moves them. What it decodes then no reader gets: the
+//!   state that follows has another decoder for each block that has moved or was replaced, and the cache knows segments by their decoder.
+//!   The other threads of the decoder are those of one call, see [`codec`](crate::codec).
 
 mod array_file;
 mod attr;
@@ -363,7 +363,7 @@ impl Vfs {
 
     /// Opens a file, as it is in the state in which it has this version; see [`VERSIONS`].
     ///
-    /// A file whose bytes can't be had opens all the same; reading it says why not.
+    /// A file whose bytes can't be had opens all the same; reading it says why not. An old number that has no bytes any more is stale.
     ///
     /// # Errors
     /// [`Error::NotFound`], also if there is no such state any more; [`Error::IsDirectory`], [`Error::ReadOnly`].

@@ -52,7 +52,7 @@ struct DecodedState {
     /// The places that are damaged, as the runs that have ended there: no decoder gets from the start of its reach to the end of its segment.
     damages: Vec<Arc<Run>>,
     readers: Readers,
-    /// Jobs that decode ahead, queued or running.
+    /// Jobs that decode ahead and tidy, queued or running.
     ahead: usize,
 }
 
