@@ -111,8 +111,6 @@ struct Holder {
     memory: Counted,
     /// The stream, which is asked to drop entries. The cache does not keep it alive.
     stream: Weak<dyn Stream>,
-    /// Whether the stream had no more entries to drop when it was asked last.
-    fixed: bool,
 }
 
 impl Cache {
@@ -345,7 +343,7 @@ impl Cache {
         }
     }
 
-    /// Counts what a block's stream holds now. If that is too much for all streams together, those that hold most
+    /// Counts what a block's stream holds now. If that is too much for all streams together, those that hold more than their part
     /// give up entries.
     pub(super) fn recount(&self, key: u64, stream: &Arc<dyn Stream>) {
         let held = stream.held();
@@ -353,25 +351,18 @@ impl Cache {
         let holder = kept.holders.entry(key).or_insert_with(|| Holder {
             memory: self.counted(),
             stream: Arc::downgrade(stream),
-            fixed: false,
         });
-        // a stream that has grown since it was asked has entries to drop again
-        holder.fixed &= holder.memory.bytes() >= held;
         holder.memory.count(held);
-        while let Some((key, stream)) = kept.largest_holder(self.share()) {
-            // A stream takes its own lock, and threads that have that one ask for this one.
-            drop(kept);
+        let large = kept.large_holders(self.share());
+        // A stream takes its own lock, and threads that have that one ask for this one.
+        drop(kept);
+        for (key, stream) in large {
             stream.thin_out();
             let held = stream.held();
-            drop(stream);
-            kept = lock(&self.kept);
-            if let Some(holder) = kept.holders.get_mut(&key) {
-                // a stream that gave up nothing is not asked again, or this loop would not end
-                holder.fixed = held >= holder.memory.bytes();
+            if let Some(holder) = lock(&self.kept).holders.get_mut(&key) {
                 holder.memory.count(held);
             }
         }
-        drop(kept);
         self.make_room();
     }
 
@@ -451,15 +442,16 @@ impl Kept {
         }
     }
 
-    /// The stream that holds most of those that can give up something, if all hold more than `share` together.
-    fn largest_holder(&self, share: u64) -> Option<(u64, Arc<dyn Stream>)> {
+    /// The streams that hold more than an equal part of `share`, if all hold more than that together.
+    fn large_holders(&self, share: u64) -> Vec<(u64, Arc<dyn Stream>)> {
         let all = self.holders.values().map(|holder| holder.memory.bytes());
-        if all.sum::<u64>() <= share {
-            return None;
-        }
-        let able = self.holders.iter().filter(|(_, holder)| !holder.fixed);
-        let (&key, largest) = able.max_by_key(|(_, holder)| holder.memory.bytes())?;
-        Some((key, largest.stream.upgrade()?))
+        let is_too_much = all.sum::<u64>() > share;
+        let part = share.checked_div(len_u64(self.holders.len())).unwrap_or(0);
+        let large = |holder: &Holder| is_too_much && holder.memory.bytes() > part;
+        let large = self.holders.iter().filter(|(_, holder)| large(holder));
+        large
+            .filter_map(|(&key, holder)| Some((key, holder.stream.upgrade()?)))
+            .collect()
     }
 }
 

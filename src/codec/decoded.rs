@@ -159,29 +159,24 @@ impl Decoded {
         read: &RangeInclusive<u64>,
     ) -> Result<(Arc<CountedBuf>, Range<usize>)> {
         let segment = segment_of(offset);
-        let bytes = self.segment(segment, read)?;
+        let found = self.cache.get(self.key, segment);
+        // a reader that takes a segment in several small reads comes here for each
+        let is_last =
+            *read == (segment..=segment) && self.last.swap(segment, Ordering::Relaxed) == segment;
+        // A reader that comes again is known already: a hit takes the lock of the cache alone then.
+        let bytes = match (found, is_last) {
+            (Some(found), true) => found,
+            (found, _) => {
+                let demand = self.note(read);
+                found.map_or_else(|| self.missing(segment, demand), Ok)?
+            }
+        };
         let start = at_most(offset.saturating_sub(start_of(segment)), SEGMENT);
         let end = start.saturating_add(len).min(bytes.len());
         if start < end {
             return Ok((bytes, start..end));
         }
         Err(misplaced(offset))
-    }
-
-    /// The bytes of a segment, for a read of the segments `read`.
-    fn segment(&self, segment: u64, read: &RangeInclusive<u64>) -> Result<Arc<CountedBuf>> {
-        let found = self.cache.get(self.key, segment);
-        // a reader that takes a segment in several small reads comes here for each
-        let is_last =
-            *read == (segment..=segment) && self.last.swap(segment, Ordering::Relaxed) == segment;
-        // A reader that comes again is known already: a hit takes the lock of the cache alone then.
-        match (found, is_last) {
-            (Some(found), true) => Ok(found),
-            (found, _) => {
-                let demand = self.note(read);
-                found.map_or_else(|| self.missing(segment, demand), Ok)
-            }
-        }
     }
 
     /// Records a read, and starts decoding ahead if it is sequential.

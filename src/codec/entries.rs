@@ -57,8 +57,8 @@ impl<T: Clone> Entries<T> {
     /// Drops the entries that are nearest to others, and keeps entries as far apart from now on.
     pub(super) fn thin_out(&mut self) {
         let before = self.rest.len();
-        for _ in 0..u64::BITS {
-            // Doubled until something goes: the entries may be far apart already.
+        // Doubled until something goes: the entries may be far apart already. If none is left, the distance stays: the cache asks again.
+        while before > 0 && self.rest.len() == before {
             self.spacing = self.spacing.saturating_mul(2);
             let spacing = self.spacing;
             let mut last = 0;
@@ -69,9 +69,6 @@ impl<T: Clone> Entries<T> {
                 }
                 kept
             });
-            if self.rest.len() < before || before == 0 {
-                break;
-            }
         }
         self.rest.shrink_to_fit();
     }

@@ -179,39 +179,35 @@ impl Stream for Deflated {
         }))
     }
 
-    fn is_untidy(&self) -> bool {
-        lock(&self.index).is_untidy()
-    }
-
     /// Makes one window smaller: keeps only what the decoder will look at.
-    fn tidy(&self) {
+    fn tidy(&self) -> bool {
         // the lock is not held while this decodes: readers look for points meanwhile
         let untidy = lock(&self.index).take_untidy();
-        if let Some(point) = untidy {
-            let plain = point.window.expand();
-            // Data that got no smaller take hardly more input than they give.
-            let mut input = vec![0; WINDOW.saturating_mul(2)];
-            let left = self.stored.len().saturating_sub(point.stored);
-            input.truncate(at_most(left, input.len()));
-            let sparse = self
-                .stored
-                .read_exact_at(&mut input, point.stored)
-                .and_then(|()| {
-                    Window::sparse(&plain, |dictionary| {
-                        let mut ahead = vec![0; WINDOW];
-                        let mut inflate = self.resume(&point, dictionary)?;
-                        let step = inflate.run(&input, &mut ahead, false)?;
-                        ahead.truncate(step.filled);
-                        // Input enough, or the stream ends here: nothing further on looks at the window.
-                        let whole = step.filled == WINDOW || step.stop == Stop::End;
-                        Ok(whole.then_some(ahead))
-                    })
-                });
-            // after an error the whole window stays: it is larger, but right; the reader that gets there reports the error
-            if let Ok(Some(sparse)) = sparse {
-                lock(&self.index).replace(point.decoded, sparse);
-            }
+        let Some(point) = untidy else {
+            return false;
+        };
+        let plain = point.window.expand();
+        // Data that got no smaller take hardly more input than they give.
+        let mut input = vec![0; WINDOW.saturating_mul(2)];
+        let left = self.stored.len().saturating_sub(point.stored);
+        input.truncate(at_most(left, input.len()));
+        let stored = self.stored.read_exact_at(&mut input, point.stored);
+        let sparse = stored.and_then(|()| {
+            Window::sparse(&plain, |dictionary| {
+                let mut ahead = vec![0; WINDOW];
+                let mut inflate = self.resume(&point, dictionary)?;
+                let step = inflate.run(&input, &mut ahead, false)?;
+                ahead.truncate(step.filled);
+                // Input enough, or the stream ends here: nothing further on looks at the window.
+                let whole = step.filled == WINDOW || step.stop == Stop::End;
+                Ok(whole.then_some(ahead))
+            })
+        });
+        // after an error the whole window stays: it is larger, but right; the reader that gets there reports the error
+        if let Ok(Some(sparse)) = sparse {
+            lock(&self.index).replace(point.decoded, sparse);
         }
+        true
     }
 }
 

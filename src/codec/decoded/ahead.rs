@@ -18,7 +18,8 @@ impl Decoded {
     /// Queues jobs that decode the segments sequential readers will want next, or tidy the stream.
     pub(super) fn run_ahead(&self, state: &mut DecodedState) {
         while state.ahead < self.most_jobs()
-            && (self.next_ahead(state, state.ahead).is_some() || self.stream.is_untidy())
+            // one job looks in any case: the stream may have put off work
+            && (state.ahead == 0 || self.next_ahead(state, state.ahead).is_some())
             && self.queue()
         {
             state.ahead = state.ahead.saturating_add(1);
@@ -47,6 +48,7 @@ impl Decoded {
     /// there is neither, or another job waits for the thread.
     fn decode_ahead(&self) {
         let mut state = lock(&self.state);
+        let mut is_untidy = true;
         loop {
             match self.next_ahead(&state, state.ahead.saturating_sub(1)) {
                 Some(next) if state.damage_of(&*self.stream, next).is_some() => {
@@ -60,16 +62,16 @@ impl Decoded {
                         drop(state);
                         let outcome = decoder.run(next, Demand::Ahead);
                         // a reader that is faster than this leaves no other time for it
-                        self.tidy();
+                        is_untidy = self.tidy();
                         state = lock(&self.state);
                         if outcome.is_err() {
                             state.readers.discourage();
                         }
                     }
                 },
-                None if self.stream.is_untidy() && self.cache.check_wanted().is_ok() => {
+                None if is_untidy => {
                     drop(state);
-                    self.tidy();
+                    is_untidy = self.tidy();
                     state = lock(&self.state);
                 }
                 None => break,
@@ -82,16 +84,12 @@ impl Decoded {
         state.ahead = state.ahead.saturating_sub(1);
     }
 
-    /// Does a piece of the work that the stream has put off, if there is any.
-    fn tidy(&self) {
-        if self.stream.is_untidy() {
-            // a panic costs that piece: the job has to end as it began
-            let _ = caught(|| {
-                self.stream.tidy();
-                Ok(())
-            });
-            self.cache.recount(self.key, &self.stream);
-        }
+    /// Does a piece of the work that the stream has put off; `false` if there is none, or nobody wants decoded bytes any more.
+    fn tidy(&self) -> bool {
+        // a panic costs that piece: the job has to end as it began
+        let tidied = caught(|| self.cache.check_wanted().map(|()| self.stream.tidy()));
+        self.cache.recount(self.key, &self.stream);
+        tidied.unwrap_or(false)
     }
 
     /// The next segment that a job decodes ahead, beside so many `others`: one that no running decoder will pass, if several jobs may

@@ -52,11 +52,10 @@ impl<'a> Decoder<'a> {
     pub(super) fn begin(block: &'a Decoded, state: &mut DecodedState, reach: Range<u64>) -> Self {
         let shown = Run::new(reach);
         state.runs.push(Arc::clone(&shown));
-        let permit = Permit::none(&block.cache);
         Self {
             block,
             shown,
-            permit,
+            permit: Permit::none(&block.cache),
         }
     }
 

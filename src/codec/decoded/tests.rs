@@ -107,14 +107,10 @@ impl Stream for Fake {
         self.parallel
     }
 
-    fn is_untidy(&self) -> bool {
-        self.untidy.load(Ordering::SeqCst) > 0
-    }
-
-    fn tidy(&self) {
-        let one_less = |left: usize| Some(left.saturating_sub(1));
+    fn tidy(&self) -> bool {
+        let one_less = |left: usize| left.checked_sub(1);
         let done = (self.untidy).fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
-        done.unwrap();
+        done.is_ok()
     }
 }
 
@@ -287,7 +283,7 @@ fn what_a_stream_has_put_off_is_done_for_sequential_readers() {
         read(&decoded, 0, 10).unwrap();
         assert_eq!(fake.untidy.load(Ordering::SeqCst), 50);
         read(&decoded, MIB, 10).unwrap();
-        while fake.is_untidy() {
+        while fake.untidy.load(Ordering::SeqCst) > 0 {
             thread::yield_now();
         }
     }

@@ -116,15 +116,11 @@ impl PointIndex {
         self.held
     }
 
-    /// Whether there are points to be made smaller.
-    pub(super) fn is_untidy(&self) -> bool {
-        !self.untidy.is_empty()
-    }
-
-    /// A point to be made smaller.
+    /// A point to be made smaller; `None` if there is none.
     pub(super) fn take_untidy(&mut self) -> Option<Point> {
         let decoded = self.untidy.pop()?;
-        Some(self.before(decoded)).filter(|point| point.decoded == decoded)
+        // if it has been dropped, the one before it: to make that smaller again changes nothing
+        Some(self.before(decoded))
     }
 
     /// Changes the window of a point.
