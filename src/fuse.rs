@@ -315,7 +315,8 @@ impl Filesystem for Shim {
                 Ok(handle) => shim.files.read(handle, offset, size),
                 Err(error) => Err(error.clone()),
             };
-            let read = asked.moved(read, Bytes::len);
+            let len = read.as_ref().ok().map(Bytes::len);
+            let read = asked.moved(read, len);
             reply.send(|reply| data(reply, read));
         });
     }
@@ -340,7 +341,8 @@ impl Filesystem for Shim {
             let at = (mapped || !appends(flags)).then_some(offset);
             vfs.write(handle, at, data, mapped)
         });
-        match asked.moved(done, |written| u64::from(*written)) {
+        let len = done.as_ref().ok().copied().map(u64::from);
+        match asked.moved(done, len) {
             Ok(written) => reply.written(written),
             Err(errno) => reply.error(errno),
         }

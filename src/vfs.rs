@@ -30,9 +30,9 @@
 //! | Question | Asked by |
 //! |---|---|
 //! | Is FILE what is shown? | `Saves::compare`, by FILE's attributes; by its text and headers, too, where these do not tell: a state without times, other attributes than those of the bytes, a clock so coarse that it may hide a change until [`Look::settles`](crate::source::Look::settles) has passed. `Saves::look` calls it for lookups, at each one of a mount that can be written, and for reads and changes, once a second; on a server every 10 s at most; `Saves::catch_up` for each save, and when FILE has been opened for writing. While a save is under way: `Saves::look_beside_a_save`, by other threads; `save`'s `OwnWrites` around each write of a save, of which `Saves::show_saved` hears; `Writer::patch` before each write into a raw block. While FILE is closed: each request that is answered without opening it, by the member: [`ClosedFile`] says what is shown then |
-//! | Can FILE be read by the places that are known? | reads of data, and each save: `Saves::check_up_to_date`; of a state from before: `State::is_sealed` |
+//! | Can FILE be read by the places that are known? | each save, and each source that is made for reads: `Saves::check_up_to_date`; of a state from before: `State::is_sealed` |
 //! | Is a file what it was when it was looked up or opened? | the kernel's number has the [`Attr::version`]: `Shown::with` finds the state of it, `State::check_version` the directory. A handle has the form: `DataHandle::state_of` compares it for reads and for opens to read, `DataHandle::check_known` for writes, and `WrittenFile::check_current` that of the written file. A save of what was written before asks whether the block is still the one: `WrittenFile::begin`; that of a text, whether FILE has the text of which it was made: `TreeFile::to_replace` |
-//! | Is the source that a handle reads from the right one? | each read: `DataHandle::current_source`, by `Blocks::generation` |
+//! | Is the source that a handle reads from the right one? | each read: `DataHandle::current_source`, by `Blocks::generation`, which counts on when contents or states change, or FILE can't be read any more |
 //!
 //! ## A new rule of staleness
 //!
@@ -119,8 +119,8 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, OnceLock};
 
 use crate::asdf::Snapshot;
+use crate::error::Error as Library;
 pub(crate) use crate::error::lock as locked;
-use crate::error::{Error as Library, Place};
 use crate::save::processes::process_of;
 use crate::save::{FilePath, SaveOptions, Writer};
 use crate::source::{Borrower, Memory, PooledBuf, Source, Stat};
@@ -451,24 +451,13 @@ impl Vfs {
     /// [`Error::Library`] if the bytes can't be had.
     pub fn read(&self, handle: &Handle, offset: u64, len: u32) -> Result<Bytes<'_>> {
         let open = &handle.open;
-        if matches!(open, Open::Data(_)) {
-            block_write::look(&self.saves, true);
-            self.saves.check_up_to_date().map_err(|error| {
-                // what was opened on a server is gone for good
-                if self.saves.file.is_far() {
-                    return error;
-                }
-                Library::corrupt(Place::File, error.to_string())
-            })?;
+        if matches!(open, Open::Data(_)) && self.saves.look(true) {
+            block_write::end_emptied(&self.saves);
         }
-        if let Open::Data(open) = open {
-            open.wait_for_import(&self.saves);
-        }
-        let reading = self.saves.reading();
-        let source = match open {
-            Open::Scratch(file, _) => file.source(),
-            Open::Data(open) => open.current_source(&self.saves, &reading)?,
-            Open::Fixed(source) => Arc::clone(source),
+        let (source, reading) = match open {
+            Open::Scratch(file, _) => (file.source(), self.saves.reading()),
+            Open::Data(open) => open.current_source(&self.saves)?,
+            Open::Fixed(source) => (Arc::clone(source), self.saves.reading()),
             Open::Directory(..) => return Err(Error::IsDirectory),
         };
         let there = source.len().saturating_sub(offset);

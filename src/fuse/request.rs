@@ -57,24 +57,14 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Logs what became of the request, and turns an error into its errno.
+    /// As [`Asked::moved`], for a request that moves no bytes.
     pub(super) fn done<T>(self, done: Result<T, Error>) -> Result<T, Errno> {
-        self.logged(done, None)
+        self.moved(done, None)
     }
 
-    /// As [`Asked::done`], for a request that reads or writes; `len` tells how many bytes.
-    pub(super) fn moved<T>(
-        self,
-        done: Result<T, Error>,
-        len: impl FnOnce(&T) -> u64,
-    ) -> Result<T, Errno> {
-        let len = done.as_ref().ok().map(len);
-        self.logged(done, len)
-    }
-
-    /// Logs what became of the request: a warning of what users should know, and everything if each request is logged. The path is
-    /// only made for what is logged.
-    fn logged<T>(self, done: Result<T, Error>, len: Option<u64>) -> Result<T, Errno> {
+    /// Logs what became of the request, with the bytes that it has moved, and turns an error into its errno. It logs a warning of what users
+    /// should know, and everything if each request is logged. The path is only made for what is logged.
+    pub(super) fn moved<T>(self, done: Result<T, Error>, len: Option<u64>) -> Result<T, Errno> {
         let call = self.call;
         let path = || {
             let path = self.files.path_of(inode(self.ino).ok(), self.name);

@@ -176,48 +176,58 @@ impl DataHandle {
         Ok(source?)
     }
 
-    /// Waits for a write or import into the block of a handle that is going on, if the handle has to make its source anew: of an import it
-    /// reads all or nothing. The caller may not keep saves from moving bytes meanwhile.
-    pub(super) fn wait_for_import(&self, saves: &Saves) {
-        let made = locked(&self.source).as_ref().map(|made| made.0);
-        // nothing has changed since the source was made: the fast way, without a lock on the file
-        if made == Some(saves.blocks.generation()) || saves.blocks.is_empty() {
-            return;
-        }
-        let written = self
-            .opened
-            .block_of(self.node)
-            .and_then(|n| saves.blocks.writer_of(&self.opened, n));
+    /// Waits for a write or import into the block of a handle that is going on: of an import the handle reads all or nothing. The caller may
+    /// not keep saves from moving bytes meanwhile.
+    fn wait_for_import(&self, saves: &Saves) {
+        let block = self.opened.block_of(self.node);
+        let written = block.and_then(|n| saves.blocks.writer_of(&self.opened, n));
         if let Some(written) = written {
             // whoever has the turn is writing; the guard is dropped at once, as only the end of that is waited for
             drop(written.turn());
         }
     }
 
-    /// The source that a handle reads from, made anew if contents or states have changed since. `_reading` keeps saves from moving its bytes.
-    pub(super) fn current_source(
+    /// The source that a handle reads from, made anew if contents or states have changed since, and what keeps saves from moving its bytes.
+    ///
+    /// # Errors
+    /// [`Library::Corrupt`] if another program has changed FILE, and the change can't be shown; of a FILE that lies far away
+    /// [`Library::Stale`]. As [`Self::state_of`]; why the bytes can't be had.
+    pub(super) fn current_source<'a>(
         &self,
-        saves: &Saves,
-        _reading: &Reading<'_>,
-    ) -> Result<Arc<dyn Source>> {
+        saves: &'a Saves,
+    ) -> Result<(Arc<dyn Source>, Reading<'a>)> {
+        let reading = saves.reading();
         // taken before the state is: if another state is shown meanwhile, the source is made anew at the next read
         let generation = saves.blocks.generation();
         let is_current = |made: &&(u64, _)| made.0 >= generation;
         if let Some((_, source)) = locked(&self.source).as_ref().filter(is_current) {
-            return Ok(Arc::clone(source));
+            return Ok((Arc::clone(source), reading));
         }
+        drop(reading);
+        self.wait_for_import(saves);
+        let reading = saves.reading();
+        // what was opened on a server is gone for good
+        let of_disk = |error: Library| Library::corrupt(Place::File, error.to_string());
+        let checked = saves.check_up_to_date();
+        checked.map_err(|error| {
+            if saves.file.is_far() {
+                error
+            } else {
+                of_disk(error)
+            }
+        })?;
         // without the lock, as it may ask a server; an error is not kept: the next write may mend it
         let made = self.source_of(saves)?;
         let mut current = locked(&self.source);
         // another thread may have made one meanwhile: pictures and statistics are made at the first read of one source
         if let Some((_, source)) = current.as_ref().filter(is_current) {
-            return Ok(Arc::clone(source));
+            return Ok((Arc::clone(source), reading));
         }
         let before = current.replace((generation, Arc::clone(&made)));
         drop(current);
         // without the lock, too: its end may take that of a cache
         drop(before);
-        Ok(made)
+        Ok((made, reading))
     }
 }
 
@@ -301,7 +311,7 @@ mod tests {
         let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
         let saves = &vfs.saves;
         let handle = DataHandle::new(Node::Block(0), &saves.shown.now(), None);
-        let source = || handle.current_source(saves, &saves.reading()).unwrap();
+        let source = || handle.current_source(saves).unwrap().0;
         let made = source();
         assert!(Arc::ptr_eq(&made, &source()));
         let newer: Arc<dyn Source> = Arc::new(Memory::new(b"abc".to_vec()));

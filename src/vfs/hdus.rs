@@ -121,7 +121,7 @@ mod tests {
             let Open::Data(open) = &handle.open else {
                 panic!("a unit is no data")
             };
-            let source = open.current_source(&vfs.saves, &vfs.saves.reading())?;
+            let (source, _reading) = open.current_source(&vfs.saves)?;
             Ok::<_, Error>(read_all(&*source, 4).unwrap())
         };
         let old = open();

@@ -507,7 +507,7 @@ mod tests {
             let Open::Data(open) = &opened.handle.open else {
                 panic!("no data")
             };
-            let source = open.current_source(&vfs.saves, &vfs.saves.reading())?;
+            let (source, _reading) = open.current_source(&vfs.saves)?;
             Outcome::<_>::Ok(read_all(&*source, 1 << 20)?)
         };
         let before = open()?;

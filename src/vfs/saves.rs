@@ -199,6 +199,8 @@ impl Saves {
         // logged once, not at each request that finds it so
         if let (None, Some(news)) = (before, why) {
             warn!("{}: {news}", self.path.display());
+            // reads ask for this as they make their source
+            self.blocks.changed();
         }
     }
 

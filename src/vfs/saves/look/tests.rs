@@ -83,11 +83,19 @@ fn nothing_is_read_while_file_can_not_be_shown() {
         read
     };
     read().unwrap();
+    let held = vfs.open_now(Node::Block(0), Access::default()).unwrap();
+    let reads_on = || vfs.read(&held.handle, 0, 3).map(drop);
+    reads_on().unwrap();
+    vfs.saves.note_out_of_date(Some("a test"));
+    assert!(reads_on().is_err() && reads_on().is_err());
+    vfs.saves.note_out_of_date(None);
+    reads_on().unwrap();
     overwrite(&dir.path().join("a.asdf"), b"not that!!!", 1000);
     vfs.saves.refresh_soon();
     vfs.refresh();
     vfs.saves.check_up_to_date().unwrap_err();
     read().unwrap_err();
+    reads_on().unwrap_err();
 }
 
 /// A save that failed took in what another program had made of the file, and nobody showed it.
