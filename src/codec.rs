@@ -149,13 +149,11 @@ pub trait Stream: Send + Sync {
         0
     }
 
-    /// Whether there is work that was put off because a reader was waiting.
-    fn is_untidy(&self) -> bool {
+    /// Does a small piece of the work that was put off because a reader was waiting, such as making one checkpoint smaller; `false` if
+    /// there is none.
+    fn tidy(&self) -> bool {
         false
     }
-
-    /// Does a small piece of the work put off, such as making one checkpoint smaller.
-    fn tidy(&self) {}
 
     /// Drops about half of the entries behind the first, and keeps entries further apart from now on.
     fn thin_out(&self) {}

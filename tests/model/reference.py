@@ -31,7 +31,7 @@ class File:
     names: int = 1
     ino: int = None
     dirty: bool = False                      # written since it was last saved
-    kept: bool = False                       # refused, and not written to since
+    kept: int = OK                           # the error of its refusal, if it was not written to since
     stale: bool = False                      # it was tree.yaml when another program changed that, or has been imported
     handles: list = field(default_factory=list)
 
@@ -205,7 +205,7 @@ class Reference:
     def change(self, handle, data):
         """The bytes of a file, changed through a descriptor."""
         file = handle.file
-        file.data, file.dirty, file.kept = data, True, False
+        file.data, file.dirty, file.kept = data, True, OK
         if not data:
             file.epoch = self.epoch          # what is written into it from now on is made of the text of now
 
@@ -230,9 +230,9 @@ class Reference:
             self.committed = file.data
         file.dirty, self.rejected = False, None
 
-    def reject(self, file):
+    def reject(self, file, why=errno.EINVAL):
         """Keeps a text that is refused; one that is blank, or was refused before and not written to since, is not worth another."""
-        again, file.kept = file.kept, True
+        again, file.kept = file.kept, why
         if self.rejected is None or not (again or texts.is_blank(file.data)):
             self.rejected, self.rejected_of = file.data, (file, file.epoch)
 
@@ -242,15 +242,17 @@ class Reference:
         return handle.write and file.dirty and (file is self.tree or file.stale)
 
     def flush_text(self, handle, refusal=errno.EINVAL, inherited=False):
-        """close or fsync. As a process closes a descriptor that it inherited, a text that is no valid tree stays what it is."""
+        """close or fsync. As a process closes a descriptor that it inherited, a text that is no valid tree, or was refused, stays what it is."""
         file = handle.file
+        if inherited and handle.write and file.dirty and file.kept:
+            return file.kept
         if not self.unsaved(handle) or texts.is_beginning(file.data):
             return OK
         want = self.verdict(file, refusal)
         if want == OK:
             self.saved(file)
         elif not (inherited and want == refusal):
-            self.reject(file)
+            self.reject(file, want)
         return want
 
     def release_text(self, handle):
@@ -261,7 +263,7 @@ class Reference:
             if not texts.is_blank(file.data):
                 self.reject(file)
             elif file is self.tree and self.rejected is not None and self.rejected_of == (file, self.epoch):
-                self.give(TREE, File(self.rejected, self.epoch, dirty=True, kept=True))
+                self.give(TREE, File(self.rejected, self.epoch, dirty=True, kept=errno.EINVAL))
                 self.rejected_of = (self.tree, self.epoch)
             elif file is self.tree:
                 self.give(TREE, File(self.committed, self.epoch))
@@ -272,7 +274,7 @@ class Reference:
             return errno.EINVAL
         want = self.verdict(file, refusal)
         if want != OK:
-            self.reject(file)
+            self.reject(file, want)
         elif file.dirty or file.data != self.committed:
             self.saved(file)
         return want

@@ -391,7 +391,8 @@ impl Inner {
 
     fn refusal(&self) -> Option<&Error> {
         let refused = self.refused.as_ref();
-        let refused = refused.filter(|(version, _)| *version == self.version);
+        // it may have been saved since, without a change
+        let refused = refused.filter(|(version, _)| *version == self.version && self.is_dirty());
         refused.map(|(_, why)| why)
     }
 

@@ -76,10 +76,13 @@ fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
     );
 }
 
+/// A tree without arrays.
+const TEXT: &[u8] =
+    b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\na: [1, 2]\n...\n";
+
 /// The mount went on showing a text that was neither FILE's nor kept, and said nothing of it.
 #[test]
 fn a_text_that_is_cut_by_its_path_and_refused_is_kept() {
-    const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\na: [1, 2]\n...\n";
     let (dir, vfs) = writable(&Sample::new().text(TEXT).block(b"x"));
     let cut = TEXT.len() - 8;
     let changes = Attributes {
@@ -201,6 +204,32 @@ fn a_refused_text_is_not_tried_again_for_a_process_that_inherited_its_descriptor
     assert!(!status(&vfs).contains("NOT SAVED"));
     vfs.flush(&handle, std::process::id()).unwrap_err();
     assert!(status(&vfs).contains("NOT SAVED"));
+}
+
+/// It was told of the error before, though the text was FILE's by then.
+#[test]
+fn a_text_that_is_saved_at_the_second_try_is_no_error_for_a_process_that_inherited_its_descriptor()
+{
+    const INIT: u32 = 1;
+    let (dir, vfs) = writable(&Sample::new());
+    let pid = std::process::id();
+    let truncate = true;
+    let access = Access {
+        truncate,
+        pid,
+        ..WRITE
+    };
+    let handle = vfs.open_now(Node::TREE, access).unwrap().handle;
+    vfs.write(&handle, 0, TEXT, false).unwrap();
+    let other = std::fs::OpenOptions::new()
+        .write(true)
+        .open(dir.path().join("a.asdf"))
+        .unwrap();
+    let busy = vfs.flush(&handle, pid).unwrap_err();
+    assert!(busy.to_string().contains("open for writing"), "{busy}");
+    drop(other);
+    vfs.flush(&handle, pid).unwrap();
+    vfs.flush(&handle, INIT).unwrap();
 }
 
 /// It was saved first, and then the names stayed as they were.
