@@ -106,7 +106,11 @@ impl Saves {
         // looked for without the lock: FILE's directory may be on a disk that does not answer
         let older = writer.older_rejected().into_iter();
         let older = older.map(|name| self.path.with_file_name(name)).collect();
-        locked(&self.news).note_older_texts(older);
+        let mut news = locked(&self.news);
+        news.note_older_texts(older);
+        // it was locked by others, perhaps
+        news.forget_refusals(None);
+        drop(news);
         let status = Arc::clone(writer.status());
         // there is no other: the thread that opens FILE later holds `compared`
         let _ = self.writer.set((Mutex::new(writer), status));

@@ -225,7 +225,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
     flag(
         Scope::Directory,
         "other-mounts",
-        "also show what is mounted inside DIR",
+        "also show other file systems inside DIR",
     ),
     option(
         Scope::Mounting,

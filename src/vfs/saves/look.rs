@@ -200,10 +200,16 @@ impl Saves {
         }
         let writer = match opened {
             Ok(opened) => opened.writer,
-            Err(NotOpened::Locked { .. }) => {
-                return Err(Error::Busy(
-                    "FILE is open for writing in another mount, or in this one under another name",
-                ));
+            Err(NotOpened::Locked { holder }) => {
+                let by = holder.map_or_else(String::new, |pid| format!(" by process {pid}"));
+                let path = self.path.display();
+                let why = format!(
+                    "nothing can be changed while {path} is locked{by}: unmount its other mount (here it may have another name, too)"
+                );
+                warn!("{why}");
+                // each process that tries has only an errno
+                locked(&self.news).refuse(None, why);
+                return Err(Error::Busy("FILE is locked by another mount"));
             }
             Err(NotOpened::Unwritable(error)) => return Err(error.into()),
         };
