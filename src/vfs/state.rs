@@ -9,7 +9,7 @@ use super::catalogue::{Catalogue, Numbers};
 use super::node::{Node, View};
 use super::version::{BlockChange, Shows, Through, Versions, shown};
 use super::views::{InViews, Views};
-use super::{Error, Result, VERSIONS, index, locked};
+use super::{Error, MAX_PREPARED, Result, VERSIONS, index, locked};
 use crate::asdf::{Array, ArrayData, Origin, Snapshot};
 use crate::error::Error as Library;
 use crate::save::limited_by_acl;
@@ -134,7 +134,8 @@ impl State {
         if next.snapshot.has_arrays_of(&self.snapshot) || locked(&self.numbers).is_empty() {
             return Some(Vec::new());
         }
-        if !self.is_named() {
+        // names that nobody has asked for since the last change are made now, but of a long tree that takes too much memory
+        if !self.is_named() && self.snapshot.text().len() > MAX_PREPARED {
             return None;
         }
         let shows_another = |(_, number, data): (usize, u32, &ArrayData)| {

@@ -188,6 +188,31 @@ fn a_block_that_another_program_adds_is_not_the_one_that_is_being_made() {
     assert_eq!(vfs.lookup(Node::Blocks, name).unwrap().size, 1);
 }
 
+/// As nobody had asked for names since the block had come, all arrays were taken for changed: whoever had mapped one got SIGBUS.
+#[test]
+fn an_array_that_a_new_block_and_another_tree_leave_as_it_was_keeps_its_number() {
+    let tree = |note: u8| {
+        format!(
+            "#ASDF 1.0.0\n%YAML 1.1\n--- !<tag:stsci.edu:asdf/core/asdf-1.1.0>\n\
+            x: !<tag:stsci.edu:asdf/core/ndarray-1.0.0> {{source: 0, datatype: uint8, byteorder: little, shape: [3]}}\n\
+            note: {note}\n...\n"
+        )
+    };
+    let (_dir, vfs) = writable(&Sample::new().text(tree(1).as_bytes()).block(b"abc"));
+    let number = || vfs.lookup(Node::ArrayDir(0), "x.bin".as_ref()).unwrap();
+    let before = number();
+    let facts = FileFacts::new(0o600, 0, 0);
+    let made = vfs.create(Node::Blocks, "1.bin".as_ref(), facts, WRITE);
+    let (_, block) = made.unwrap();
+    vfs.flush(&block.handle, 0).unwrap();
+    vfs.release(&block.handle);
+    let text = vfs.open_now(Node::TREE, WRITE).unwrap().handle;
+    vfs.write(&text, 0, tree(2).as_bytes(), false).unwrap();
+    vfs.flush(&text, 0).unwrap();
+    assert_eq!(vfs.snapshot().layout().blocks.len(), 2);
+    assert_eq!(number().version, before.version);
+}
+
 /// Another program had made FILE shorter. Behind its last block, a block was listed that an open file had written to, and kept the last one
 /// from being removed.
 #[test]
