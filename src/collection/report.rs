@@ -303,7 +303,7 @@ impl Many {
                 let item = self.items().of(directory, kind, name);
                 match (kind, item) {
                     (ItemKind::Directory, Some(item)) => below.push((item, path)),
-                    (ItemKind::Member, Some(item)) => text.row(self.row(item, &path)),
+                    (ItemKind::Member, Some(item)) => text.row_of_file(self.row(item, &path), 0),
                     (_, None) => {}
                 }
             }
@@ -335,7 +335,9 @@ impl Many {
         };
         let problem = unsaved.into_iter().next().or_else(problem);
         let problem = problem.or_else(failure).unwrap_or_default();
-        let path = printable_bytes(path.as_os_str().as_bytes());
+        // a program opens this path
+        let bytes = || printable_bytes(path.as_os_str().as_bytes());
+        let path = path.to_str().map_or_else(bytes, str::to_owned);
         [path, size, state.to_owned(), blocks, arrays, problem]
     }
 }

@@ -120,7 +120,7 @@ impl Text {
 
     /// As [`Text::row`]. The field with the index `file` is the path of a file in the mount. It keeps separators of lines and marks of
     /// direction, which names of files have too: a program opens this path.
-    fn row_of_file<S: AsRef<str>>(&mut self, fields: impl IntoIterator<Item = S>, file: usize) {
+    pub fn row_of_file<S: AsRef<str>>(&mut self, fields: impl IntoIterator<Item = S>, file: usize) {
         for (i, field) in fields.into_iter().enumerate() {
             if i > 0 {
                 self.0.push('\t');

@@ -342,7 +342,7 @@ fn a_name_that_is_no_text_is_told_from_others_in_the_table() {
     if !can_mount() {
         return;
     }
-    let dir = files(&["\u{e9}.asdf"]);
+    let dir = files(&["\u{e9}.asdf", "\u{202e}.asdf"]);
     for name in [&b"\xff.asdf"[..], b"\xfe.asdf"] {
         let path = dir.path().join(OsStr::from_bytes(name));
         fs::write(path, sample(1).bytes()).unwrap();
@@ -350,7 +350,8 @@ fn a_name_that_is_no_text_is_told_from_others_in_the_table() {
     let mount = Mount::new(dir.path(), &[]);
     let table = mount.table(".asdf-mount/files.tsv");
     let paths: Vec<_> = table.iter().skip(1).map(|row| row[0].as_str()).collect();
-    assert_eq!(paths, ["\u{e9}.asdf", "%FE.asdf", "%FF.asdf"]);
+    let want = ["\u{e9}.asdf", "\u{202e}.asdf", "%FE.asdf", "%FF.asdf"];
+    assert_eq!(paths, want);
 }
 
 /// Any user could read the names of files that are closed to others.
