@@ -54,6 +54,8 @@ struct DecodedState {
     readers: Readers,
     /// Jobs that decode ahead and tidy, queued or running.
     ahead: usize,
+    /// Whether the stream may have put off work since a job looked.
+    is_untidy: bool,
 }
 
 /// Who wants a segment.

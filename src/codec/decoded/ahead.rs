@@ -4,6 +4,8 @@
 //! decodes several pieces at once ([`Cursor::will_decode_to`](crate::codec::Cursor::will_decode_to)). The cache bounds the former for
 //! all blocks together (`Cache::missing`), and `ahead::MAX_AHEAD` for one reader; the latter is the decoder's memory, which the codec bounds.
 
+use std::sync::MutexGuard;
+
 use super::{Decoded, DecodedState, Demand, segment_from, start_of};
 use crate::codec::cores::caught;
 use crate::error::lock;
@@ -18,8 +20,7 @@ impl Decoded {
     /// Queues jobs that decode the segments sequential readers will want next, or tidy the stream.
     pub(super) fn run_ahead(&self, state: &mut DecodedState) {
         while state.ahead < self.most_jobs()
-            // one job looks in any case: the stream may have put off work
-            && (state.ahead == 0 || self.next_ahead(state, state.ahead).is_some())
+            && (state.is_untidy || self.next_ahead(state, state.ahead).is_some())
             && self.queue()
         {
             state.ahead = state.ahead.saturating_add(1);
@@ -48,7 +49,6 @@ impl Decoded {
     /// there is neither, or another job waits for the thread.
     fn decode_ahead(&self) {
         let mut state = lock(&self.state);
-        let mut is_untidy = true;
         loop {
             match self.next_ahead(&state, state.ahead.saturating_sub(1)) {
                 Some(next) if state.damage_of(&*self.stream, next).is_some() => {
@@ -62,17 +62,15 @@ impl Decoded {
                         drop(state);
                         let outcome = decoder.run(next, Demand::Ahead);
                         // a reader that is faster than this leaves no other time for it
-                        is_untidy = self.tidy();
-                        state = lock(&self.state);
+                        state = self.tidy();
                         if outcome.is_err() {
                             state.readers.discourage();
                         }
                     }
                 },
-                None if is_untidy => {
+                None if state.is_untidy => {
                     drop(state);
-                    is_untidy = self.tidy();
-                    state = lock(&self.state);
+                    state = self.tidy();
                 }
                 None => break,
             }
@@ -84,12 +82,14 @@ impl Decoded {
         state.ahead = state.ahead.saturating_sub(1);
     }
 
-    /// Does a piece of the work that the stream has put off; `false` if there is none, or nobody wants decoded bytes any more.
-    fn tidy(&self) -> bool {
+    /// Does a piece of the work that the stream has put off, if there is any and decoded bytes are still wanted. The state tells of more.
+    fn tidy(&self) -> MutexGuard<'_, DecodedState> {
         // a panic costs that piece: the job has to end as it began
         let tidied = caught(|| self.cache.check_wanted().map(|()| self.stream.tidy()));
         self.cache.recount(self.key, &self.stream);
-        tidied.unwrap_or(false)
+        let mut state = lock(&self.state);
+        state.is_untidy = tidied.unwrap_or(false);
+        state
     }
 
     /// The next segment that a job decodes ahead, beside so many `others`: one that no running decoder will pass, if several jobs may

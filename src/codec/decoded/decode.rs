@@ -52,6 +52,7 @@ impl<'a> Decoder<'a> {
     pub(super) fn begin(block: &'a Decoded, state: &mut DecodedState, reach: Range<u64>) -> Self {
         let shown = Run::new(reach);
         state.runs.push(Arc::clone(&shown));
+        state.is_untidy = true;
         Self {
             block,
             shown,
