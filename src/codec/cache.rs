@@ -343,9 +343,8 @@ impl Cache {
         }
     }
 
-    /// Counts what a block's stream holds now. If that is too much for all streams together, those that hold more than their part
-    /// give up entries.
-    pub(super) fn recount(&self, key: u64, stream: &Arc<dyn Stream>) {
+    /// Counts what a block's stream holds now.
+    pub(super) fn count_stream(&self, key: u64, stream: &Arc<dyn Stream>) {
         let held = stream.held();
         let mut kept = lock(&self.kept);
         let holder = kept.holders.entry(key).or_insert_with(|| Holder {
@@ -353,15 +352,16 @@ impl Cache {
             stream: Arc::downgrade(stream),
         });
         holder.memory.count(held);
-        let large = kept.large_holders(self.share());
-        // A stream takes its own lock, and threads that have that one ask for this one.
-        drop(kept);
+    }
+
+    /// The same. If that is too much for all streams together, those that hold more than their part give up entries. The caller has the
+    /// lock of no stream.
+    pub(super) fn recount(&self, key: u64, stream: &Arc<dyn Stream>) {
+        self.count_stream(key, stream);
+        let large = lock(&self.kept).large_holders(self.share());
         for (key, stream) in large {
             stream.thin_out();
-            let held = stream.held();
-            if let Some(holder) = lock(&self.kept).holders.get_mut(&key) {
-                holder.memory.count(held);
-            }
+            self.count_stream(key, &stream);
         }
         self.make_room();
     }

@@ -300,7 +300,8 @@ impl Source for Beneath {
             // the decoder above goes on reading here: it does not start anew for each piece
             block.cache.rest(block.key, (cursor, memory));
         }
-        block.cache.recount(block.key, &block.stream);
+        // no stream gives up entries here: the decoder above may read with the lock of its own
+        block.cache.count_stream(block.key, &block.stream);
         Ok(())
     }
 }

@@ -166,12 +166,13 @@ impl Code {
             }
             *place = len as u8;
         }
-        Self::of_lengths(&lens[..symbols])
+        Ok(Self::of_lengths(&lens[..symbols]))
     }
 
     /// The canonical code of these lengths, one for each symbol: shorter codes come first, and of one length those of lower
-    /// symbols. Codes that are never assigned are allowed; [`Code::next`] refuses their bits.
-    fn of_lengths(lens: &[u8]) -> Result<Self, BitFault> {
+    /// symbols. Codes that are never assigned are allowed; [`Code::next`] refuses their bits. If there are more symbols than codes, the
+    /// last ones never occur, as in libbz2.
+    fn of_lengths(lens: &[u8]) -> Self {
         let mut code = Self {
             fast: Box::new([0; 1 << FAST_BITS]),
             limit: [0; MAX_BITS as usize + 1],
@@ -187,7 +188,7 @@ impl Code {
             for (symbol, _) in these {
                 // also keeps the entries below within the table
                 if next >= 1 << len {
-                    return Err(BitFault::Bad("more codes than there can be"));
+                    break;
                 }
                 if len <= FAST_BITS {
                     let from = (next << (FAST_BITS - len)) as usize;
@@ -200,7 +201,7 @@ impl Code {
             code.limit[len as usize] = next << (MAX_BITS - len);
             next <<= 1;
         }
-        Ok(code)
+        code
     }
 
     /// Takes the next symbol. Behind the end of the bytes it decodes zeros, so that the caller must [`Bits::check`] now and then.
@@ -370,5 +371,20 @@ fn follow_lanes<const N: usize>(lanes: &mut [Lane<'_>; N]) {
     for (next, lane) in next.into_iter().zip(lanes) {
         lane.next = next;
         lane.out = std::mem::take(&mut lane.out).split_at_mut(steps).1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// libbz2 reads such a table, which a damaged file may have where no selector leads to it.
+    #[test]
+    fn of_more_symbols_than_codes_the_last_ones_never_occur() {
+        let code = Code::of_lengths(&[2, 1, 2, 2, 1, 3, 20]);
+        let bytes = [0b0100_0000, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let mut bits = Bits::new(&bytes, 0);
+        let found: Vec<_> = (0..3).map(|_| code.next(&mut bits).ok()).collect();
+        assert_eq!(found, [Some(1), Some(4), Some(1)]);
     }
 }

@@ -4,9 +4,7 @@
 //! decodes several pieces at once ([`Cursor::will_decode_to`](crate::codec::Cursor::will_decode_to)). The cache bounds the former for
 //! all blocks together (`Cache::missing`), and `ahead::MAX_AHEAD` for one reader; the latter is the decoder's memory, which the codec bounds.
 
-use std::sync::MutexGuard;
-
-use super::{Decoded, DecodedState, Demand, segment_from, start_of};
+use super::{Decoded, DecodedState, Demand, MutexGuard, segment_from, start_of};
 use crate::codec::cores::caught;
 use crate::error::lock;
 
@@ -20,7 +18,8 @@ impl Decoded {
     /// Queues jobs that decode the segments sequential readers will want next, or tidy the stream.
     pub(super) fn run_ahead(&self, state: &mut DecodedState) {
         while state.ahead < self.most_jobs()
-            && (state.is_untidy || self.next_ahead(state, state.ahead).is_some())
+            && ((state.ahead == 0 && state.is_untidy)
+                || self.next_ahead(state, state.ahead).is_some())
             && self.queue()
         {
             state.ahead = state.ahead.saturating_add(1);
@@ -86,9 +85,12 @@ impl Decoded {
     fn tidy(&self) -> MutexGuard<'_, DecodedState> {
         // a panic costs that piece: the job has to end as it began
         let tidied = caught(|| self.cache.check_wanted().map(|()| self.stream.tidy()));
-        self.cache.recount(self.key, &self.stream);
+        let is_less = tidied.unwrap_or(false);
+        if is_less {
+            self.cache.recount(self.key, &self.stream);
+        }
         let mut state = lock(&self.state);
-        state.is_untidy = tidied.unwrap_or(false);
+        state.is_untidy = is_less;
         state
     }
 

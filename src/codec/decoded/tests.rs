@@ -289,6 +289,34 @@ fn what_a_stream_has_put_off_is_done_for_sequential_readers() {
     }
 }
 
+/// Each gave its thread up to the other, and looked again, for ever.
+#[test]
+fn the_jobs_of_several_blocks_come_to_their_end() {
+    let cache = Cache::new(64 * MIB);
+    let blocks = [(); 3].map(|()| Decoded::new(Arc::new(Fake::new(MIB)), 9 * MIB, &cache));
+    // both threads are busy until the jobs of all blocks wait
+    let gate = Arc::new(Barrier::new(3));
+    for _ in 0..2 {
+        let gate = Arc::clone(&gate);
+        let job = move || {
+            gate.wait();
+        };
+        assert!(cache.ahead.run(Box::new(job)).is_ok());
+    }
+    for block in &blocks {
+        for index in 0..9 {
+            read(block, index * MIB, 1 << 20).unwrap();
+        }
+        assert!(lock(&block.state).ahead > 0);
+    }
+    gate.wait();
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while blocks.iter().any(|block| lock(&block.state).ahead > 0) {
+        assert!(std::time::Instant::now() < patience, "they go on");
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn a_second_decoder_runs_ahead_from_the_next_entry() {
     let (reached, places) = mpsc::channel();
