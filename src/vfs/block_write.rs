@@ -250,7 +250,7 @@ impl WrittenFile {
             through,
             at: self.patched().or(state.time(self.file)),
         });
-        saves.shown.seal(state.stat.id);
+        saves.seal(state.stat.id);
     }
 
     /// Makes what was written into a raw block durable, and puts its checksum.

@@ -233,6 +233,7 @@ impl Blocks {
         Arc::new(Overlay::new(base, ScratchBytes::new(&self.scratch)))
     }
 
+    /// A number that is another one when contents or states have changed, or FILE can't be read any more.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }

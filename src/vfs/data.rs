@@ -196,16 +196,23 @@ impl DataHandle {
         &self,
         saves: &'a Saves,
     ) -> Result<(Arc<dyn Source>, Reading<'a>)> {
-        let reading = saves.reading();
-        // taken before the state is: if another state is shown meanwhile, the source is made anew at the next read
-        let generation = saves.blocks.generation();
-        let is_current = |made: &&(u64, _)| made.0 >= generation;
-        if let Some((_, source)) = locked(&self.source).as_ref().filter(is_current) {
-            return Ok((Arc::clone(source), reading));
-        }
-        drop(reading);
-        self.wait_for_import(saves);
-        let reading = saves.reading();
+        let (generation, reading) = loop {
+            let reading = saves.reading();
+            // taken before the state is: if another state is shown meanwhile, the source is made anew at the next read
+            let generation = saves.blocks.generation();
+            let made = locked(&self.source);
+            if let Some((_, source)) = made.as_ref().filter(|made| made.0 >= generation) {
+                return Ok((Arc::clone(source), reading));
+            }
+            drop(made);
+            drop(reading);
+            self.wait_for_import(saves);
+            let reading = saves.reading();
+            // else another import may have begun, which waits for nobody who reads from now on
+            if saves.blocks.generation() == generation {
+                break (generation, reading);
+            }
+        };
         // what was opened on a server is gone for good
         let of_disk = |error: Library| Library::corrupt(Place::File, error.to_string());
         let checked = saves.check_up_to_date();
@@ -220,7 +227,7 @@ impl DataHandle {
         let made = self.source_of(saves)?;
         let mut current = locked(&self.source);
         // another thread may have made one meanwhile: pictures and statistics are made at the first read of one source
-        if let Some((_, source)) = current.as_ref().filter(is_current) {
+        if let Some((_, source)) = current.as_ref().filter(|made| made.0 >= generation) {
             return Ok((Arc::clone(source), reading));
         }
         let before = current.replace((generation, Arc::clone(&made)));

@@ -202,9 +202,9 @@ impl Saves {
         drop(noted);
         // logged once, not at each request that finds it so
         if let (None, Some(news)) = (before, why) {
-            warn!("{}: {news}", self.path.display());
             // reads ask for this as they make their source
             self.blocks.changed();
+            warn!("{}: {news}", self.path.display());
         }
     }
 
@@ -281,7 +281,7 @@ impl Saves {
         let saved = self.show_saved(committed, what, &replaced, change, sum, text);
         if stirring.is_some() {
             // by the places of the old state other bytes would be read now
-            self.shown.seal(old);
+            self.seal(old);
             self.blocks.rebase(&self.shown.now().snapshot);
         }
         saved

@@ -477,7 +477,7 @@ fn a_member_is_saved_and_locked_from_its_first_change_on() {
     let refused = fs::write(mount.path("b.asdf/tree.yaml"), "n: 1\n").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(Errno::BUSY.raw_os_error()));
     assert_eq!(mount.read("b.asdf/tree.yaml").unwrap(), sample(1).tree());
-    let says_so = || mount.text("b.asdf/info/status").contains("is locked by");
+    let says_so = || mount.text("b.asdf/info/status").contains("was locked by");
     assert!(says_so());
     drop(other);
     let edited = mount.text("b.asdf/tree.yaml").replace("n: 1", "n: 2");

@@ -143,7 +143,7 @@ impl Saves {
         new.settles = left;
         new.versions.touch();
         self.show(new);
-        self.shown.seal(stat.id);
+        self.seal(stat.id);
         self.blocks.rebase(&self.shown.now().snapshot);
         Ok(true)
     }
@@ -204,7 +204,7 @@ impl Saves {
                 let by = holder.map_or_else(String::new, |pid| format!(" by process {pid}"));
                 let path = self.path.display();
                 let why = format!(
-                    "nothing can be changed while {path} is locked{by}: unmount its other mount (here it may have another name, too)"
+                    "a change was refused, as {path} was locked{by}: unmount its other mount (here it may have another name, too)"
                 );
                 warn!("{why}");
                 // each process that tries has only an errno
@@ -274,7 +274,7 @@ impl Saves {
             stat.id != old.stat.id && old.snapshot.stat().is_ok_and(|now| old.is_of(&now));
         if !is_intact {
             // bytes of the file have changed, nobody knows which
-            self.shown.seal(old.stat.id);
+            self.seal(old.stat.id);
         }
         self.tree.reloaded(text);
         Ok(())
@@ -320,7 +320,7 @@ impl Saves {
                 }
                 self.show(new);
                 if !is_same {
-                    self.shown.seal(stat.id);
+                    self.seal(stat.id);
                 }
                 self.blocks.rebase(&self.shown.now().snapshot);
             }
@@ -350,6 +350,13 @@ impl Saves {
             self.warn_of_new(&before.snapshot, &new.snapshot);
         }
         self.shown.put(new);
+        self.blocks.changed();
+    }
+
+    /// Has nothing read by earlier states of the file with this inode number any more.
+    pub(in crate::vfs) fn seal(&self, id: (u64, u64)) {
+        self.shown.seal(id);
+        // a handle may have made its source of such a state since a newer one is shown
         self.blocks.changed();
     }
 

@@ -347,6 +347,8 @@ impl ScratchFile {
         let mut inner = locked(&self.inner);
         // two saves may end in another order than they began
         inner.saved = inner.saved.max(version);
+        // it was refused before, perhaps
+        inner.refused.take_if(|(refused, _)| *refused <= version);
         if !inner.is_dirty()
             && let Some(text) = text
         {
@@ -391,8 +393,7 @@ impl Inner {
 
     fn refusal(&self) -> Option<&Error> {
         let refused = self.refused.as_ref();
-        // it may have been saved since, without a change
-        let refused = refused.filter(|(version, _)| *version == self.version && self.is_dirty());
+        let refused = refused.filter(|(version, _)| *version == self.version);
         refused.map(|(_, why)| why)
     }
 

@@ -100,6 +100,24 @@ fn what_is_written_is_what_is_saved() {
     assert_eq!(tree.current().node, Node::TREE);
 }
 
+/// A rename may refuse a file to which nothing was written since it was saved; a refused text that was kept gave its place to it again
+/// and again.
+#[test]
+fn a_refusal_is_remembered_until_the_text_is_saved_or_changed() {
+    let tree = tree();
+    let file = written(&tree, OTHER);
+    save(&tree, &file);
+    refuse(&tree, &file.becoming().unwrap(), true);
+    remove(&tree);
+    let newer = written(&tree, b"#ASDF 1.0.0\n---\na: 3\n...\n");
+    refuse(&tree, &newer.to_save().unwrap().unwrap(), true);
+    let again = file.becoming().unwrap();
+    let passed_over = tree.is_known(&again, &Error::Invalid("a test"));
+    assert!(passed_over.is_none());
+    save(&tree, &newer);
+    assert!(newer.refusal().is_none());
+}
+
 /// After truncate(2) to a length that no text has, `tree.yaml` had that length until it was written anew.
 #[test]
 fn a_text_does_not_get_longer_than_a_tree_may_be() {
