@@ -103,6 +103,18 @@ impl Snapshot {
         })
     }
 
+    /// Whether a compressed block, all of which was read, does not end behind its data: no checksum in it says that these are right.
+    #[must_use]
+    pub fn lacks_end(&self, n: usize) -> bool {
+        let block = self.opened_block(n).ok();
+        block.is_some_and(|block| {
+            block
+                .compressed
+                .as_ref()
+                .is_some_and(|decoded| decoded.lacks_end())
+        })
+    }
+
     /// The used bytes of block `n` as they are stored, as far as the file has them.
     ///
     /// # Errors
