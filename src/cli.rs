@@ -320,8 +320,10 @@ fn run_with(arguments: &[OsString]) -> ExitCode {
 /// Takes the URLs out of the arguments, so that no message shows what is secret in them, refuses flags and options that make no
 /// difference, and does what is asked for. Of a mount, options are checked later: by then its files are known.
 fn dispatch(args: &mut Args, arguments: &[OsString]) -> Result<Exit, Failure> {
-    let mut urls = Urls::from_environment();
-    for path in &mut args.paths {
+    let told = Urls::from_environment();
+    let mut urls = told.clone();
+    // what a URL is called may be the text of another one, but not to the daemon, which is told each that it could mistake
+    for path in args.paths.iter_mut().filter(|path| !told.has(path)) {
         *path = urls.take(path)?;
     }
     let action = args.action();

@@ -107,7 +107,9 @@ use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
 
+use self::cores::caught;
 use self::decoded::Beneath;
+use self::limit::check;
 use crate::error::{Error, Result, corrupt, unsupported};
 use crate::source::{PooledBuf, Source, at_most, len_u64};
 
@@ -152,6 +154,11 @@ pub trait Stream: Send + Sync {
     /// Does a small piece of the work that was put off because a reader was waiting, such as making one checkpoint smaller; `false` if
     /// there is none.
     fn tidy(&self) -> bool {
+        false
+    }
+
+    /// Whether a decoder got to the last of the decoded bytes, and not to the end that must follow, where a checksum may stand.
+    fn lacks_end(&self) -> bool {
         false
     }
 
@@ -435,20 +442,31 @@ pub fn goes_on(
     cache: &Arc<Cache>,
 ) -> Result<bool> {
     let len = decoded.len();
-    let longer = len.saturating_add(1);
+    // not one: a decoder that has given all compares a checksum, and if that is wrong gives nothing
+    let longer = len.saturating_add(2);
+    let mut position = 0;
     let look = || {
         let stream = match decoded.stream.resized(longer) {
             Some(stream) => stream,
             None => open(code, stored, longer)?.stream,
         };
         // Its bytes must not take room in the cache: nobody reads them again.
-        let longer = Beneath(Decoded::new(stream, longer, cache));
-        longer.read_exact_at(&mut [0], len)
+        let mut cursor = caught(|| stream.cursor(len))?;
+        let mut memory = cache.counted();
+        memory.count(cursor.held());
+        cache.make_room();
+        let filled = cursor.fill_from(len, &mut [0], |needed| {
+            cache.check_wanted()?;
+            check(needed, cache.budget()).map(|()| true)
+        });
+        position = cursor.position();
+        filled
     };
     match look() {
-        Ok(()) => Ok(true),
+        Ok(_) => Ok(true),
         Err(error @ (Error::Io { .. } | Error::Unsupported { .. })) => Err(error),
-        Err(_) => Ok(false),
+        // it may have given the byte, and found damage behind it
+        Err(_) => Ok(position > len),
     }
 }
 

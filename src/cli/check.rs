@@ -463,19 +463,38 @@ fn check_blocks(
             findings.note(verdict(&error), &error.to_string());
             continue;
         }
-        match snapshot.goes_on(n) {
-            Ok(true) => {
-                let (code, len) = (code_text(header.compression), header.data_size);
-                let text = format!("block {n}: the {code} stream goes on behind its {len} bytes");
-                findings.note(Verdict::Suspicious, &text);
-            }
-            Err(error @ (Error::Io { .. } | Error::Unsupported { .. })) => {
-                let error = check.told_of(path, error)?.at(Place::Block(n));
-                findings.note(verdict(&error), &error.to_string());
-            }
-            // any other damage of the block has been told above
-            Ok(false) | Err(_) => {}
+        check_end(check, snapshot, n, header, findings)?;
+    }
+    Ok(())
+}
+
+/// Looks at what stands behind the data of a compressed block, which was decoded.
+fn check_end(
+    check: &Check<'_>,
+    snapshot: &Snapshot,
+    n: usize,
+    header: &BlockHeader,
+    findings: &mut Findings<'_>,
+) -> Result<(), Failure> {
+    let (code, len) = (code_text(header.compression), header.data_size);
+    match snapshot.goes_on(n) {
+        Ok(true) => {
+            let text = format!("block {n}: the {code} stream goes on behind its {len} bytes");
+            findings.note(Verdict::Suspicious, &text);
         }
+        Err(error @ (Error::Io { .. } | Error::Unsupported { .. })) => {
+            let error = check.told_of(findings.path, error)?.at(Place::Block(n));
+            findings.note(verdict(&error), &error.to_string());
+        }
+        Ok(false) if snapshot.lacks_end(n) => {
+            let text = format!(
+                "block {n}: the {code} stream does not end as it should behind its {len} bytes; no checksum of its own tells whether \
+                 they are right"
+            );
+            findings.note(Verdict::Suspicious, &text);
+        }
+        // any other damage of the block has been told above
+        Ok(false) | Err(_) => {}
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::error::Error;
+use crate::error::{Error, Place};
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,10 +115,14 @@ impl Failure {
     /// The failure to read the file at `path`.
     pub(super) fn reading(path: &Path, error: &Error) -> Self {
         let exit = match error {
-            Error::Io { .. } => Exit::File,
             // while it was read
             Error::Stale { .. } if text_of_far(path, error).is_some() => Exit::File,
-            Error::Unsupported { .. } => Exit::Version,
+            // the first line says it
+            Error::Unsupported {
+                at: Place::Line { line: 1, .. },
+                ..
+            } => Exit::Version,
+            Error::Io { .. } | Error::Unsupported { .. } => Exit::File,
             Error::Corrupt { .. } => Exit::NotAsdf,
             _ => Exit::Other,
         };
@@ -142,10 +146,10 @@ impl Failure {
     /// The failure to read something in the file at `path` that could be opened: that is an ASDF file, of a version that is known.
     pub(super) fn within(path: &Path, error: &Error) -> Self {
         let failure = Self::reading(path, error);
-        let exit = match failure.exit {
-            Exit::NotAsdf => Exit::Damaged,
-            Exit::Version => Exit::Other,
-            exit => exit,
+        let exit = match error {
+            Error::Corrupt { .. } => Exit::Damaged,
+            Error::Unsupported { .. } => Exit::Other,
+            _ => failure.exit,
         };
         Self { exit, ..failure }
     }
@@ -223,6 +227,21 @@ mod tests {
         let why = "https://h/a.asdf: it has changed since it was opened: 9 bytes".to_owned();
         let failure = Failure::reading(url, &Error::Stale { why: why.clone() });
         assert_eq!((failure.exit, failure.message), (Exit::File, why));
+    }
+
+    /// A tree or a file that is too large was said to be of an unknown version.
+    #[test]
+    fn only_the_first_line_tells_of_an_unknown_version() {
+        for (line, exit) in [(1, Exit::Version), (2, Exit::File)] {
+            let at = Place::Line { line, column: 7 };
+            let error = Error::unsupported(at, "newer");
+            let file = Path::new("a.asdf");
+            assert_eq!(Failure::reading(file, &error).exit, exit);
+            assert_eq!(Failure::within(file, &error).exit, Exit::Other);
+        }
+        let error = Error::unsupported(Place::File, "the tree does not end");
+        let failure = Failure::reading(Path::new("a.asdf"), &error);
+        assert_eq!(failure.exit, Exit::File);
     }
 
     #[test]

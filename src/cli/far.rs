@@ -57,7 +57,7 @@ impl Urls {
         if let Some(path) = path.to_str().and_then(local) {
             return path;
         }
-        let text = path.to_str().filter(|_| !self.0.contains_key(path));
+        let text = path.to_str();
         let Some((text, location)) = text.and_then(|text| Some((text, Location::parse(text)?)))
         else {
             return Ok(path.to_owned());
@@ -67,6 +67,11 @@ impl Urls {
             let why = format!("{location}: control characters in a URL; write a line feed as %0A");
             return Err(Failure::new(Exit::Usage, why));
         }
+        Ok(self.named(location))
+    }
+
+    /// What a URL is called from now on: by what is shown of it, which may be what is shown of another one, or its text.
+    fn named(&mut self, location: Location) -> PathBuf {
         let shown = location.to_string();
         // URLs that differ only in parts that are not shown get a number
         let numbered = (2_usize..).map(|n| PathBuf::from(format!("{shown}#{n}")));
@@ -74,7 +79,7 @@ impl Urls {
         let free = |name: &PathBuf| self.0.get(name).is_none_or(|other| *other == location);
         let name = names.find(free).unwrap_or_default();
         self.0.insert(name.clone(), location);
-        Ok(name)
+        name
     }
 
     /// Whether `path` is what a prefix of a bucket is called.
@@ -96,13 +101,8 @@ impl Urls {
                 .ok_or_else(|| refused("its path is not UTF-8"));
             return text.map(|text| format!("file://{text}"));
         };
-        let text = path.to_str().unwrap_or_default();
-        match Location::parse(text) {
-            Some(Ok(shown)) if shown == *at => Ok(text.to_owned()),
-            _ => Err(refused(
-                "references would hold the password or signature of the URL",
-            )),
-        }
+        at.public()
+            .ok_or_else(|| refused("references would hold the password or signature of the URL"))
     }
 
     /// Whether `path` is what a URL is called.
@@ -248,15 +248,22 @@ pub(super) fn expanded(
             out.push(path.clone());
             continue;
         };
+        let prefix = given.urls.0.get(path);
         let files = listing.all().map_err(|error| failed(path, &error))?;
         if files.is_empty() {
             let names = &given.matching;
             let why = format!("no file below it is named {names}; -o match=GLOB finds others");
             return Err(Failure::of(Exit::File, path, &why));
         }
-        for (_, file) in files {
-            let file = file.map_err(|error| failed(path, &error))?;
-            out.push(options.urls.take(file.whole())?);
+        for (name, file) in files {
+            // what is shown of a file is not always its key
+            let at = file.and_then(|_| {
+                prefix
+                    .map(|prefix| servers::below(prefix, &name))
+                    .transpose()
+            });
+            let at = at.map_err(|error| failed(path, &error))?;
+            out.extend(at.map(|at| options.urls.named(at)));
         }
     }
     Ok((out, options))
@@ -288,11 +295,6 @@ mod tests {
             take("https://h/a.asdf?token=other").unwrap(),
             "https://h/a.asdf?token=…#2"
         );
-        // what it is called names it again
-        assert_eq!(
-            take("https://h/a.asdf?token=…#2").unwrap(),
-            "https://h/a.asdf?token=…#2"
-        );
         for wrong in ["https://", "s3://b/a\nb"] {
             assert!(take(wrong).is_err(), "{wrong:?}");
         }
@@ -303,6 +305,8 @@ mod tests {
         let mut urls = Urls::default();
         for (url, want) in [
             ("s3://b/k.asdf", Some("s3://b/k.asdf")),
+            ("s3://b/\u{200e}.asdf", Some("s3://b/\u{200e}.asdf")),
+            ("s3://b/%E2%80%8E.asdf", Some("s3://b/%E2%80%8E.asdf")),
             ("https://h/a.asdf", Some("https://h/a.asdf")),
             ("https://me:secret@h/b.asdf", None),
             ("https://h/a.asdf?token=secret", None),

@@ -67,7 +67,8 @@ impl Mountpoint {
     /// The directory at `path`, made if it is missing; why there is none, otherwise.
     fn find(path: &Path, named: bool) -> Result<Self, String> {
         loop {
-            let made = match std::fs::create_dir(path) {
+            // without a dot at the end, which a directory has only once it is there
+            let made = match std::fs::create_dir(path.components().as_path()) {
                 Ok(()) => true,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
                 // a directory where none may be made, or a mount whose daemon is gone, says more when it is looked at
@@ -198,10 +199,18 @@ fn dead(path: &Path) -> String {
 pub(super) fn unusable(path: &Path, error: &std::io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(error) if unmount::daemon_is_gone(error) => dead(path),
-        Some(Errno::NOENT) => format!(
-            "no such directory; mkdir -p {} makes it",
-            shell_word(path.parent().unwrap_or(path))
-        ),
+        Some(Errno::NOENT) if path.is_symlink() => {
+            "a link to what is not there; name a directory, or make that one".to_owned()
+        }
+        Some(Errno::NOENT) => match path.parent() {
+            Some(parent) if !parent.exists() && !parent.as_os_str().is_empty() => {
+                format!(
+                    "no such directory; mkdir -p {} makes it",
+                    shell_word(parent)
+                )
+            }
+            _ => "no directory can be made there; name another one".to_owned(),
+        },
         _ => error.to_string(),
     }
 }
@@ -229,5 +238,24 @@ mod tests {
             assert!(why(errno).ends_with("; asdf-mount -u mnt takes it away"));
         }
         assert!(!why(Errno::ACCESS).contains("asdf-mount -u"));
+    }
+
+    /// It was to make '', or a directory that was there.
+    #[test]
+    fn what_is_to_be_made_is_missing() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let why = |path: &Path| unusable(path, &Errno::NOENT.into());
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        assert!(why(&link).starts_with("a link to what is not there"));
+        for path in [Path::new("mnt"), Path::new("/proc/self/x"), Path::new("")] {
+            let said = why(path);
+            assert!(said.starts_with("no directory can be made there"), "{said}");
+        }
+        let missing = why(&dir.path().join("a/b/mnt"));
+        assert!(missing.ends_with("/a/b makes it"), "{missing}");
+        let dotted = dir.path().join("./m/./");
+        let made = Mountpoint::find(&dotted, true).unwrap();
+        assert_eq!(made.path, dir.path().canonicalize().unwrap().join("m"));
     }
 }

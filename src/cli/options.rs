@@ -352,7 +352,7 @@ fn note(text: &str) {
 
 /// Options that fstab, `mount(8)` and libfuse's helper give to everybody, or that are always on.
 fn is_ignored(name: &str, value: Option<&str>) -> bool {
-    const FLAGS: [&str; 24] = [
+    const FLAGS: [&str; 41] = [
         // a save is on disk when it returns; the kernel would sync, and so save, each write of a file by itself
         "sync",
         "async",
@@ -377,9 +377,36 @@ fn is_ignored(name: &str, value: Option<&str>) -> bool {
         "atime",
         "noatime",
         "relatime",
+        "norelatime",
+        "strictatime",
+        "nostrictatime",
+        "lazytime",
+        "nolazytime",
+        "diratime",
         "nodiratime",
+        "iversion",
+        "noiversion",
+        "mand",
+        "nomand",
+        "symfollow",
+        "nosymfollow",
+        "silent",
+        "loud",
+        "noowner",
+        "nogroup",
+        "nousers",
     ];
-    name.starts_with("x-") || name == "comment" || (value.is_none() && FLAGS.contains(&name))
+    const SETTINGS: [&str; 5] = [
+        "comment",
+        "context",
+        "fscontext",
+        "defcontext",
+        "rootcontext",
+    ];
+    name.starts_with("x-")
+        || name.starts_with("X-")
+        || SETTINGS.contains(&name)
+        || (value.is_none() && FLAGS.contains(&name))
 }
 
 /// Splits at commas; `\,` and `\\` stand for themselves, as in mount(8).

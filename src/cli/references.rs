@@ -25,6 +25,11 @@ pub(super) fn print(given: &Path, options: &Options) -> Result<Exit, Failure> {
             status = failure.exit;
         }
     }
+    // references to nothing would pass for those of a file without arrays
+    let is_one_file = matches!(&*files, [(path, _)] if path == given);
+    if is_one_file && !matches!(status, Exit::Ok) {
+        return Ok(status);
+    }
     say_bytes(references.into_json().as_bytes())?;
     Ok(status)
 }

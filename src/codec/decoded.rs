@@ -117,6 +117,12 @@ impl Decoded {
         let state = lock(&self.state);
         state.damages.iter().min_by_key(|run| run.segment)?.error()
     }
+
+    /// Whether the stream was found not to end behind the decoded bytes: no checksum of its own says that these are right.
+    #[must_use]
+    pub fn lacks_end(&self) -> bool {
+        self.stream.lacks_end()
+    }
 }
 
 impl Source for Decoded {

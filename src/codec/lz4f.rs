@@ -25,6 +25,7 @@ mod content;
 mod frame;
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use lz4_flex::block;
@@ -74,6 +75,7 @@ impl Codec for Lz4f {
             linked,
             block_max: first.map_or(0, |frame| frame.block_max),
             table: Arc::new(Mutex::new(table)),
+            lacks_end: Arc::default(),
         };
         if data_size > 0 && frames.stored.is_empty() {
             return Err(corrupt("no LZ4 frame"));
@@ -165,6 +167,7 @@ struct Frames {
     linked: bool,
     block_max: usize,
     table: Arc<Mutex<BlockTable>>,
+    lacks_end: Arc<AtomicBool>,
 }
 
 impl Frames {
@@ -297,6 +300,10 @@ impl Stream for Frames {
 
     fn parallel(&self) -> bool {
         !self.linked
+    }
+
+    fn lacks_end(&self) -> bool {
+        self.lacks_end.load(Ordering::Relaxed)
     }
 
     fn thin_out(&self) {
@@ -438,7 +445,12 @@ impl FrameCursor {
         }
         // An end mark that is missing is not missed before more bytes are wanted.
         let mut walker = self.walker.clone();
-        match walker.next(headers) {
+        let end = walker.next(headers);
+        let is_whole = matches!(&end, Ok(FramePart::FrameEnd(_)) if walker.at <= headers.len());
+        if self.position >= self.stream.data_size && !is_whole {
+            self.stream.lacks_end.store(true, Ordering::Relaxed);
+        }
+        match end {
             Ok(FramePart::FrameEnd(_)) => {
                 self.content.end(self.stream.stored.as_ref(), walker.at)?;
                 self.history.clear();

@@ -99,3 +99,47 @@ fn what_goes_on_behind_its_length_is_told_of_every_code() {
         assert!(goes_on_behind(len - 1).unwrap_or(true), "{name}");
     }
 }
+
+/// The payloads that end in a checksum of their own, the length of what stands behind their data, and the number of decoded bytes.
+fn summed() -> Vec<(&'static dyn Codec, Vec<u8>, usize, u64)> {
+    let mut summed: Vec<(&'static dyn Codec, Vec<u8>, usize, u64)> = Vec::new();
+    for (codec, stored, len) in payloads() {
+        if codec.code() == *b"zlib" {
+            summed.push((codec, stored, 4, len));
+        }
+    }
+    if let Ok(codec) = codec(*b"lz4f") {
+        let name = "tests/data/codec/linked_sums.lz4";
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        summed.push((codec, std::fs::read(path).unwrap(), 8, RECORDED_LEN));
+    }
+    summed
+}
+
+/// It was taken for the end of the stream.
+#[test]
+fn a_wrong_checksum_behind_one_byte_more_hides_no_byte() {
+    for (codec, mut stored, _, len) in summed() {
+        *stored.last_mut().unwrap() ^= 1;
+        let (code, cache) = (codec.code(), Cache::new(32 << 20));
+        let stored: Arc<dyn Source> = Arc::new(Memory::new(stored));
+        let (_, decoded) = decode(code, Arc::clone(&stored), len - 1, &cache).unwrap();
+        testing::read_all(&*decoded).unwrap();
+        let name = code_text(code);
+        assert!(goes_on(code, stored, &decoded, &cache).unwrap(), "{name}");
+    }
+}
+
+/// Nothing told that what such a checksum would have found was not looked for.
+#[test]
+fn a_checksum_that_is_cut_off_is_known() {
+    for (codec, stored, behind, len) in summed() {
+        for cut in 0..=behind {
+            let stored = Arc::new(Memory::new(stored[..stored.len() - cut].to_vec()));
+            let (_, decoded) = decode(codec.code(), stored, len, &Cache::new(32 << 20)).unwrap();
+            testing::read_all(&*decoded).unwrap();
+            let name = code_text(codec.code());
+            assert_eq!(decoded.lacks_end(), cut > 0, "{name} {cut}");
+        }
+    }
+}

@@ -15,7 +15,7 @@
 //! To start at a block, the decoder is given the stream header and then the block. Without a sound index of one stream there is
 //! one entry, and everything goes through the decoder as it comes.
 
-use std::io::Write;
+use std::io::{ErrorKind::Unsupported, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
@@ -298,6 +298,10 @@ fn process(decoder: &mut XzStream, input: &[u8], out: &mut [u8]) -> Result<(usiz
     match decoder.process(input, out, Action::Run) {
         Ok(step) => Ok((step.bytes_consumed, step.bytes_produced)),
         Err(cause) if decoder.memory_usage() > Some(MEMORY_KIB) => {
+            Err(unsupported(format!("xz: {cause}")))
+        }
+        // of filters that it lacks, the decoder says no more than this in its text
+        Err(cause) if cause.kind() == Unsupported || cause.to_string().contains("supported") => {
             Err(unsupported(format!("xz: {cause}")))
         }
         Err(cause) => Err(corrupt(format!("xz: {cause}"))),

@@ -14,9 +14,11 @@ mod segments;
 mod wrapper;
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use self::index::{Point, PointIndex, WINDOW, Window};
+use self::segments::CHECKSUM_LEN;
 use self::wrapper::Wrapper;
 use super::inflate::Inflate;
 use super::input::{Input, MAX_IDLE_INPUT, PIECE, Step, Stop, keep_last};
@@ -71,6 +73,7 @@ impl Codec for Zlib {
                 wrapper,
                 data_size,
                 index: Arc::new(Mutex::new(PointIndex::new(first))),
+                lacks_end: Arc::default(),
             }),
         })
     }
@@ -126,6 +129,7 @@ struct Deflated {
     wrapper: Wrapper,
     data_size: u64,
     index: Arc<Mutex<PointIndex>>,
+    lacks_end: Arc<AtomicBool>,
 }
 
 impl Deflated {
@@ -166,6 +170,10 @@ impl Stream for Deflated {
 
     fn held(&self) -> u64 {
         lock(&self.index).held()
+    }
+
+    fn lacks_end(&self) -> bool {
+        self.lacks_end.load(Ordering::Relaxed)
     }
 
     fn thin_out(&self) {
@@ -285,6 +293,9 @@ impl Inflating {
         let at = self.input.position();
         if ends && !wrapper.agrees(stored.as_ref(), at, self.sum, decoded)? {
             return Err(corrupt(WRONG_CHECKSUM));
+        }
+        if !ends || at.saturating_add(CHECKSUM_LEN) > stored.len() {
+            self.stream.lacks_end.store(true, Ordering::Relaxed);
         }
         Ok(())
     }

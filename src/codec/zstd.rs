@@ -8,6 +8,7 @@ mod frame;
 mod native;
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::input::{Input, PIECE, Step, Stop};
@@ -69,6 +70,7 @@ struct ZstdStream {
     stored: Arc<dyn Source>,
     data_size: u64,
     frames: Mutex<Frames>,
+    lacks_end: AtomicBool,
 }
 
 impl ZstdStream {
@@ -81,6 +83,7 @@ impl ZstdStream {
             stored,
             data_size,
             frames: Mutex::new(Frames::new(data_size)),
+            lacks_end: AtomicBool::default(),
         })
     }
 
@@ -111,6 +114,10 @@ impl Stream for ZstdStream {
 
     fn held(&self) -> u64 {
         lock(&self.frames).entries.held()
+    }
+
+    fn lacks_end(&self) -> bool {
+        self.lacks_end.load(Ordering::Relaxed)
     }
 }
 
@@ -186,6 +193,7 @@ impl ZstdCursor {
     fn finish(&mut self) -> Result<()> {
         while self.within && !self.input.is_idle() {
             if self.step(&mut [])?.is_stuck() {
+                self.stream.lacks_end.store(true, Ordering::Relaxed);
                 break;
             }
         }

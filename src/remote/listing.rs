@@ -383,6 +383,8 @@ impl LeftOut {
                 match Path::parse(&key) {
                     // a folder without a name, which no URL leads to
                     Ok(path) if path.is_root() => keys.push(key),
+                    // the store takes those beyond ASCII for others
+                    _ if key.contains(char::is_control) => keys.push(key),
                     Ok(path) if path.as_ref() == name.unwrap_or(&key) && has_time(element) => {
                         kept.push_str(element);
                     }
@@ -494,7 +496,7 @@ mod tests {
         ]
         .map(object);
         let bad = [
-            "a//b", "/a", "./a", "a/..", "b/&#1;c", "a\tb", "&#x0;", "&#x2e;/a",
+            "a//b", "/a", "./a", "a/..", "b/&#1;c", "a\tb", "&#x0;", "&#x2e;/a", "c\u{85}",
         ]
         .map(object);
         let marks = ["b/", "b/c/"].map(object);
@@ -503,7 +505,9 @@ mod tests {
         let left_out = LeftOut::default();
         let kept = left_out.filter(page(&all).into_bytes());
         assert_eq!(String::from_utf8(kept).unwrap(), page(&good));
-        let want = ["a//b", "/a", "./a", "a/..", "b/\u{1}c", "a\tb", "\0", "./a"];
+        let want = [
+            "a//b", "/a", "./a", "a/..", "b/\u{1}c", "a\tb", "\0", "./a", "c\u{85}",
+        ];
         assert_eq!(left_out.take().keys, want);
         assert!(left_out.take().keys.is_empty());
     }

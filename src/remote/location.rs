@@ -153,7 +153,21 @@ impl Location {
                 let login = login.as_ref().map(|login| (&login.user, &login.password));
                 format!("{url} {login:?}")
             }
-            Address::Bucket { .. } => self.to_string(),
+            Address::Bucket { cloud, bucket, key } => {
+                format!("{}://{bucket}/{key}", cloud.scheme())
+            }
+        }
+    }
+
+    /// The URL as other programs are to ask for it; `None` if it may have something secret in it.
+    #[must_use]
+    pub fn public(&self) -> Option<String> {
+        match &self.0 {
+            Address::Web { url, login } => {
+                let is_public = login.is_none() && url.query().is_none();
+                is_public.then(|| url.to_string())
+            }
+            Address::Bucket { .. } => Some(self.key()),
         }
     }
 

@@ -254,6 +254,26 @@ fn a_check_names_what_is_suspicious_and_exits_with_1() {
     assert!(said.stdout.contains("index"), "{}", said.stdout);
 }
 
+/// The same of a stream whose own checksum is cut off, or is wrong behind one byte more than the header says: both were ok.
+#[test]
+fn a_check_tells_of_a_stream_that_ends_elsewhere() {
+    let mut stored = Block::zlib(&noise(20)).stored().to_vec();
+    let cut = stored[..stored.len() - 2].to_vec();
+    *stored.last_mut().unwrap() ^= 1;
+    for (stored, len, why) in [
+        (cut, 20, "does not end as it should behind its 20 bytes"),
+        (stored, 19, "goes on behind its 19 bytes"),
+    ] {
+        let block = Block::coded(*b"zlib", stored, len);
+        let said = asdf_mount([
+            Path::new("--check"),
+            &Place::of(&Sample::new("a: 1\n").block(block)).file,
+        ]);
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.stdout.contains(why), "{said:?}");
+    }
+}
+
 #[test]
 fn a_check_of_a_damaged_file_exits_with_23() {
     let wrong_checksum = Sample::new("a: 1\n").block(Block::raw(&noise(20)).checksum([1; 16]));

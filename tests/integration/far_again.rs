@@ -263,3 +263,34 @@ fn asked(server: &Server) -> (usize, usize) {
     let state = server.state();
     (state.requests.len(), state.listings)
 }
+
+/// What is shown of a key was taken for the key: there was no such object, or it was another one.
+#[test]
+fn objects_below_a_bucket_are_opened_by_their_keys() {
+    let server = Server::new();
+    let keys = ["%E2%80%8E.asdf", "\u{200e}.asdf"];
+    for (blocks, key) in (1..).zip(keys) {
+        let sample = (0..blocks).fold(Sample::new("a: 1\n"), |sample, _| {
+            sample.block(Block::raw(b"hello"))
+        });
+        server.put(&format!("/pub/x/{key}"), sample.bytes());
+    }
+    // no URL leads to it
+    server.put("/pub/x/\u{85}.asdf", b"no ASDF".to_vec());
+    let say = |action: &str, urls: &[&str]| {
+        let mut command = of_bucket(&server, "timeout=5");
+        let said = run(command.arg(action).args(urls));
+        assert_eq!(said.code, 0, "{said:?}");
+        said.stdout
+    };
+    let [percent, mark] = keys.map(|key| format!("s3://pub/x/{key}"));
+    for urls in [&["s3://pub/x/"][..], &[&percent, &mark], &[&mark, &percent]] {
+        let said = say("--check", urls);
+        assert!(said.contains(": ok: 1 block,"), "{said}");
+        assert!(said.contains(": ok: 2 blocks,"), "{said}");
+    }
+    let references = say("--references", &["s3://pub/x/"]);
+    assert!(references.contains("%8E.asdf/") && references.contains("%8E.asdf#2/"));
+    // another program knows nothing of what is shown here
+    assert_eq!(say("--list", &[&mark]).matches("%E2").count(), 0);
+}

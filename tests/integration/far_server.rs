@@ -115,12 +115,13 @@ fn serve(connection: &TcpStream, shared: &Shared) -> Option<()> {
             )?;
             continue;
         }
+        let path = &decoded(path);
         let mut state = shared.state.lock().ok()?;
         state.requests.push(request.clone());
         if state.ends.is_some_and(|ends| state.requests.len() > ends) {
             return None;
         }
-        while state.hung.as_deref() == Some(path) {
+        while state.hung.as_ref() == Some(path) {
             let limit = Duration::from_mins(1);
             state = shared.released.wait_timeout(state, limit).ok()?.0;
         }
@@ -165,6 +166,17 @@ fn serve(connection: &TcpStream, shared: &Shared) -> Option<()> {
             format!("ETag: {tag}\r\nLast-Modified: Sun, 22 Nov 2026 20:00:00 GMT\r\n{said}");
         reply(connection, status, &headers, body)?;
     }
+}
+
+/// The path that a request is for.
+fn decoded(path: &str) -> String {
+    let mut parts = path.split('%');
+    let mut out = parts.next().unwrap().as_bytes().to_vec();
+    for part in parts {
+        out.push(u8::from_str_radix(&part[..2], 16).unwrap());
+        out.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(out).unwrap()
 }
 
 /// The value of a header.

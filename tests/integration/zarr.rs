@@ -323,7 +323,11 @@ fn references_to_a_directory_are_a_group_for_each_file() {
         let sample = Sample::new(&array("x", 0, "float32", "[4, 6]")).block(Block::raw(&flux()));
         fs::write(dir.path().join(name), sample.bytes()).unwrap();
     }
-    fs::write(dir.path().join("c.asdf"), "no ASDF").unwrap();
+    let unread = dir.path().join("c.asdf");
+    fs::write(&unread, "no ASDF").unwrap();
+    // it printed references to nothing
+    let said = asdf_mount([Path::new("--references"), &unread]);
+    assert_eq!((said.code, &*said.stdout), (20, ""), "{said:?}");
     let (found, said) = references(dir.path());
     assert_eq!(said.code, 20, "{said:?}");
     assert!(said.stderr.contains("c.asdf: "), "{said:?}");

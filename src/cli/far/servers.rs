@@ -10,6 +10,11 @@ use crate::remote::RemoteOptions;
 pub(super) use crate::collection::far::{bucket, file};
 pub(super) use crate::remote::{Location, Remote};
 
+/// The file of that name below a prefix.
+pub(super) fn below(prefix: &Location, name: &str) -> Result<Location> {
+    Ok(prefix.join(name)?)
+}
+
 /// Starts what asks servers.
 pub(super) fn start(options: &Options, cache: &Arc<Cache>) -> Result<Remote> {
     let options = RemoteOptions {

@@ -34,6 +34,10 @@ impl Location {
         match *self {}
     }
 
+    pub(super) fn public(&self) -> Option<String> {
+        match *self {}
+    }
+
     pub(super) fn is_prefix(&self) -> bool {
         match *self {}
     }
@@ -55,6 +59,10 @@ pub(super) fn start(_: &Options, _: &Arc<Cache>) -> Result<Remote> {
         crate::error::Place::File,
         WITHOUT,
     ))
+}
+
+pub(super) fn below(prefix: &Location, _: &str) -> Result<Location> {
+    match *prefix {}
 }
 
 pub(super) fn file(remote: &Remote, _: &Location, _: &Path) -> FilePath {

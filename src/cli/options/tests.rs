@@ -31,12 +31,14 @@ fn the_last_of_two_wins() {
 
 #[test]
 fn what_fstab_adds_is_ignored() {
-    assert!(
-        parse(
-            "defaults,_netdev,nofail,x-systemd.automount,user,dev,suid,comment=x,x-foo=,comment="
-        )
-        .is_ok()
-    );
+    let told =
+        "defaults,_netdev,nofail,x-systemd.automount,user,dev,suid,comment=x,x-foo=,comment=";
+    // more of mount(8), which were refused
+    let more = "lazytime,nolazytime,strictatime,nostrictatime,norelatime,diratime,nosymfollow,silent,loud,mand,nomand,\
+                iversion,noiversion,context=x,fscontext=x,defcontext=x,rootcontext=x,X-mount.mkdir,X-mount.subdir=a";
+    for list in [told, more] {
+        parse(list).unwrap();
+    }
 }
 
 #[test]

@@ -242,3 +242,18 @@ proptest! {
         poke(&Xz, &stored, data_size, data_size / 2);
     }
 }
+
+/// It was said to be damaged.
+#[test]
+fn more_filters_than_are_read_are_no_damage() {
+    // of Python: delta, x86, LZMA2
+    let digits = "fd377a585a0000016922de360302030103040021010c00005bb9ac9f01000468656c6c070000000086a6103600011d05b82d80af9042990d010000000001595a";
+    let mut stored: Vec<u8> = (0..digits.len() / 2)
+        .map(|n| u8::from_str_radix(&digits[2 * n..][..2], 16).unwrap())
+        .collect();
+    let error = |stored: &[u8]| decode(&Xz, stored, 5, 5).unwrap_err();
+    assert!(matches!(error(&stored), Error::Unsupported { .. }));
+    // the header of the block, which has a checksum
+    stored[15] ^= 1;
+    assert!(matches!(error(&stored), Error::Corrupt { .. }));
+}

@@ -21,7 +21,7 @@ use crate::source::{Source, at_most};
 const MARK: [u8; 4] = [0, 0, 0xFF, 0xFF];
 
 /// Length of a stream's checksum.
-const CHECKSUM_LEN: u64 = 4;
+pub(super) const CHECKSUM_LEN: u64 = 4;
 
 /// The most stored bytes of a segment: far more than one takes that does not get smaller.
 const MAX_STORED: u64 = 2 << 20;

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::headers::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
-use crate::codec::testing::Counted;
+use crate::codec::testing::{Counted, read_all};
+use crate::codec::{Cache, Decoded};
 use crate::source::{Memory, len_u64};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -105,6 +106,10 @@ fn a_checksum_is_compared_wherever_the_pieces_of_the_stored_bytes_end() {
             for step in [data.len(), 70_000] {
                 let decoded = decode(&Zstd, stored, size, step);
                 assert_eq!(decoded.is_ok(), cut > 0, "{before} {cut} {step}");
+                let stream = Zstd.open(Arc::new(Memory::new(stored.to_vec())), size);
+                let whole = Decoded::new(stream.unwrap().stream, size, &Cache::new(1 << 20));
+                let _ = read_all(&*whole);
+                assert_eq!(whole.lacks_end(), cut > 0, "{before} {cut}");
             }
         }
         let python =
