@@ -114,7 +114,7 @@ fn news(saves: &Saves, scratch: &[String], text: &mut Text) {
     }
     if refused.is_some() {
         text.line(format_args!(
-            "revert    asdf-mount --revert {} drops this text and shows the saved tree",
+            "revert    asdf-mount --revert {} shows the saved tree again",
             shell_word(&saves.path)
         ));
     }
