@@ -106,7 +106,7 @@ pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> 
     for (tree, kept) in kept {
         let kept = kept.display();
         complain(&say(&format!(
-            "tree.yaml shows the saved tree again; the refused text is in {kept}"
+            "{tree} shows the saved tree again; the refused text is in {kept}"
         )));
     }
     Ok(Exit::Ok)
@@ -372,6 +372,17 @@ pub(super) fn helpers() -> Vec<OsString> {
     named.unwrap_or_else(|| HELPERS.map(OsString::from).to_vec())
 }
 
+/// That none of the helpers can be started, and what to do.
+pub(super) fn no_helper() -> String {
+    match std::env::var_os("FUSERMOUNT_PATH") {
+        Some(path) => format!(
+            "{}: no such program; FUSERMOUNT_PATH names it, unset that",
+            path.display()
+        ),
+        None => "fusermount3 not found: install the package fuse3".to_owned(),
+    }
+}
+
 /// Unmounts with the first of the helpers that can be started. `false` if the mount is in use.
 fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<bool, String> {
     let flags = if flags.contains(UnmountFlags::DETACH) {
@@ -395,6 +406,6 @@ fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<bool, String> {
                 Err(said.trim().to_owned())
             }
         }
-        None => Err("fusermount3 not found: install the package fuse3".to_owned()),
+        None => Err(no_helper()),
     }
 }
