@@ -46,6 +46,7 @@ mod usage;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -510,21 +511,22 @@ fn show_page(page: &[u8]) -> Result<Exit, Failure> {
 /// The absolute path of FILE, without symbolic links.
 fn resolve(file: &Path) -> Result<PathBuf, Failure> {
     let fail = |cause| Failure::reading(file, &Error::io(file.display().to_string(), cause));
-    let path = match file.canonicalize() {
-        Err(cause) if cause.kind() == ErrorKind::NotFound => {
-            return Err(advice::instead_of_missing(file)
-                .map_or_else(|| fail(cause), |why| Failure::new(Exit::File, why)));
-        }
-        path => path.map_err(fail)?,
-    };
-    if path.metadata().map_err(fail)?.is_file() {
-        return Ok(path);
+    // asked first: /dev/stdin may lead to a pipe, which has no path
+    if let Ok(kind) = file.metadata().map(|meta| meta.file_type())
+        && !kind.is_file()
+    {
+        let why = if kind.is_fifo() {
+            "a pipe can't be read; save what comes through it to a file first"
+        } else {
+            "not a file; name the ASDF file itself"
+        };
+        return Err(Failure::of(Exit::File, file, why));
     }
-    let why = "not a file; name the ASDF file itself";
-    Err(Failure::new(
-        Exit::File,
-        format!("{}: {why}", file.display()),
-    ))
+    match file.canonicalize() {
+        Err(cause) if cause.kind() == ErrorKind::NotFound => Err(advice::instead_of_missing(file)
+            .map_or_else(|| fail(cause), |why| Failure::new(Exit::File, why))),
+        path => path.map_err(fail),
+    }
 }
 
 /// Prints one line on standard error.

@@ -122,6 +122,41 @@ def the_tree_is_a_dict(place):
 
 
 @case
+def a_tree_need_not_be_a_dict(place):
+    # there was a TypeError, or the error of a tree that is not valid
+    path = pathlib.Path(place) / "any.asdf"
+    for root, want in [("[1, 2]", [1, 2]), ("5", 5), ("null", None), ("", None), ("{}", {}), ('["!error"]', ["!error"])]:
+        path.write_text(f"#ASDF 1.0.0\n%YAML 1.1\n--- {root}\n...\n")
+        with asdf_mount.mount(path) as m:
+            assert m.tree == want and not list(m), (root, m.tree)
+    path.write_text("#ASDF 1.0.0\n")
+    with asdf_mount.mount(path) as m:
+        assert m.tree is None and not list(m)
+    path.write_text("#ASDF 1.0.0\n--- [\n...\n")
+    with asdf_mount.mount(path) as m:
+        assert "line" in str(raises(asdf_mount.Error, lambda: m.tree))
+
+
+@case
+def a_tree_that_is_not_shown_has_its_reason(place):
+    # the error named a path below the mount
+    for source, options, why in [(place, {}, "many files"), (sample(place), {"show": "tree"}, "show")]:
+        with asdf_mount.mount(source, **options) as m:
+            assert why in str(raises(asdf_mount.Error, lambda: m.tree))
+
+
+@case
+def a_table_of_many_columns_is_an_array(place):
+    # its datatype was too long for a field of a table, and for NumPy
+    path, columns = sample(place), 3000
+    datatype = ", ".join(f"{{name: a_rather_long_name_of_a_column_{n}, datatype: int8}}" for n in range(columns))
+    table = f"t: !core/ndarray-1.0.0 {{source: 0, shape: [2], datatype: [{datatype}], byteorder: big}}\n...\n"
+    path.write_bytes((HEAD + table).encode() + block(bytes(2 * columns)))
+    with asdf_mount.mount(path) as m:
+        assert list(m) == ["t"] and len(m["t"].dtype) == columns
+
+
+@case
 def what_is_saved_is_in_the_file(place):
     path = sample(place)
     with asdf_mount.mount(path, writable=True) as m:

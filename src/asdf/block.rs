@@ -60,11 +60,20 @@ impl Snapshot {
     /// [`Error::Corrupt`] if its sizes contradict each other or the payload is not what its code says,
     /// [`Error::Unsupported`] for a compression that is not known.
     pub fn block(&self, n: usize) -> Result<Arc<dyn Source>> {
+        self.check_sum(n)?;
+        self.unverified_block(n)
+    }
+
+    /// Verifies the checksum of block `n`, if checksums are to be verified before its bytes are read or written.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it does not match; as [`Snapshot::verify_checksum`].
+    pub fn check_sum(&self, n: usize) -> Result<()> {
         if self.options.verify && self.verify_checksum(n, &mut |_| {})? == ChecksumState::Wrong {
-            let why = "the checksum does not match; without -o verify it can be read";
+            let why = "the checksum does not match; without -o verify it can be read and written";
             return Err(Error::corrupt(Place::Block(n), why));
         }
-        Ok(Arc::clone(&self.opened_block(n)?.data))
+        Ok(())
     }
 
     /// The decoded bytes of block `n`, whatever its checksum.

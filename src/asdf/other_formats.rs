@@ -72,6 +72,9 @@ pub(super) fn why_not_asdf(start: &[u8]) -> String {
     let text = std::str::from_utf8(start).is_ok_and(|text| !text.contains('\0'));
     let what = match () {
         () if start.is_empty() => "empty: 0 bytes",
+        () if start.starts_with(b"#ASDF ") => {
+            "not an ASDF file: its first line has no version that can be read, as in `#ASDF 1.0.0`"
+        }
         () if text => {
             "not an ASDF file but text: put a line `#ASDF 1.0.0` in front, if it is a tree"
         }
@@ -103,6 +106,7 @@ mod tests {
             (b"#\0A\0S\0D\0F\0 \x001\0", "iconv -f UTF-16LE"),
             (b"\0#\0A\0S\0D\0F\0 \x001", "iconv -f UTF-16BE"),
             (b"a: 1\n", "if it is a tree"),
+            (b"#ASDF 1.x\n", "its first line has no version"),
             (b"\x7fELF\0", "no `#ASDF` in the first line"),
         ] {
             let why = why_not_asdf(start);

@@ -317,10 +317,7 @@ fn mount(
             return failure;
         }
         if error.kind() == ErrorKind::NotFound {
-            return Failure::new(
-                Exit::NoFuse,
-                "fusermount3 not found: install the package fuse3",
-            );
+            return Failure::new(Exit::NoFuse, unmount::no_helper());
         }
         if Errno::from_io_error(&error).is_some_and(unmount::daemon_is_gone) {
             let why = unusable(mountpoint, &error);

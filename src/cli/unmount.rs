@@ -66,9 +66,19 @@ pub(super) fn all(mountpoints: &[PathBuf], limit: Duration, discard: bool) -> Ex
 pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> {
     let say = |why: &str| format!("{}: {why}", mountpoint.display());
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
-    let mounted = find::mount_of(mountpoint).map_err(|why| fail(&why))?;
-    let directory = mounted.directory();
-    let kept = attribute(&directory.join("tree.yaml"), "user.asdf.rejected");
+    let mounted = find::mount_of(mountpoint).map(|it| it.directory().to_owned());
+    let directory = mounted.or_else(|why| find::in_mount_of_many(mountpoint).ok_or(why));
+    let directory = &directory.map_err(|why| fail(&why))?;
+    let refused = attribute(directory, "user.asdf.refused").unwrap_or_default();
+    let refused = refused.to_string_lossy();
+    let kept = |tree| {
+        Some((
+            tree,
+            attribute(&directory.join(tree), "user.asdf.rejected")?,
+        ))
+    };
+    // asked before: afterwards the mount knows nothing of them
+    let kept: Vec<_> = refused.lines().filter_map(kept).collect();
     let asked = match give_up(directory, discard) {
         // the root of a mount of many files may not be writable; the attribute of its report does the same
         Err(Errno::ACCESS) => match give_up(&directory.join(REPORT), discard) {
@@ -93,10 +103,10 @@ pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> 
             Failure::new(Exit::Unkept, say(&why))
         }
     })?;
-    if let Some(kept) = kept {
+    for (tree, kept) in kept {
         let kept = kept.display();
         complain(&say(&format!(
-            "tree.yaml shows the saved tree again; the refused text is in {kept}"
+            "{tree} shows the saved tree again; the refused text is in {kept}"
         )));
     }
     Ok(Exit::Ok)
@@ -362,6 +372,17 @@ pub(super) fn helpers() -> Vec<OsString> {
     named.unwrap_or_else(|| HELPERS.map(OsString::from).to_vec())
 }
 
+/// That none of the helpers can be started, and what to do.
+pub(super) fn no_helper() -> String {
+    match std::env::var_os("FUSERMOUNT_PATH") {
+        Some(path) => format!(
+            "{}: no such program; FUSERMOUNT_PATH names it, unset that",
+            path.display()
+        ),
+        None => "fusermount3 not found: install the package fuse3".to_owned(),
+    }
+}
+
 /// Unmounts with the first of the helpers that can be started. `false` if the mount is in use.
 fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<bool, String> {
     let flags = if flags.contains(UnmountFlags::DETACH) {
@@ -385,6 +406,6 @@ fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<bool, String> {
                 Err(said.trim().to_owned())
             }
         }
-        None => Err("fusermount3 not found: install the package fuse3".to_owned()),
+        None => Err(no_helper()),
     }
 }

@@ -143,7 +143,8 @@ impl Many {
                 self.close_missing();
                 self.losses().scratch.join(", ")
             }
-            (Item::ROOT, Some("unkept")) => self.unkept().join(", "),
+            (Item::ROOT, Some("refused")) => self.trees_with("refused").join("\n"),
+            (Item::ROOT, Some("unkept")) => self.trees_with("unkept").join(", "),
             (_, Some(_)) if kind == Some(ItemKind::Member) => return None,
             _ => String::new(),
         };
@@ -155,13 +156,13 @@ impl Many {
         )
     }
 
-    /// The refused trees that are in memory only, after one more attempt to keep them.
-    fn unkept(&self) -> Vec<String> {
-        let name = OsStr::new("user.asdf.unkept");
+    /// The trees that were refused, or that are `unkept`: in memory only, after one more attempt to keep them.
+    fn trees_with(&self, attribute: &str) -> Vec<String> {
+        let name = format!("user.asdf.{attribute}");
         let open = self.open_by_path().into_iter();
-        let lost = open.filter(|(_, vfs)| vfs.getxattr(Node::Root, name).is_ok());
-        lost.map(|(path, _)| format!("{}/tree.yaml", path.display()))
-            .collect()
+        let found = open.filter(|(_, vfs)| vfs.getxattr(Node::Root, name.as_ref()).is_ok());
+        let path = |(path, _): (PathBuf, _)| format!("{}/tree.yaml", path.display());
+        found.map(path).collect()
     }
 
     /// `.asdf-mount/status`: one screen for people.

@@ -250,11 +250,12 @@ impl Vfs {
     #[must_use]
     pub fn end(&self) -> bool {
         let path = self.saves.path.display();
+        let why = "the mount has ended before it was closed";
+        self.tree.cut_short(&self.saves, why);
         if let Err(error) = self.tree.rescue(&self.saves) {
             warn!("{path}: the tree that was refused is lost: {error}");
         }
         for (written, fate) in self.blocks.unsaved() {
-            let why = "the mount has ended before it was closed";
             self.saves
                 .note_loss(written.block, written.file, &why, fate);
         }

@@ -189,11 +189,12 @@ impl Saves {
 
     /// The same, if `holds` with the note locked: a save that ends takes the note back after it has counted up.
     pub(super) fn note_out_of_date_if(&self, why: Option<&str>, holds: impl FnOnce() -> bool) {
-        let why = why.map(|why| {
+        let changed = |why| {
             format!(
                 "the file has been changed by another program, and can't be shown as it is now: {why}"
             )
-        });
+        };
+        let why = why.map(|why| self.why_not_there().unwrap_or_else(|| changed(why)));
         let mut noted = locked(&self.out_of_date);
         if !holds() {
             return;
@@ -212,12 +213,8 @@ impl Saves {
     /// link could lead into the mount, and this thread serves the mount.
     pub(super) fn why_not_there(&self) -> Option<String> {
         let gone = self.file.stat().err()?;
-        (gone.kind() == ErrorKind::NotFound).then(|| {
-            format!(
-                "{} is no longer there: it was moved or removed, and nothing can be saved; what was opened is still shown, copy it out",
-                self.path.display()
-            )
-        })
+        let why = "the file is no longer there: it was moved or removed, and nothing can be saved; what was opened is still shown, copy it out";
+        (gone.kind() == ErrorKind::NotFound).then(|| why.to_owned())
     }
 
     /// Keeps a refused text on disk, and gives the path of its file.

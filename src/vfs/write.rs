@@ -240,7 +240,7 @@ impl Vfs {
                 let removed = self.saves.remove_block(&self.scratch, name);
                 self.saves.noted(block, removed)
             }
-            _ => Err(Error::NotPermitted("info/ describes the mount")),
+            _ => Err(Error::ReadOnly("this directory follows FILE")),
         }
     }
 

@@ -16,7 +16,15 @@ use crate::save::processes::pid_namespace;
 /// What our attributes begin with.
 const PREFIX: &str = "user.asdf.";
 /// Attributes of the mount rather than the file: they answer, but are not listed, so that nothing copies them with the root.
-const UNLISTED: [&str; 6] = ["cache_used", "pid", "pidns", "scratch", "unkept", "unsaved"];
+const UNLISTED: [&str; 7] = [
+    "cache_used",
+    "pid",
+    "pidns",
+    "refused",
+    "scratch",
+    "unkept",
+    "unsaved",
+];
 /// The longest value that an attribute gets, in bytes; Linux has 64 KiB (`XATTR_SIZE_MAX`).
 const LONGEST: usize = 60 << 10;
 
@@ -181,6 +189,9 @@ fn root_attributes(saves: &Saves, state: &State, losses: &Losses) -> Vec<(&'stat
     ];
     let news = news.into_iter().filter(|(_, value)| !value.is_empty());
     out.extend(news);
+    if saves.tree.refusal(|_| ()).is_some() {
+        out.push(("refused", "tree.yaml".to_owned()));
+    }
     if saves.tree.only_in_memory().is_some() {
         out.push(("unkept", "tree.yaml".to_owned()));
     }

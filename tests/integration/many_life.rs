@@ -392,16 +392,36 @@ fn the_owner_of_a_mount_of_many_gives_refused_texts_up() {
     if !can_mount() || !is_root() {
         return;
     }
-    let dir = files(&["a.asdf"]);
+    let dir = files(&["a.asdf", "d/b.asdf"]);
     let mount = Mount::new(dir.path(), &[]);
-    let script = "echo '--- [' > \"$0/a.asdf/tree.yaml\"";
+    let script = "for it in a d/b; do echo '--- [' > \"$0/$it.asdf/tree.yaml\"; done";
     run(Command::new("sh").args(["-c", script]).arg(&mount.dir));
+    assert_eq!(mount.text("a.asdf/tree.yaml"), "--- [\n");
+    // what the status names is the file
+    let file = dir.path().canonicalize().unwrap().join("d/b.asdf");
+    let advice = format!("asdf-mount --revert {} shows", file.display());
+    assert!(mount.text("d/b.asdf/info/status").contains(&advice));
+    let said = |whose: &Path, trees: &[(&str, &Path)]| -> String {
+        let whose = whose.display();
+        let line = |(tree, file): &(&str, &Path)| {
+            let file = file.display();
+            format!(
+                "asdf-mount: {whose}: {tree} shows the saved tree again; the refused text is in {file}.rejected.yaml\n"
+            )
+        };
+        trees.iter().map(line).collect()
+    };
+    let one = asdf_mount([OsStr::new("--revert"), file.as_os_str()]);
+    assert_eq!(one.stderr, said(&file, &[("tree.yaml", &file)]));
+    assert_eq!(mount.text("d/b.asdf/tree.yaml"), tree(1));
     assert_eq!(mount.text("a.asdf/tree.yaml"), "--- [\n");
     // the owner, whom permissions hold for
     let mut owner = Command::new("setpriv");
     owner.args(["--bounding-set", "-dac_override", PROGRAM, "--revert"]);
-    let said = run(owner.arg(&mount.dir));
-    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    let all = run(owner.arg(&mount.dir));
+    let file = dir.path().canonicalize().unwrap().join("a.asdf");
+    let told = said(&mount.dir, &[("a.asdf/tree.yaml", &file)]);
+    assert_eq!((all.code, all.stderr), (0, told));
     assert_eq!(mount.text("a.asdf/tree.yaml"), tree(0));
 }
 

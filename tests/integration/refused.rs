@@ -571,12 +571,31 @@ fn the_status_tells_what_is_mounted_and_when_it_has_gone() {
         assert!(status.contains(line), "{line}: {status}");
     }
     let moved = dir.path().join("moved.asdf");
+    let longer = mount.text("tree.yaml").replace("\n...", "\n# more\n...");
+    let tree = mount.path("tree.yaml");
+    let mut tree = File::options().write(true).open(tree).unwrap();
     fs::rename(&file, &moved).unwrap();
-    let gone = format!("\nchanged   {} is no longer there: ", file.display());
-    assert!(mount.text("info/status").contains(&gone));
+    let gone = "the file is no longer there: it was moved or removed, and nothing can be saved; what was opened is still shown, copy it out";
+    let changed = format!("\nchanged   {gone}\n");
+    assert!(mount.text("info/status").contains(&changed));
     assert_eq!(mount.read("arrays/small.bin").unwrap(), [1; 100]);
+    // a save of the tree finds that out, too, and said so in other words
+    tree.write_all(longer.as_bytes()).unwrap();
+    tree.sync_all().unwrap_err();
+    drop(tree);
+    let status = mount.text("info/status");
+    assert_eq!(status.matches("\nchanged ").count(), 1, "{status}");
+    assert!(status.contains(&changed), "{status}");
+    assert!(
+        status.contains(&format!("\nsave      NOT SAVED: tree.yaml: {gone}; ")),
+        "{status}"
+    );
+    assert!(
+        status.contains("\nmount     writable once the file is there again\n"),
+        "{status}"
+    );
     fs::rename(&moved, &file).unwrap();
-    assert!(!mount.text("info/status").contains(&gone));
+    assert!(!mount.text("info/status").contains(&changed));
 }
 
 #[test]

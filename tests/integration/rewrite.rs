@@ -48,6 +48,7 @@ fn rewrite(path: &Path, bytes: &[u8]) -> Option<i32> {
 
 const EIO: Option<i32> = Some(5);
 const EPERM: Option<i32> = Some(1);
+const EROFS: Option<i32> = Some(30);
 const ESTALE: Option<i32> = Some(116);
 
 #[test]
@@ -499,12 +500,17 @@ fn tools_that_write_beside_a_file_and_rename_replace_arrays_and_blocks() {
     shows(b"xy");
     refuses_names_that_no_tool_makes(&mount);
     // what can't be replaced stays with what was to replace it
-    fs::write(mount.path("arrays/m/.x"), b"no array").unwrap();
-    for name in ["arrays/m/x.npy", "arrays/m/x.bin"] {
-        let refused = fs::rename(mount.path("arrays/m/.x"), mount.path(name));
-        assert!(matches!(errno(refused), EIO | EPERM), "{name}");
+    for text in ["", "no array"] {
+        fs::write(mount.path("arrays/m/.x"), text).unwrap();
+        for name in ["arrays/m/x.npy", "arrays/m/x.bin"] {
+            let refused = fs::rename(mount.path("arrays/m/.x"), mount.path(name));
+            assert_eq!(errno(refused), EIO, "{name}");
+        }
+        assert_eq!(mount.text("arrays/m/.x"), text);
     }
-    assert_eq!(mount.text("arrays/m/.x"), "no array");
+    // it follows FILE, and is not to be changed
+    let removed = errno(fs::remove_file(mount.path("info/status")));
+    assert_eq!(removed, EROFS);
     fs::remove_file(mount.path("arrays/m/.x")).unwrap();
     // what is removed stays
     fs::remove_file(mount.path("arrays/m/x.npy")).unwrap();

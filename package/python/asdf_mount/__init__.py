@@ -9,7 +9,6 @@ there, so that only what is used of it is read.
 
 from __future__ import annotations
 
-import csv
 import errno
 import json
 import mmap as _mmap
@@ -113,8 +112,9 @@ class File(Mapping[str, Any]):
         if not self._arrays.is_dir():
             names = sorted(entry.name for entry in self.path.iterdir())
             return (name for name in names if (self.path / name / _TREE).is_file())
-        with open(self.path / "info" / "arrays.tsv", encoding="utf-8", newline="") as table:
-            files = [line["file"] for line in csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE)]
+        # a field may be of any length, and nothing is quoted
+        head, *rows = [line.split("\t") for line in self._read("info/arrays.tsv").decode().split("\n") if line]
+        files = [row[head.index("file")] for row in rows]
         # a name of a file that is too long is cut; a hyphen stands for an array without a file
         return (file[len("arrays/") : -len(".npy")] for file in files if file.startswith("arrays/") and (self.path / file).is_file())
 
@@ -141,19 +141,27 @@ class File(Mapping[str, Any]):
             self._whole._check()
 
     @property
-    def tree(self) -> Dict[str, Any]:
-        """The tree, as ``asdf-mount --tree --json`` prints it: a tag is the key ``"!tag"``."""
-        self._check()
-        tree: Dict[str, Any] = json.loads((self.path / "info" / "tree.json").read_bytes())
-        if set(tree) == {"!error"}:
+    def tree(self) -> Any:
+        """The tree, as ``asdf-mount --tree --json`` prints it: a tag is the key ``"!tag"``. ``None`` if there is none."""
+        tree = json.loads(self._read("info/tree.json"))
+        if isinstance(tree, dict) and set(tree) == {"!error"}:
             raise Error(str(tree["!error"]))
         return tree
 
     @property
     def text(self) -> str:
         """The text of the tree, byte for byte, with the lines in front of it."""
+        return self._read(_TREE).decode()
+
+    def _read(self, name: str) -> bytes:
+        """The bytes of a file of the mount that is there if one file is mounted and all of it is shown."""
         self._check()
-        return (self.path / _TREE).read_bytes().decode()
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            if (self.path / _TREE).is_file():
+                raise Error(f"{name} is not shown: mount without the option show") from None
+            raise Error("many files are mounted, of which each has its own tree: take one by its name") from None
 
     def save(self, text: Union[str, bytes]) -> None:
         """Saves a text as the tree; it is on disk when this returns.
@@ -353,7 +361,13 @@ def _array(path: Path, writable: bool) -> Any:
         import numpy
     except ImportError:
         return _elements(path.with_suffix(".bin"), writable)
-    return numpy.load(path, mmap_mode="r+" if writable else "r")
+    mode = "r+" if writable else "r"
+    try:
+        # NumPy takes no header of hundreds of columns from a stranger
+        return numpy.load(path, mmap_mode=mode, max_header_size=1 << 30)
+    except TypeError:
+        # before 1.24 it has no such limit
+        return numpy.load(path, mmap_mode=mode)
 
 
 def _elements(path: Path, writable: bool) -> Union[_mmap.mmap, bytes]:

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::daemon_is_gone;
+use super::{attribute, daemon_is_gone};
 use crate::source::Mounted;
 
 /// The message for a path that names none of our mounts.
@@ -44,6 +44,26 @@ pub(super) fn mount_of(path: &Path) -> Result<Mounted, String> {
             error.to_string()
         }
         _ => NOT_OURS.to_owned(),
+    })
+}
+
+/// The directory that a mount of many files shows a file as, if it has opened that file.
+pub(super) fn in_mount_of_many(path: &Path) -> Option<PathBuf> {
+    let whole = without_links(path);
+    let shows_many = |mount: &Mounted| {
+        let source = mount.source();
+        mount.looks_ours() && !source.is_file() && !is_url(source)
+    };
+    let place = |mount: &Mounted| {
+        // files of a list have their names alone
+        let below = whole.strip_prefix(mount.source()).ok();
+        let below = below.or(whole.file_name().map(Path::new))?;
+        Some(mount.directory().join(below))
+    };
+    let mounts = Mounted::all();
+    let mut places = mounts.iter().filter(|it| shows_many(it)).filter_map(place);
+    places.find(|place| {
+        attribute(place, "user.asdf.file").is_some_and(|file| *file == *whole.as_os_str())
     })
 }
 

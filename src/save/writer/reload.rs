@@ -29,9 +29,12 @@ impl<S: Store> Writer<S> {
         match self.compare() {
             Ok(()) => Ok(None),
             Err(Error::Stale { why }) => {
-                let scan = self.reopen().map_err(|error| Error::Stale {
-                    why: format!("{why}; it can't be read now: {error}"),
-                })?;
+                let now = |error| match error {
+                    Error::Io { cause, .. } if cause.kind() == ErrorKind::NotFound => why,
+                    error => format!("{why}; it can't be read now: {error}"),
+                };
+                let scan = self.reopen();
+                let scan = scan.map_err(|error| Error::Stale { why: now(error) })?;
                 Ok(Some(scan))
             }
             Err(error) => Err(error),

@@ -51,6 +51,11 @@ fn mounted(saves: &Saves, snapshot: &Snapshot, text: &mut Text) {
     }
     match saves.why_read_only() {
         Some(why) => text.line(format_args!("mount     read-only: {why}")),
+        None if saves.why_not_there().is_some() => {
+            text.line(format_args!(
+                "mount     writable once the file is there again"
+            ));
+        }
         None => text.line(format_args!("mount     writable")),
     }
     for (name, told) in saves.file.told() {
@@ -74,10 +79,8 @@ fn mounted(saves: &Saves, snapshot: &Snapshot, text: &mut Text) {
 
 /// Whether FILE is still there, and what is shown.
 fn whereabouts(saves: &Saves, text: &mut Text) {
-    if let Err(why) = saves.check_up_to_date() {
-        text.line(format_args!("changed   {why}"));
-    }
-    if let Some(why) = saves.why_not_there() {
+    let changed = || saves.check_up_to_date().err().map(|why| why.to_string());
+    if let Some(why) = saves.why_not_there().or_else(changed) {
         text.line(format_args!("changed   {why}"));
     }
     let older = locked(&saves.news).older_texts.clone();
@@ -114,7 +117,7 @@ fn news(saves: &Saves, scratch: &[String], text: &mut Text) {
     }
     if refused.is_some() {
         text.line(format_args!(
-            "revert    asdf-mount --revert {} drops this text and shows the saved tree",
+            "revert    asdf-mount --revert {} shows the saved tree again",
             shell_word(&saves.path)
         ));
     }

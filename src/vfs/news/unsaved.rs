@@ -124,6 +124,23 @@ fn an_edit_that_the_end_of_the_mount_cuts_short_is_told_of() {
     assert_eq!(vfs.losses().unsaved, [said]);
 }
 
+/// `umount -f` cuts off a program that has a text open: what it had written so far was gone, and nobody was told.
+#[test]
+fn a_text_that_the_end_of_the_mount_cuts_short_is_kept_and_told_of() {
+    let (dir, vfs, _) = mounted();
+    let before = fs::read(dir.path().join("a.asdf")).unwrap();
+    let tree = vfs.lookup(Node::Root, "tree.yaml".as_ref()).unwrap().node;
+    let handle = open(&vfs, tree, true);
+    vfs.write(&handle, 0, OTHER, false).unwrap();
+    assert!(!vfs.end());
+    assert_eq!(fs::read(dir.path().join("a.asdf")).unwrap(), before);
+    let kept = vfs.tree.refusal(|it| it.kept().unwrap().to_owned());
+    assert_eq!(fs::read(kept.unwrap()).unwrap(), OTHER);
+    let said = vfs.losses().unsaved;
+    let why = "the tree that was refused is not saved (the mount has ended before it was closed";
+    assert!(said.len() == 1 && said[0].starts_with(why), "{said:?}");
+}
+
 /// The second text was nowhere any more, while the status said that it is kept.
 #[test]
 fn a_text_that_is_refused_once_more_does_not_take_the_place_of_a_later_one() {

@@ -9,7 +9,8 @@ use super::*;
 use crate::asdf::sample::{Sample, block_with};
 use crate::source::{Loan, Memory, Source};
 use crate::vfs::attr::WRITE;
-use crate::vfs::testing::writable;
+use crate::vfs::block_write::import_file;
+use crate::vfs::testing::{writable, writable_with};
 use crate::vfs::{Access, Bytes, FileFacts, Vfs};
 
 /// Another program replaces some bytes of FILE by others.
@@ -26,6 +27,14 @@ fn put(path: &Path, old: &[u8], new: &[u8], seconds: u64) {
 fn noted(note: &str) -> Edit {
     let text = format!("#ASDF 1.0.0\n---\nnote: {note}\n...\n");
     Edit::text(Arc::new(text.into_bytes()))
+}
+
+fn zlib(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let codec = crate::codec::codec(*b"zlib").unwrap();
+    let bytes = Memory::new(bytes.to_vec());
+    codec.encode(None, &bytes, &mut out).unwrap();
+    out
 }
 
 /// The next look at FILE.
@@ -71,13 +80,7 @@ fn a_streamed_block_has_the_time_of_its_bytes() {
 /// The kernel kept the old pages, and this program the old decoded bytes, for good: the times of the save were later.
 #[test]
 fn data_that_another_program_writes_during_a_save_of_the_text_are_shown() {
-    let [old, new] = [b"abcdefgh", b"hgfedcba"].map(|bytes| {
-        let mut out = Vec::new();
-        let codec = crate::codec::codec(*b"zlib").unwrap();
-        let bytes = Memory::new(bytes.to_vec());
-        codec.encode(None, &bytes, &mut out).unwrap();
-        out
-    });
+    let [old, new] = [b"abcdefgh", b"hgfedcba"].map(|bytes| zlib(bytes));
     let block = block_with(*b"zlib", &old, 8, old.len() as u64);
     let sample = Sample::new().padding(&[0; 4000]);
     let (dir, vfs) = writable(&sample.stored(block).block(b"raw"));
@@ -295,4 +298,44 @@ fn what_was_given_up_is_not_read_on_as_what_is_saved() {
     assert!(stale, "the kernel may have the refused bytes");
     let next = vfs.open_now(block, Access::default()).unwrap().handle;
     vfs.read(&next, 0, 4).unwrap();
+}
+
+/// With `-o verify` only reads were refused, and what has to read the block: bytes of a raw block, and all of another one, were written.
+#[test]
+fn a_block_with_a_wrong_checksum_is_not_written_if_checksums_are_verified() {
+    let raw = block_with([0; 4], b"abcd", 4, 4);
+    let stored = zlib(b"abcd");
+    let used = stored.len() as u64;
+    for mut block in [raw, block_with(*b"zlib", &stored, 4, used)] {
+        block[38] ^= 1;
+        let open = crate::asdf::OpenOptions {
+            verify: true,
+            ..crate::asdf::OpenOptions::default()
+        };
+        let (dir, vfs) = writable_with(&Sample::new().stored(block), open, |file| file);
+        let path = dir.path().join("a.asdf");
+        let before = std::fs::read(&path).unwrap();
+        let refused = |done: Result<()>| {
+            let why = done.unwrap_err().to_string();
+            assert!(why.contains("the checksum does not match"), "{why}");
+            assert_eq!(std::fs::read(&path).unwrap(), before);
+        };
+        for (bytes, truncate) in [
+            (&b"X"[..], false),
+            (b"longer", false),
+            (b"ABCD", true),
+            (b"A", true),
+        ] {
+            let access = Access { truncate, ..WRITE };
+            let handle = vfs.open_now(Node::Block(0), access).unwrap().handle;
+            let written = vfs.write(&handle, 0, bytes, false).map(drop);
+            refused(written.and_then(|()| vfs.flush(&handle, 0)));
+            vfs.release(&handle);
+        }
+        for bytes in [&b"ABCD"[..], b"A"] {
+            let bytes = Arc::new(Memory::new(bytes.to_vec()));
+            refused(import_file(&vfs.saves, Node::Block(0), bytes));
+        }
+        assert!(vfs.snapshot().check_sum(0).is_err());
+    }
 }
