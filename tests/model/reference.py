@@ -31,7 +31,7 @@ class File:
     names: int = 1
     ino: int = None
     dirty: bool = False                      # written since it was last saved
-    kept: int = OK                           # the error of its refusal, if it was not written to since
+    kept: int = OK                           # the error of a close that refused it, if it was not written to since
     stale: bool = False                      # it was tree.yaml when another program changed that, or has been imported
     handles: list = field(default_factory=list)
 
@@ -232,7 +232,7 @@ class Reference:
 
     def reject(self, file, why=errno.EINVAL):
         """Keeps a text that is refused; one that is blank, or was refused before and not written to since, is not worth another."""
-        again, file.kept = file.kept, why
+        again, file.kept = file.kept, errno.EINVAL if why == errno.EIO else why
         if self.rejected is None or not (again or texts.is_blank(file.data)):
             self.rejected, self.rejected_of = file.data, (file, file.epoch)
 

@@ -493,7 +493,7 @@ def forbidden(session, w):
         (("mkdir", session.path("d")), errno.EPERM), (("rename", session.path("blocks"), session.path("x")), errno.EPERM),
         (("rename", session.path("info/status"), session.path("x")), errno.EPERM),
         (("rename", session.path("x y"), session.path(TREE)), errno.ENOENT),
-        (("unlink", session.path("info/status")), errno.EPERM),
+        (("unlink", session.path("info/status")), errno.EROFS),
         (("symlink", "a", session.path("blocks/l")), errno.EPERM),
         (("open", "never", session.path("blocks/99.bin"), W | CREATE), errno.EPERM),
         (("open", "never", session.path("info/status"), W), errno.EROFS),
