@@ -354,20 +354,22 @@ impl Cache {
         holder.memory.count(held);
     }
 
-    /// The same. If that is too much for all streams together, those that hold more than their part give up entries. The caller has the
-    /// lock of no stream.
+    /// The same; if all streams together hold too much, the large ones give up entries. The caller has the lock of no stream.
     pub(super) fn recount(&self, key: u64, stream: &Arc<dyn Stream>) {
         self.count_stream(key, stream);
         let large = lock(&self.kept).large_holders(self.share());
         for (key, stream) in large {
             stream.thin_out();
-            self.count_stream(key, &stream);
+            let held = stream.held();
+            // its block may be dropped meanwhile
+            if let Some(holder) = lock(&self.kept).holders.get_mut(&key) {
+                holder.memory.count(held);
+            }
         }
         self.make_room();
     }
 
-    /// The most bytes of the budget for what all streams hold together, for the segments of a block that is read sequentially, and for what
-    /// was decoded ahead of readers and not read yet: a quarter for each.
+    /// A quarter of the budget: the most for all streams, for a block that is read sequentially, and for what no reader has read yet.
     fn share(&self) -> u64 {
         self.budget / 4
     }

@@ -285,8 +285,10 @@ impl WrittenFile {
     /// With `-o verify`, a block with a wrong checksum is not written: all writes come through here before the first byte changes.
     pub(super) fn begin<'a>(&self, saves: &'a Saves) -> Result<Saving<'a>> {
         // this reads the block, so it is done before other saves have to wait
+        let reading = saves.reading();
         let snapshot = Arc::clone(&saves.shown.now().snapshot);
         snapshot.check_sum(self.block)?;
+        drop(reading);
         let saving = saves.begin()?;
         if !self.has_block_in(&saving.state) {
             return Err(stale(CHANGED));

@@ -127,6 +127,17 @@ impl TreeFile {
         inner.files.get(&node).and_then(Weak::upgrade)
     }
 
+    /// The texts that are open and would be saved or refused when they are closed. The one that has the name comes last.
+    pub(super) fn open_texts(&self) -> Vec<Arc<ScratchFile>> {
+        let inner = locked(&self.inner);
+        let name = inner.name.file();
+        let others = inner.files.values().filter_map(Weak::upgrade);
+        let others = others.filter(|file| !Arc::ptr_eq(file, name));
+        let is_text = |file: &Arc<ScratchFile>| matches!(file.role(), Role::Tree | Role::Stale);
+        let all = others.chain([Arc::clone(name)]);
+        all.filter(|file| file.is_open() && is_text(file)).collect()
+    }
+
     /// Which of FILE's texts is shown, of those that were not saved through `tree.yaml`.
     pub(super) fn epoch(&self) -> u64 {
         locked(&self.inner).epoch

@@ -140,17 +140,18 @@ impl TreeFile {
         }
     }
 
-    /// Keeps a text that is still open when the mount has ended, for this reason: after `umount -f` nobody can close it, and its program may
-    /// not have written all of it.
+    /// Keeps the texts that are still open when the mount has ended, for this reason: after `umount -f` nobody can close them, and their
+    /// programs may not have written all of them.
     pub(super) fn cut_short(&self, saves: &Saves, why: &str) {
-        let file = self.current();
-        if file.is_open()
-            && file.refusal().is_none()
-            && let Ok(Some(unsaved)) = file.unsaved()
-            && !is_blank(&unsaved.text)
-        {
-            let why = why.to_owned();
-            self.keep(saves, &unsaved, &Library::Stale { why }.into());
+        for file in self.open_texts() {
+            if file.refusal().is_none()
+                && let Ok(Some(unsaved)) = file.unsaved()
+                && !is_blank(&unsaved.text)
+                && !self.is_committed(&unsaved.text)
+            {
+                let why = why.to_owned();
+                self.keep(saves, &unsaved, &Library::Stale { why }.into());
+            }
         }
     }
 

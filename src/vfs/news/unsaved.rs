@@ -141,6 +141,31 @@ fn a_text_that_the_end_of_the_mount_cuts_short_is_kept_and_told_of() {
     assert!(said.len() == 1 && said[0].starts_with(why), "{said:?}");
 }
 
+/// Only the text that had the name was kept, and one that was FILE's was told of as lost.
+#[test]
+fn a_text_that_another_program_has_made_stale_is_kept_at_the_end_of_the_mount() {
+    for (text, is_lost) in [(OTHER, true), (TEXT, false)] {
+        let (dir, vfs, _) = mounted();
+        let tree = vfs.lookup(Node::Root, "tree.yaml".as_ref()).unwrap().node;
+        let handle = open(&vfs, tree, true);
+        vfs.write(&handle, 0, text, false).unwrap();
+        if is_lost {
+            let changed = String::from_utf8_lossy(TEXT).replace("1.0.0", "1.0.1");
+            let changed = Sample::new().text(changed.as_bytes());
+            let changed = changed.block(b"abc").bytes();
+            fs::write(dir.path().join("a.asdf"), changed).unwrap();
+            vfs.saves.refresh_soon();
+            vfs.refresh();
+        }
+        assert_eq!(vfs.end(), !is_lost);
+        let kept = vfs.tree.refusal(|it| it.kept().unwrap().to_owned());
+        assert_eq!(
+            kept.map(|kept| fs::read(kept).unwrap()),
+            is_lost.then(|| text.to_vec())
+        );
+    }
+}
+
 /// The second text was nowhere any more, while the status said that it is kept.
 #[test]
 fn a_text_that_is_refused_once_more_does_not_take_the_place_of_a_later_one() {
