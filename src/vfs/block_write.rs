@@ -284,7 +284,7 @@ impl WrittenFile {
     ///
     /// With `-o verify`, a block with a wrong checksum is not written: all writes come through here before the first byte changes.
     pub(super) fn begin<'a>(&self, saves: &'a Saves) -> Result<Saving<'a>> {
-        // this reads the block, so it is done before other saves have to wait
+        // With -o verify this reads the block, without the writer's lock: only a save that moves bytes has to wait for it.
         let reading = saves.reading();
         let snapshot = Arc::clone(&saves.shown.now().snapshot);
         snapshot.check_sum(self.block)?;

@@ -101,6 +101,15 @@ fn nothing_is_read_while_file_can_not_be_shown() {
     reads_on().unwrap_err();
 }
 
+/// A source that a handle had made just before went on being read.
+#[test]
+fn handles_look_for_their_sources_when_earlier_states_are_sealed() {
+    let (_dir, vfs) = writable(&Sample::new());
+    let before = vfs.saves.blocks.generation();
+    vfs.saves.seal(vfs.shown.now().stat.id);
+    assert!(vfs.saves.blocks.generation() > before);
+}
+
 /// A save that failed took in what another program had made of the file, and nobody showed it.
 #[test]
 fn what_a_save_that_failed_finds_is_shown() {
