@@ -452,9 +452,7 @@ pub fn goes_on(
         };
         // Its bytes must not take room in the cache: nobody reads them again.
         let mut cursor = caught(|| stream.cursor(len))?;
-        let mut memory = cache.counted();
-        memory.count(cursor.held());
-        cache.make_room();
+        let _memory = cache.count(cursor.held());
         let filled = cursor.fill_from(len, &mut [0], |needed| {
             cache.check_wanted()?;
             check(needed, cache.budget()).map(|()| true)

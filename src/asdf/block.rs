@@ -120,7 +120,7 @@ impl Snapshot {
             block
                 .compressed
                 .as_ref()
-                .is_some_and(|decoded| decoded.lacks_end())
+                .is_some_and(|decoded| decoded.stream.lacks_end())
         })
     }
 

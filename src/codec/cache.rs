@@ -270,10 +270,10 @@ impl Cache {
         let mut kept = lock(&self.kept);
         // a segment that is here already must not count twice
         let before = kept.remove(place);
-        let unread = unread.then(|| Counted::new(&self.unread, bytes.cost()));
+        let unread = unread.then(|| Counted::new(&self.unread, bytes.counted.bytes()));
         let segment = Entry::Segment(Arc::clone(&bytes), unread);
         let share = kept.blocks.entry(key).or_default();
-        share.segments = share.segments.saturating_add(bytes.cost());
+        share.segments = share.segments.saturating_add(bytes.counted.bytes());
         kept.entries.put(place, segment);
         drop(kept);
         drop(before);
@@ -320,13 +320,8 @@ impl Cache {
         }
     }
 
-    /// No memory yet, that counts here.
-    pub(super) fn counted(&self) -> Counted {
-        Counted::new(&self.used, 0)
-    }
-
     /// Memory of so many bytes, for which room is made.
-    fn count(&self, bytes: u64) -> Counted {
+    pub(super) fn count(&self, bytes: u64) -> Counted {
         let counted = Counted::new(&self.used, bytes);
         self.make_room();
         counted
@@ -348,7 +343,7 @@ impl Cache {
         let held = stream.held();
         let mut kept = lock(&self.kept);
         let holder = kept.holders.entry(key).or_insert_with(|| Holder {
-            memory: self.counted(),
+            memory: Counted::new(&self.used, 0),
             stream: Arc::downgrade(stream),
         });
         holder.memory.count(held);
@@ -405,7 +400,7 @@ impl Kept {
         let share = self.blocks.entry(key).or_default();
         match &entry {
             Entry::Segment(bytes, _) => {
-                share.segments = share.segments.saturating_sub(bytes.cost());
+                share.segments = share.segments.saturating_sub(bytes.counted.bytes());
             }
             Entry::Cursor((cursor, _)) => share.cursors.retain(|&at| at != cursor.position()),
         }

@@ -30,7 +30,7 @@ const DAMAGES: usize = 64;
 
 /// A decoded block, shared by its readers and the threads that decode ahead.
 pub struct Decoded {
-    pub(super) stream: Arc<dyn Stream>,
+    pub(crate) stream: Arc<dyn Stream>,
     this: Weak<Self>,
     len: u64,
     cache: Arc<Cache>,
@@ -116,12 +116,6 @@ impl Decoded {
     pub fn damage(&self) -> Option<Error> {
         let state = lock(&self.state);
         state.damages.iter().min_by_key(|run| run.segment)?.error()
-    }
-
-    /// Whether the stream was found not to end behind the decoded bytes: no checksum of its own says that these are right.
-    #[must_use]
-    pub fn lacks_end(&self) -> bool {
-        self.stream.lacks_end()
     }
 }
 
@@ -250,15 +244,16 @@ impl Decoded {
         }
     }
 
-    /// The decoder at rest that gets soonest to the byte at `start`, with the memory that counts for it; or a new one, for which none counts
-    /// yet, if that gets there no later.
+    /// The decoder at rest that gets soonest to the byte at `start`, or a new one if that gets there no later; with the memory that counts
+    /// for it.
     fn cursor(&self, start: u64) -> Result<Resting> {
         let entry = self.stream.entry(start);
         if let Some(resting) = self.cache.take(self.key, start, entry) {
             return Ok(resting);
         }
         let cursor = caught(|| Arc::clone(&self.stream).cursor(start))?;
-        Ok((cursor, self.cache.counted()))
+        let memory = self.cache.count(cursor.held());
+        Ok((cursor, memory))
     }
 
     /// Waits until a decode of this block ends or moves on; `state` is unlocked meanwhile.
@@ -290,9 +285,7 @@ impl Source for Beneath {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let block = &*self.0;
         let end = checked_end(offset, buf.len(), block.len)?;
-        let (mut cursor, mut memory) = block.cursor(offset)?;
-        memory.count(cursor.held());
-        block.cache.make_room();
+        let (mut cursor, memory) = block.cursor(offset)?;
         let skips = cursor.position() < offset;
         // Its memory is not taken of the limit: the thread would wait. But one that could never run is refused.
         cursor.fill_from(offset, buf, |needed| {

@@ -46,7 +46,7 @@ impl Drop for Counted {
 /// A buffer that counts in the cache. Its memory goes back to the pool of buffers when it is dropped.
 pub struct CountedBuf {
     bytes: PooledBuf<u8>,
-    counted: Counted,
+    pub(super) counted: Counted,
 }
 
 impl CountedBuf {
@@ -56,11 +56,6 @@ impl CountedBuf {
             bytes: PooledBuf::of(len),
             counted,
         }
-    }
-
-    /// Bytes that count.
-    pub(super) fn cost(&self) -> u64 {
-        self.counted.bytes()
     }
 }
 

@@ -236,7 +236,7 @@ fn rest(cache: &Cache, key: u64, position: u64, held: u64) -> Arc<AtomicU64> {
         freed_at: Arc::clone(&freed_at),
         used: Arc::clone(&cache.used),
     };
-    cache.rest(key, (Box::new(cursor), cache.counted()));
+    cache.rest(key, (Box::new(cursor), cache.count(0)));
     freed_at
 }
 
