@@ -66,9 +66,7 @@ pub(super) fn all(mountpoints: &[PathBuf], limit: Duration, discard: bool) -> Ex
 pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> {
     let say = |why: &str| format!("{}: {why}", mountpoint.display());
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
-    let mounted = find::mount_of(mountpoint).map(|it| it.directory().to_owned());
-    let directory = mounted.or_else(|why| find::in_mount_of_many(mountpoint).ok_or(why));
-    let directory = &directory.map_err(|why| fail(&why))?;
+    let directory = &find::refusing(mountpoint).map_err(|why| fail(&why))?;
     let refused = attribute(directory, "user.asdf.refused").unwrap_or_default();
     let refused = refused.to_string_lossy();
     let kept = |tree| {

@@ -411,10 +411,16 @@ fn the_owner_of_a_mount_of_many_gives_refused_texts_up() {
         };
         trees.iter().map(line).collect()
     };
-    let one = asdf_mount([OsStr::new("--revert"), file.as_os_str()]);
-    assert_eq!(one.stderr, said(&file, &[("tree.yaml", &file)]));
-    assert_eq!(mount.text("d/b.asdf/tree.yaml"), tree(1));
-    assert_eq!(mount.text("a.asdf/tree.yaml"), "--- [\n");
+    // another mount shows the file, too, and has refused nothing
+    let _other = Mount::new(&file, &["-r"]);
+    for asked in [file.clone(), mount.path("d/b.asdf/tree.yaml")] {
+        fs::write(mount.path("d/b.asdf/tree.yaml"), "--- [\n").unwrap();
+        assert_eq!(mount.text("d/b.asdf/tree.yaml"), "--- [\n");
+        let one = asdf_mount([OsStr::new("--revert"), asked.as_os_str()]);
+        assert_eq!(one.stderr, said(&asked, &[("tree.yaml", &file)]));
+        assert_eq!(mount.text("d/b.asdf/tree.yaml"), tree(1));
+        assert_eq!(mount.text("a.asdf/tree.yaml"), "--- [\n");
+    }
     // the owner, whom permissions hold for
     let mut owner = Command::new("setpriv");
     owner.args(["--bounding-set", "-dac_override", PROGRAM, "--revert"]);

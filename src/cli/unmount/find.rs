@@ -17,11 +17,7 @@ pub(super) fn mount_of(path: &Path) -> Result<Mounted, String> {
     if let Some(mounted) = Mounted::at(&whole).filter(Mounted::is_fuse) {
         return Ok(mounted);
     }
-    let shows = |mount: &Mounted| {
-        // a URL stands there as it is
-        mount.looks_ours() && (mount.is_of(&whole) || mount.is_of(path))
-    };
-    let mut of_file: Vec<Mounted> = Mounted::all().into_iter().filter(shows).collect();
+    let mut of_file = showing(path, &whole);
     if of_file.len() > 1 {
         let places: Vec<String> = of_file
             .iter()
@@ -47,24 +43,44 @@ pub(super) fn mount_of(path: &Path) -> Result<Mounted, String> {
     })
 }
 
-/// The directory that a mount of many files shows a file as, if it has opened that file.
-pub(super) fn in_mount_of_many(path: &Path) -> Option<PathBuf> {
+/// The mounts that show the file or URL that `path` names; `whole` is its path without links.
+fn showing(path: &Path, whole: &Path) -> Vec<Mounted> {
+    let shows = |mount: &Mounted| {
+        // a URL stands there as it is
+        mount.looks_ours() && (mount.is_of(whole) || mount.is_of(path))
+    };
+    Mounted::all().into_iter().filter(shows).collect()
+}
+
+/// The directory where `path` shows the text that was refused: of several mounts that show a file, the one that has refused a text. In a
+/// mount of many files, a path means the file that it lies in.
+pub(super) fn refusing(path: &Path) -> Result<PathBuf, String> {
     let whole = without_links(path);
-    let shows_many = |mount: &Mounted| {
+    let shown = |it: &Path| attribute(it, "user.asdf.file");
+    if let Some(mounted) = around(&whole) {
+        let directory = mounted.directory();
+        let mut inside = (whole.ancestors()).take_while(|it| it.starts_with(directory));
+        let file = inside.find(|it| shown(it).is_some());
+        return Ok(file.unwrap_or(directory).to_owned());
+    }
+    let in_many = |mount: Mounted| {
         let source = mount.source();
-        mount.looks_ours() && !source.is_file() && !is_url(source)
-    };
-    let place = |mount: &Mounted| {
+        let is_of_many = mount.looks_ours() && !source.is_file() && !is_url(source);
         // files of a list have their names alone
-        let below = whole.strip_prefix(mount.source()).ok();
+        let below = whole.strip_prefix(source).ok();
         let below = below.or(whole.file_name().map(Path::new))?;
-        Some(mount.directory().join(below))
+        let place = is_of_many.then(|| mount.directory().join(below))?;
+        (shown(&place)? == *whole.as_os_str()).then_some(place)
     };
-    let mounts = Mounted::all();
-    let mut places = mounts.iter().filter(|it| shows_many(it)).filter_map(place);
-    places.find(|place| {
-        attribute(place, "user.asdf.file").is_some_and(|file| *file == *whole.as_os_str())
-    })
+    let mounts = showing(path, &whole).into_iter();
+    let mut places: Vec<_> = mounts.map(|it| it.directory().to_owned()).collect();
+    places.extend(Mounted::all().into_iter().filter_map(in_many));
+    let has_refused = |it: &&PathBuf| attribute(it, "user.asdf.refused").is_some();
+    let refusing = places.iter().find(has_refused).or(places.first());
+    match refusing {
+        Some(place) => Ok(place.clone()),
+        None => mount_of(path).map(|mount| mount.directory().to_owned()),
+    }
 }
 
 /// Whether that is a URL.
