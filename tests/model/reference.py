@@ -419,8 +419,6 @@ class Reference:
     def import_file(self, kind, name, scratch):
         """The rename of a scratch file over a block or array. An NPY file of another form brings that along, if all of the block is the array's."""
         node, file = self.node(kind, name), self.names[scratch]
-        if kind != "block" and not file.data:
-            return errno.EPERM
         writing = self.writing.get(node.number)
         if writing and (writing.node is not node or writing.overlay is not None):
             return errno.EBUSY
