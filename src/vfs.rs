@@ -422,6 +422,9 @@ impl Vfs {
                 if access.write {
                     return Err(Error::ReadOnly("info/ describes the mount"));
                 }
+                if node == Node::Status {
+                    self.tree.wait_for_closing();
+                }
                 // these texts change without a save, so the kernel keeps no pages of them
                 direct = true;
                 let text = info::text(&self.saves, &self.scratch, state, node);

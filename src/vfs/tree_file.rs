@@ -25,6 +25,10 @@ use crate::source::{ScratchRoom, Source};
 const KNOWN: usize = 3;
 const KNOWN_LEN: u64 = 1 << 20;
 
+/// The longest wait for handles to be released: less than the time after which `-u` says that it waits. Another process may have inherited
+/// the descriptor, so that no release comes.
+const CLOSING: Duration = Duration::from_millis(500);
+
 /// What a member's next `Vfs` needs to know of `tree.yaml`, so that no number gets other bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct TreeMark {
@@ -268,11 +272,12 @@ impl TreeFile {
         is_text.then(|| (Arc::clone(&inner.committed), inner.mark()))
     }
 
-    /// Waits, for that long at most, until texts whose descriptors were closed have been refused, if they are to be.
-    pub(super) fn wait_for_closing(&self, longest: Duration) {
+    /// Waits until texts whose descriptors were closed have been refused, if they are to be: the kernel lets close(2) return before it
+    /// releases the handle, which refuses the text.
+    pub(super) fn wait_for_closing(&self) {
         let inner = locked(&self.inner);
         let waits = |inner: &mut Inner| inner.name.file().awaits_refusal();
-        let waited = self.closed.wait_timeout_while(inner, longest, waits);
+        let waited = self.closed.wait_timeout_while(inner, CLOSING, waits);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use rustix::fs::XattrFlags;
 
@@ -36,10 +35,6 @@ static UNKNOWN_COMPRESSION: LazyLock<String> = LazyLock::new(|| {
     format!("unknown compression; choose {} or {last}", names.join(", "))
 });
 
-/// The longest wait for handles to be released: less than the time after which `-u` says that it waits. Another process may have inherited
-/// the descriptor, so that no release comes.
-const CLOSING: Duration = Duration::from_millis(500);
-
 impl Vfs {
     /// The value of an attribute.
     ///
@@ -51,8 +46,7 @@ impl Vfs {
             .and_then(|name| name.strip_prefix(PREFIX))
             .ok_or(Error::NoAttribute)?;
         if wanted == "unkept" || wanted == "unsaved" {
-            // the kernel lets close(2) return before it releases the handle, which refuses the text
-            self.tree.wait_for_closing(CLOSING);
+            self.tree.wait_for_closing();
         }
         if wanted == "unkept" {
             // a program that is about to unmount asks this: there may be room for the text by now; if not, the attribute tells

@@ -219,6 +219,23 @@ fn an_edit_that_is_given_up_is_told_of_by_its_name() {
     assert!(log.contains(&format!("Fsync {said}")), "{log}");
 }
 
+/// The kernel releases the descriptor, upon which the text is refused, after close(2) has returned.
+#[test]
+fn an_unfinished_text_is_told_of_as_soon_as_it_is_closed() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &[]);
+    let saved = mount.text("tree.yaml");
+    for n in 0..50 {
+        fs::write(mount.path("tree.yaml"), format!("#ASDF 1.0.0\n# {n}\n")).unwrap();
+        let status = mount.text("info/status");
+        assert!(status.contains("NOT SAVED"), "{n}: {status}");
+        fs::write(mount.path("tree.yaml"), &saved).unwrap();
+    }
+}
+
 /// `tree.yaml` was gone until the next mount.
 #[test]
 fn the_name_of_the_tree_is_there_again_when_it_was_taken_away() {
