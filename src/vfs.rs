@@ -132,6 +132,7 @@ pub use attr::{
 pub use error::{Call, Error, NAME_MAX, check_name};
 pub use format::Format;
 pub use info::Text;
+pub use listing::Detail;
 pub use member::{ClosedFile, Left, Remains};
 pub use news::Losses;
 pub use node::{Node, View};

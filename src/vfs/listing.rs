@@ -6,13 +6,23 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::node::{Node, View, block_name};
-use super::stat::unmeasured;
+use super::stat::{described, unmeasured};
 use super::state::State;
 use super::{
-    Attr, Error, FileKind, Handle, Open, Result, TREE_NAME, Vfs, hdus, info_files, kind,
-    root_directories,
+    Attr, Error, Handle, Open, Result, TREE_NAME, Vfs, hdus, info_files, root_directories,
 };
 use crate::source::len_u64;
+
+/// How much of each file a listing tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Its number and kind; its other attributes are not those that it has.
+    Names,
+    /// Its attributes, as far as the tree need not be read for them: of many files, most are listed only to go on to the next.
+    Quick,
+    /// All its attributes.
+    Full,
+}
 
 /// The names of a directory when it was opened. Positions in it stay valid while names change.
 pub(super) enum Names {
@@ -67,8 +77,7 @@ impl Vfs {
     }
 
     /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
-    /// entry, its name and its attributes. If it is to be done `quickly`, what takes the whole tree to tell is left out, as
-    /// [`unmeasured`] says: of many files, most are listed only to go on to the next.
+    /// entry, its name and its attributes. The scratch files come first, then the names from when the directory was opened.
     ///
     /// The kernel takes a listed name for the answer to a lookup, so each is looked up when it is listed: a name may lead to another
     /// file than when the directory was opened, or to none, and then it is passed over. The kernel changes no name of a directory,
@@ -80,44 +89,8 @@ impl Vfs {
         &self,
         handle: &Handle,
         offset: u64,
-        quickly: bool,
+        detail: Detail,
         add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
-    ) -> Result<()> {
-        self.each_name(handle, offset, &mut |at, name, state, node| {
-            let unmeasured = quickly
-                .then(|| unmeasured(&self.saves, state, node))
-                .flatten();
-            let attr = unmeasured.map_or_else(|| self.attr(state, node), Ok);
-            attr.is_ok_and(|attr| add(at, name, &attr))
-        })
-    }
-
-    /// The same without attributes, which can be slow to find out: `add` gets the file, its version and its kind instead.
-    ///
-    /// # Errors
-    /// [`Error::NotDirectory`].
-    pub fn list(
-        &self,
-        handle: &Handle,
-        offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, Node, u64, FileKind) -> bool,
-    ) -> Result<()> {
-        self.each_name(handle, offset, &mut |at, name, state, node| {
-            let kind = match node {
-                Node::Scratch(_) => self.file_of(node).map(|file| file.attr().kind),
-                node => Ok(kind(node)),
-            };
-            kind.is_ok_and(|kind| add(at, name, node, state.version(node), kind))
-        })
-    }
-
-    /// Calls `add` for each name from position `offset` on, until it says that it is full: first the scratch files, then the names from when
-    /// the directory was opened. Each is looked up in the state of now; one that is gone is passed over.
-    fn each_name(
-        &self,
-        handle: &Handle,
-        offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, &State, Node) -> bool,
     ) -> Result<()> {
         let Open::Directory(directory, scratch, names) = &handle.open else {
             return Err(Error::NotDirectory);
@@ -145,13 +118,24 @@ impl Vfs {
             }
             // the names are from when the directory was opened; the files are those of now
             let found = node.map_or_else(|| self.find(&state, *directory, &name), Ok);
-            if let Ok(node) = found
-                && add(len_u64(at), &name, &state, node)
-            {
+            let attr = found.and_then(|node| self.attr_in(detail, &state, node));
+            if attr.is_ok_and(|attr| add(len_u64(at), &name, &attr)) {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// The attributes of a node, as far as a listing tells them.
+    fn attr_in(&self, detail: Detail, state: &State, node: Node) -> Result<Attr> {
+        let known = match detail {
+            // the table of scratch files knows theirs
+            _ if matches!(node, Node::Tree(_) | Node::Scratch(_)) => None,
+            Detail::Names => Some(described(&self.saves, state, node, 0, 1)),
+            Detail::Quick => unmeasured(&self.saves, state, node),
+            Detail::Full => None,
+        };
+        known.map_or_else(|| self.attr(state, node), Ok)
     }
 }
 
@@ -224,7 +208,7 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::vfs::node::Node;
     use crate::vfs::testing::writable;
-    use crate::vfs::{Access, Error, locked};
+    use crate::vfs::{Access, Detail, Error, locked};
 
     /// Each member of a directory that a search lists was parsed for the length of one text.
     #[test]
@@ -237,7 +221,7 @@ mod tests {
                 names += 1;
                 false
             };
-            vfs.readdir(&opened, 0, true, &mut count).unwrap();
+            vfs.readdir(&opened, 0, Detail::Quick, &mut count).unwrap();
             assert!(names > 2);
         }
         let state = vfs.shown.now();
