@@ -402,8 +402,10 @@ impl Vfs {
             | Node::HduBin(_)
             | Node::View(..)
             | Node::StatsTsv => {
-                // the kernel keeps no pages of what may grow, and none of statistics, which cost less than their pages
-                direct = node == Node::StatsTsv || state.is_growing(node);
+                // the kernel keeps no pages of what may grow or is being written, and none of statistics, which cost less than their pages
+                direct = node == Node::StatsTsv
+                    || state.is_growing(node)
+                    || self.blocks.are_patched_beside(state, node);
                 let opened = DataHandle::open(&self.saves, state, node, access);
                 let open = Open::Data(if access.write {
                     self.saves.noted(node, opened)?

@@ -372,7 +372,8 @@ class Reference:
         for other in self.replaced:
             if other.block is node.block:
                 other.versions.append(other.saved())
-        with self.changing(node.number, through=node):
+        # the other files get the next number by the first write; from then on, until the close, they are read as FILE is
+        with self.changing(*[] if writing.patched else [node.number], through=node):
             node.block.data = node.spliced(shown)
         writing.patched, writing.owed = True, writing.owed or node.block.summed
         node.block.summed = False

@@ -149,6 +149,7 @@ impl WrittenFile {
         write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
     ) -> Result<()> {
         let owed = self.take_checksum(saving, &range, whole)?;
+        self.show_patched(saving.saves, saving.through);
         // who reads the block from now on waits until it is whole, see `wait_for_import`; who is reading it has the bytes of before
         drop(saving.saves.stirring());
         self.put(saving.saves, &mut saving.writer, write)?;
