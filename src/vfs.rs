@@ -42,7 +42,7 @@
 //! open for writing, `save::baseline` (which bytes count) and `Writer::reload` (when they are compared). After a save of ours,
 //! `Baseline::renew` and `Saves::show_saved` take over the attributes that FILE has then, so that a change of them during the save is not seen.
 //!
-//! A new view of arrays is described in `format`, a new codec in [`codec`](crate::codec).
+//! A new view of arrays is described in `node`, a new codec in [`codec`](crate::codec).
 //!
 //! # Locks and threads
 //!
@@ -91,15 +91,12 @@ mod blocks;
 mod catalogue;
 mod data;
 mod error;
-mod format;
 mod hdus;
 mod info;
-mod listing;
 mod member;
-mod naming;
+mod names;
 mod news;
 mod node;
-mod rename;
 mod saves;
 mod scratch;
 mod stat;
@@ -130,12 +127,11 @@ pub use attr::{
     sizes_of_disk,
 };
 pub use error::{Call, Error, NAME_MAX, check_name};
-pub use format::Format;
 pub use info::Text;
-pub use listing::Detail;
 pub use member::{ClosedFile, Left, Remains};
+pub use names::Detail;
 pub use news::Losses;
-pub use node::{Node, View};
+pub use node::{Format, Node, View};
 pub use scratch::{REPLACED_WITHIN, Scratch};
 pub use tree_file::TreeMark;
 pub use version::{VERSIONS, Versions};
@@ -143,7 +139,7 @@ pub use xattr::shortened;
 
 use blocks::Blocks;
 use data::DataHandle;
-use listing::Names;
+use names::Names;
 use node::{TREE_NAME, block_name, block_number};
 use saves::Saves;
 use scratch::{MemberScratch, ScratchFile};
