@@ -450,8 +450,8 @@ impl Vfs {
     /// [`Error::Library`] if the bytes can't be had.
     pub fn read(&self, handle: &Handle, offset: u64, len: u32) -> Result<Bytes<'_>> {
         let open = &handle.open;
-        if matches!(open, Open::Data(_)) && self.saves.look(true) {
-            block_write::end_emptied(&self.saves);
+        if matches!(open, Open::Data(_)) {
+            block_write::look(&self.saves, true);
         }
         let (source, reading) = match open {
             Open::Scratch(file, _) => (file.source(), self.saves.reading()),

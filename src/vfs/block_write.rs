@@ -444,18 +444,13 @@ fn empty_by_name(saves: &Saves, node: Node) -> Result<()> {
 /// Ends what was emptied by name and was not opened in time, and looks whether another program has changed FILE; `rarely`: only if the
 /// last look is a while ago.
 pub(super) fn look(saves: &Saves, rarely: bool) {
-    end_emptied(saves);
-    saves.look(rarely);
-}
-
-/// Ends what was emptied by name and was not opened in time.
-pub(super) fn end_emptied(saves: &Saves) {
     for written in saves.blocks.take_emptied(None) {
         if let Err(error) = written.close(saves) {
             let path = saves.shown.now().path(written.file);
             warn!("{}: {path}: {error}", saves.path.display());
         }
     }
+    saves.look(rarely);
 }
 
 /// Changes the size of a block without a handle, and saves it: no close follows. If it can't be saved, the block is as it was, but for
