@@ -91,7 +91,7 @@ use crate::error::Error as Library;
 use crate::save::FilePath;
 use crate::source::PooledBuf;
 use crate::vfs::{
-    self, Access, Attr, Bytes, Error, FileKind, Losses, Node, Opened, Result, Scratch, Vfs,
+    self, Access, Attr, Bytes, Detail, Error, Losses, Node, Opened, Result, Scratch, Vfs,
 };
 
 pub use contents::{Contents, Match};
@@ -382,7 +382,8 @@ impl Collection {
         }
     }
 
-    /// Lists a directory as [`Collection::list`] does, but `add` gets the item and the attributes of each name. In a mount of many files,
+    /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
+    /// entry, its name, its item and its attributes, of which only number and kind are told if `names_only`. In a mount of many files,
     /// what takes long to find out is left for the kernel to ask.
     ///
     /// # Errors
@@ -391,16 +392,22 @@ impl Collection {
         &self,
         handle: &Handle,
         offset: u64,
+        names_only: bool,
         add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
     ) -> Result<()> {
         match (self, handle) {
             (_, Handle::Member(item, vfs, handle)) => {
-                vfs.readdir(handle, offset, self.is_many(), &mut |at, name, attr| {
+                let detail = match self {
+                    _ if names_only => Detail::Names,
+                    Self::One(_) => Detail::Full,
+                    Self::Many(_) => Detail::Quick,
+                };
+                vfs.readdir(handle, offset, detail, &mut |at, name, attr| {
                     add(at, name, *item, attr)
                 })
             }
             (Self::Many(many), Handle::Items(listed)) => {
-                many.list_attrs(listed, offset, add);
+                many.list(listed, offset, names_only, add);
                 Ok(())
             }
             (
@@ -408,47 +415,7 @@ impl Collection {
                 Handle::Names {
                     directory, names, ..
                 },
-            ) => many.list_names(*directory, names, offset, add),
-            _ => Err(Error::NotDirectory),
-        }
-    }
-
-    /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
-    /// entry, its name, its inode number and its kind.
-    ///
-    /// # Errors
-    /// [`Error::NotDirectory`].
-    pub fn list(
-        &self,
-        handle: &Handle,
-        offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, u64, FileKind) -> bool,
-    ) -> Result<()> {
-        match (self, handle) {
-            (_, Handle::Member(item, vfs, handle)) => {
-                vfs.list(handle, offset, &mut |at, name, node, version, kind| {
-                    add(at, name, Inode::new(*item, node, version).number(), kind)
-                })
-            }
-            (Self::Many(many), Handle::Items(listed)) => {
-                many.list(listed, offset, add);
-                Ok(())
-            }
-            (
-                _,
-                Handle::Names {
-                    directory, names, ..
-                },
-            ) => {
-                let item = directory.item;
-                for ((name, node), at) in many::behind(names, offset) {
-                    let number = Inode::new(item, *node, 0).number();
-                    if add(at, name, number, vfs::kind(*node)) {
-                        break;
-                    }
-                }
-                Ok(())
-            }
+            ) => many.list_names(*directory, names, offset, names_only, add),
             _ => Err(Error::NotDirectory),
         }
     }

@@ -19,9 +19,10 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use fuser::{
-    Errno, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    Errno, FileAttr, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use log::debug;
 use rustix::fs::XattrFlags;
@@ -30,7 +31,7 @@ pub use mounting::{Mount, MountOptions};
 
 use crate::collection::{Collection, Handle, Inode};
 use crate::vfs::{self, Attributes, Bytes, Call, Error, Opened, Rename, Vfs, check_name};
-use convert::{access, appends, beside, facts, file_type, inode, open_flags, opendir_flags};
+use convert::{access, appends, beside, facts, file_attr, inode, open_flags, opendir_flags};
 use handles::Handles;
 use reply::{attr, data, empty, entry, link, named, statfs, xattr};
 use waiters::Waiters;
@@ -409,9 +410,9 @@ impl Filesystem for Shim {
             let asked = shim.asked(Call::Readdir, ino);
             let listed = shim.listed(ino, fh, offset).and_then(|handle| {
                 shim.files
-                    .list(&handle, offset, &mut |next, name, number, kind| {
-                        let is_full = reply
-                            .add(|reply| reply.add(INodeNo(number), next, file_type(kind), name));
+                    .readdir(&handle, offset, true, &mut |next, name, item, attr| {
+                        let FileAttr { ino, kind, .. } = file_attr(item, attr);
+                        let is_full = reply.add(|reply| reply.add(ino, next, kind, name));
                         is_full.unwrap_or(true)
                     })
             });
@@ -439,7 +440,7 @@ impl Filesystem for Shim {
                 let asked = shim.asked(Call::Readdir, ino);
                 let listed = shim.listed(ino, fh, offset).and_then(|handle| {
                     shim.files
-                        .readdir(&handle, offset, &mut |next, name, item, attr| {
+                        .readdir(&handle, offset, false, &mut |next, name, item, attr| {
                             let (attr, valid, generation) = named(item, attr);
                             let is_full = reply.add(|reply| {
                                 reply.add(attr.ino, next, name, &valid, &attr, generation)

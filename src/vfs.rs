@@ -42,7 +42,7 @@
 //! open for writing, `save::baseline` (which bytes count) and `Writer::reload` (when they are compared). After a save of ours,
 //! `Baseline::renew` and `Saves::show_saved` take over the attributes that FILE has then, so that a change of them during the save is not seen.
 //!
-//! A new view of arrays is described in `format`, a new codec in [`codec`](crate::codec).
+//! A new view of arrays is described in `node`, a new codec in [`codec`](crate::codec).
 //!
 //! # Locks and threads
 //!
@@ -91,15 +91,12 @@ mod blocks;
 mod catalogue;
 mod data;
 mod error;
-mod format;
 mod hdus;
 mod info;
-mod listing;
 mod member;
-mod naming;
+mod names;
 mod news;
 mod node;
-mod rename;
 mod saves;
 mod scratch;
 mod stat;
@@ -130,11 +127,11 @@ pub use attr::{
     sizes_of_disk,
 };
 pub use error::{Call, Error, NAME_MAX, check_name};
-pub use format::Format;
 pub use info::Text;
 pub use member::{ClosedFile, Left, Remains};
+pub use names::Detail;
 pub use news::Losses;
-pub use node::{Node, View};
+pub use node::{Format, Node, View};
 pub use scratch::{REPLACED_WITHIN, Scratch};
 pub use tree_file::TreeMark;
 pub use version::{VERSIONS, Versions};
@@ -142,7 +139,7 @@ pub use xattr::shortened;
 
 use blocks::Blocks;
 use data::DataHandle;
-use listing::Names;
+use names::Names;
 use node::{TREE_NAME, block_name, block_number};
 use saves::Saves;
 use scratch::{MemberScratch, ScratchFile};
@@ -401,8 +398,10 @@ impl Vfs {
             | Node::HduBin(_)
             | Node::View(..)
             | Node::StatsTsv => {
-                // the kernel keeps no pages of what may grow, and none of statistics, which cost less than their pages
-                direct = node == Node::StatsTsv || state.is_growing(node);
+                // the kernel keeps no pages of what may grow or is being written, and none of statistics, which cost less than their pages
+                direct = node == Node::StatsTsv
+                    || state.is_growing(node)
+                    || self.blocks.are_patched_beside(state, node);
                 let opened = DataHandle::open(&self.saves, state, node, access);
                 let open = Open::Data(if access.write {
                     self.saves.noted(node, opened)?
@@ -454,8 +453,8 @@ impl Vfs {
     /// [`Error::Library`] if the bytes can't be had.
     pub fn read(&self, handle: &Handle, offset: u64, len: u32) -> Result<Bytes<'_>> {
         let open = &handle.open;
-        if matches!(open, Open::Data(_)) && self.saves.look(true) {
-            block_write::end_emptied(&self.saves);
+        if matches!(open, Open::Data(_)) {
+            block_write::look(&self.saves, true);
         }
         let (source, reading) = match open {
             Open::Scratch(file, _) => (file.source(), self.saves.reading()),

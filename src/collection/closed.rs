@@ -142,12 +142,13 @@ impl Many {
         now.is_none_or(|(now, _)| !Arc::ptr_eq(&now, then))
     }
 
-    /// Lists names in a directory from a position on, with the attributes that are known now.
+    /// Lists names in a directory from a position on, with the attributes that are known now, unless `names_only`.
     pub(super) fn list_names(
         &self,
         directory: Inode,
         names: &[(Cow<'static, OsStr>, Node)],
         offset: u64,
+        names_only: bool,
         add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
     ) -> Result<()> {
         let Inode {
@@ -161,6 +162,7 @@ impl Many {
         let closed = self.closed(item);
         for ((name, inside), at) in behind(names, offset) {
             let attr = match &closed {
+                _ if names_only => Some(self.unknown(*inside)),
                 Some((closed, stat)) => closed.attr(*inside, stat, &self.options),
                 None => match self.part(item)? {
                     // it has been opened since

@@ -184,13 +184,8 @@ impl Many {
     /// The attributes that the file or directory of an item has now.
     pub(super) fn look_at(&self, item: Item) -> Result<Stat> {
         let (way, kind) = self.known(item)?;
-        self.look_there(&way, kind)
-    }
-
-    /// The attributes of what is there now, if it is of that kind.
-    fn look_there(&self, way: &Path, kind: ItemKind) -> Result<Stat> {
-        let looked = self.with_descriptors(|| self.contents.look_at(way));
-        let stat = looked.map_err(|error| failed(way, error))?;
+        let looked = self.with_descriptors(|| self.contents.look_at(&way));
+        let stat = looked.map_err(|error| failed(&way, error))?;
         // the name may be that of a directory by now
         let is_of_kind = ItemKind::of(&stat) == kind;
         is_of_kind.then_some(stat).ok_or(Error::NotFound)
@@ -305,45 +300,25 @@ impl Many {
         Ok(Handle::Items(listed))
     }
 
-    /// Lists items from a position on by their names and inode numbers.
+    /// Lists items with the attributes that they have now. Leaves out those that are gone; for one that can't be looked at, the kernel has
+    /// to ask. If `names_only`, none is looked at.
     pub(super) fn list(
         &self,
         listed: &[Item],
         offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, u64, FileKind) -> bool,
-    ) {
-        let items = self.items();
-        for (item, at) in behind(listed, offset) {
-            let node = Node::Root;
-            let number = Inode::new(*item, node, 0).number();
-            if let Some(name) = items.name(*item)
-                && add(at, name, number, FileKind::Directory)
-            {
-                break;
-            }
-        }
-    }
-
-    /// Lists items with the attributes that they have now. Leaves out those that are gone; for one that can't be looked at, the kernel has
-    /// to ask.
-    pub(super) fn list_attrs(
-        &self,
-        listed: &[Item],
-        offset: u64,
+        names_only: bool,
         add: &mut dyn FnMut(u64, &OsStr, Item, &Attr) -> bool,
     ) {
         for (item, at) in behind(listed, offset) {
-            let Ok((way, kind)) = self.known(*item) else {
-                continue;
+            let looked = (!names_only).then(|| self.look_at(*item));
+            let attr = match looked {
+                Some(Ok(stat)) => self.item_attr(&stat),
+                Some(Err(Error::NotFound)) => continue,
+                Some(Err(_)) | None => self.unknown(Node::Root),
             };
-            let attr = match self.look_there(&way, kind) {
-                Ok(stat) => self.item_attr(&stat),
-                Err(Error::NotFound) => continue,
-                Err(_) => self.unknown(Node::Root),
-            };
-            if let Some(name) = way.file_name()
-                && add(at, name, *item, &attr)
-            {
+            let items = self.items();
+            let name = items.name(*item);
+            if name.is_some_and(|name| add(at, name, *item, &attr)) {
                 break;
             }
         }

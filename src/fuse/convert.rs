@@ -28,7 +28,7 @@ pub(super) fn file_attr(item: Item, attr: &Attr) -> FileAttr {
     }
 }
 
-pub(super) fn file_type(kind: FileKind) -> FileType {
+fn file_type(kind: FileKind) -> FileType {
     match kind {
         FileKind::Directory => FileType::Directory,
         FileKind::File => FileType::RegularFile,

@@ -1,7 +1,6 @@
 //! The file of an array: where its bytes go in the block.
 
-use super::format::Format;
-use super::node::Node;
+use super::node::{Format, Node};
 use super::{Error, Result, State};
 use crate::asdf::Array;
 use crate::asdf::npy::Header;

@@ -173,6 +173,8 @@ impl WrittenFile {
             // what was given up before is being written again
             locked(&saves.news).saved(self.block, self.file);
             saves.blocks.set(self, Content::Patched(owed));
+            // before the first byte changes: a reader of an earlier state must not get new bytes under an old number
+            self.show_patched(saves, saving.through);
         }
         let mut writer = saves.writer()?;
         // another program's FILE may be shown by now
@@ -195,16 +197,10 @@ impl WrittenFile {
             saves.shown.now().note_left(left);
             self.note_patch(left.modified());
         }
-        // to give the other files a new inode number at each write would cost a lookup a write: it is done when one of them was opened
-        if self.take_opened() {
-            // who opens one of the block's other files, or an array that has it as a chunk, sees what was written from now on
-            self.show_patched(saves, Some(self.through()));
-        }
         Ok(put.inspect_err(|error| saves.patch_failed(writer, error))?)
     }
 
-    /// Sets the checksum of a raw block to "not verified", before bytes of it, or of the `whole` block, are written. From then on its other
-    /// files are others than they were, and nothing is read of the block by an earlier state.
+    /// Sets the checksum of a raw block to "not verified", before bytes of it, or of the `whole` block, are written.
     pub(super) fn take_checksum(
         &self,
         saving: &mut Saving<'_>,
@@ -225,8 +221,6 @@ impl WrittenFile {
                 state.snapshot.verify_checksum(n, &mut |_| {})?
             },
         };
-        // before the first byte changes: a reader of an earlier state must not get new bytes under an old number
-        self.show_patched(saves, saving.through);
         let _writing = saves.writing();
         match writer.begin_patch(n, reserved) {
             Ok(begun) => {
@@ -243,7 +237,7 @@ impl WrittenFile {
 
     /// Gives the other files of a block that is being patched another version; nothing is read of it by an earlier state from then on. The
     /// caller has the writer.
-    fn show_patched(&self, saves: &Saves, through: Option<Through>) {
+    pub(super) fn show_patched(&self, saves: &Saves, through: Option<Through>) {
         let state = saves.shown.now();
         saves.show_changed_block(BlockChange {
             block: self.block,
@@ -450,18 +444,13 @@ fn empty_by_name(saves: &Saves, node: Node) -> Result<()> {
 /// Ends what was emptied by name and was not opened in time, and looks whether another program has changed FILE; `rarely`: only if the
 /// last look is a while ago.
 pub(super) fn look(saves: &Saves, rarely: bool) {
-    end_emptied(saves);
-    saves.look(rarely);
-}
-
-/// Ends what was emptied by name and was not opened in time.
-pub(super) fn end_emptied(saves: &Saves) {
     for written in saves.blocks.take_emptied(None) {
         if let Err(error) = written.close(saves) {
             let path = saves.shown.now().path(written.file);
             warn!("{}: {path}: {error}", saves.path.display());
         }
     }
+    saves.look(rarely);
 }
 
 /// Changes the size of a block without a handle, and saves it: no close follows. If it can't be saved, the block is as it was, but for

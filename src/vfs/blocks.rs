@@ -11,7 +11,7 @@
 //! | `Emptied` | a file from its beginning, which open(2) has emptied, or a new block | the same |
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -60,8 +60,6 @@ pub(super) struct WrittenFile {
     elsewhere: u64,
     /// Descriptors that are open for writing, and threads that change the file without one. Changes with the table locked.
     writers: AtomicUsize,
-    /// Whether another file of the block was opened since bytes were patched last: it has the version of then.
-    opened: AtomicBool,
     turn: Mutex<()>,
     inner: Mutex<Inner>,
 }
@@ -88,7 +86,6 @@ impl WrittenFile {
             form: AtomicU64::new(state.form(file)),
             elsewhere: state.versions.elsewhere(),
             writers: AtomicUsize::new(1),
-            opened: AtomicBool::new(false),
             turn: Mutex::default(),
             inner: Mutex::new(Inner {
                 saved_if_empty: matches!(content, Content::Emptied(_)),
@@ -181,11 +178,6 @@ impl WrittenFile {
     /// Notes that bytes of the block were patched, and when.
     pub(super) fn note_patch(&self, at: SystemTime) {
         locked(&self.inner).patched = Some(at);
-    }
-
-    /// Whether another file of the block was opened since the last call.
-    pub(super) fn take_opened(&self) -> bool {
-        self.opened.swap(false, Ordering::AcqRel)
     }
 
     /// When bytes of the block were patched last, if any were.
@@ -316,19 +308,20 @@ impl Blocks {
         (count <= MANY_BLOCKS).then(|| lens.collect()).flatten()
     }
 
-    /// Notes that a file of a state is opened to be read, whose blocks another one may write.
-    pub(super) fn note_opened(&self, state: &State, file: Node) {
-        let version = state.version(file);
-        let note = |it: &Arc<WrittenFile>| {
-            if (it.file, it.version) != (file, version) {
-                it.opened.store(true, Ordering::Release);
-            }
+    /// Whether bytes that a file of a state may show are being written through another one, straight into FILE: then it has other bytes
+    /// with the same version.
+    pub(super) fn are_patched_beside(&self, state: &State, file: Node) -> bool {
+        let blocks = locked(&self.by_block);
+        let shows = match file {
+            _ if blocks.is_empty() => Shows::Nothing,
+            Node::View(..) => Shows::Several,
+            file => state.shown_by(file),
         };
-        match state.shown_by(file) {
-            Shows::Nothing => {}
-            Shows::Block(block) => self.writer_of(state, block).iter().for_each(note),
-            Shows::Several => locked(&self.by_block).values().for_each(note),
-        }
+        blocks.values().any(|it| {
+            let is_shown = shows == Shows::Several || shows == Shows::Block(it.block);
+            let is_it = || (it.file, it.version) == (file, state.version(file));
+            is_shown && !is_it() && matches!(it.content(), Content::Patched(_))
+        })
     }
 
     /// Whether a block behind block `n` of a state is open for writing.

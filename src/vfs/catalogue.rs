@@ -9,8 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use super::format::Format;
-use super::node::Node;
+use super::node::{Format, Node};
 use super::{index, locked};
 use crate::asdf::outline::{PlaceId, What};
 use crate::asdf::{ArrayData, Origin, Paths, Snapshot};

@@ -75,7 +75,6 @@ impl DataHandle {
         if let Some(block) = block {
             saves.blocks.wait_for_release(state, block, node);
         }
-        saves.blocks.note_opened(state, node);
         let block = block.filter(|_| access.write);
         let written = block.map(|block| add_writer(saves, state, block, node));
         let handle = Self::new(node, state, written.transpose()?);
@@ -311,6 +310,7 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::source::Memory;
     use crate::vfs::testing::writable;
+    use crate::vfs::{Bytes, View};
 
     /// A thread that was slow to ask for it threw the newer source away, so that a picture was drawn again.
     #[test]
@@ -329,5 +329,36 @@ mod tests {
         assert!(Arc::ptr_eq(&newer, &source()));
         saves.blocks.changed();
         assert!(!Arc::ptr_eq(&newer, &source()), "it is old by now");
+    }
+
+    /// Each write gave them other numbers, if one had been opened since the last: with two readers, `open` and `read` were `ESTALE` again
+    /// and again. A file of a view kept its number and its pages.
+    #[test]
+    fn the_other_files_of_a_block_that_is_written_are_read_as_it_is() {
+        const TEXT: &[u8] =
+            b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+            x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}\n...\n";
+        let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abc"));
+        let array = vfs.lookup(Node::ARRAYS, "x.bin".as_ref()).unwrap().node;
+        let view = vfs.lookup(Node::ViewDir(View::Fits, 0), "x.fits".as_ref());
+        let view = view.unwrap().node;
+        let written = vfs.open_now(Node::Block(0), WRITE).unwrap().handle;
+        vfs.write(&written, 0, b"A", false).unwrap();
+        let open = |file| vfs.open_now(file, Access::default()).unwrap();
+        let opened = [array, view].map(open);
+        assert!(opened.iter().all(|opened| opened.direct));
+        let version = vfs.shown.now().version(array);
+        for byte in [b"B", b"C"] {
+            vfs.write(&written, 0, byte, false).unwrap();
+            assert_eq!(vfs.shown.now().version(array), version);
+            let Ok(Bytes::Owned(bytes)) = vfs.read(&opened[0].handle, 0, 1) else {
+                panic!("so few bytes are not lent");
+            };
+            assert_eq!(bytes.to_vec(), byte);
+        }
+        vfs.flush(&written, 0).unwrap();
+        vfs.release(&written);
+        assert!(vfs.shown.now().version(array) > version);
+        assert!(!open(array).direct && !open(view).direct);
     }
 }

@@ -59,7 +59,7 @@ mod tests {
     use crate::codec::Cache;
     use crate::source::{Loan, read_all};
     use crate::vfs::testing::scratch;
-    use crate::vfs::{Access, Bytes, Handle, Open, Vfs, VfsOptions};
+    use crate::vfs::{Access, Bytes, Detail, Handle, Open, Vfs, VfsOptions};
 
     /// A header of these cards and its data, each filled up to whole FITS blocks.
     fn unit(cards: &[&str], data: &[u8]) -> Vec<u8> {
@@ -138,7 +138,7 @@ mod tests {
     fn names(vfs: &Vfs, directory: Node) -> Vec<String> {
         let opened = vfs.opendir(directory).unwrap();
         let mut names = Vec::new();
-        vfs.readdir(&opened, 0, false, &mut |_, name, _| {
+        vfs.readdir(&opened, 0, Detail::Full, &mut |_, name, _| {
             names.push(name.to_str().unwrap().to_owned());
             false
         })

@@ -390,8 +390,8 @@ impl Vfs {
 mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
-    use crate::vfs::FileKind;
     use crate::vfs::testing::writable;
+    use crate::vfs::{Detail, FileKind};
 
     const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\nmeta: {flux: &a !core/ndarray-1.0.0 \
         {source: 0, datatype: uint8, byteorder: little, shape: [4]}}\nagain: *a\n...\n";
@@ -458,7 +458,8 @@ mod tests {
                 count += 1;
                 false
             };
-            vfs.readdir(&opened, 0, true, &mut compare).unwrap();
+            vfs.readdir(&opened, 0, Detail::Quick, &mut compare)
+                .unwrap();
             assert!(told.next().is_none());
         }
         assert!(vfs.snapshot().is_unread());

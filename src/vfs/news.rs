@@ -7,8 +7,7 @@ use std::time::SystemTime;
 
 use log::warn;
 
-use super::format::Format;
-use super::node::Node;
+use super::node::{Format, Node};
 
 /// What the end of the mount loses, a line each.
 #[derive(Debug, Clone, Default)]

@@ -102,7 +102,7 @@ pub(super) fn unmeasured(saves: &Saves, state: &State, node: Node) -> Option<Att
 }
 
 /// The attributes of something with that size and so many names.
-fn described(saves: &Saves, state: &State, node: Node, size: u64, links: u32) -> Attr {
+pub(super) fn described(saves: &Saves, state: &State, node: Node, size: u64, links: u32) -> Attr {
     let is_read_only = saves.writing.is_err();
     let attr = Attr::of_file(node, size, &state.stat, is_read_only, &saves.options);
     let time = saves.blocks.patched_time(state, node).or(state.time(node));

@@ -304,7 +304,7 @@ pub(super) fn shown<'a>(node: Node, origin: impl FnOnce(u32) -> Option<&'a Origi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfs::format::Format;
+    use crate::vfs::node::Format;
 
     /// A handle from before read the bytes from before its own write: only the last write was known, and that had another form.
     #[test]

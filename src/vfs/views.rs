@@ -15,8 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::catalogue::{Catalogue, EntryKind};
 use super::error::{are_names, check_name};
-use super::format::Format;
-use super::node::{NUMBERS, Node, View};
+use super::node::{Format, NUMBERS, Node, View};
 use super::zarr::{Zarr, ZarrView};
 use super::{Error, Result, locked};
 use crate::asdf::{Origin, Snapshot};

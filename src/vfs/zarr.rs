@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::catalogue::{Catalogue, EntryKind};
 use super::error::{are_names, check_name};
-use super::format::Format;
-use super::node::{NUMBERS, Node, View};
+use super::node::{Format, NUMBERS, Node, View};
 use super::{Error, Result, locked};
 use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, unsupported};

@@ -55,7 +55,7 @@ class Node:
     block: disk.Block                        # the bytes of FILE that it shows
     array: texts.Array = None
     ino: int = None                          # the last one that was seen
-    changes: int = 0                         # through itself
+    changes: int = 0                         # of its bytes, while it has this number
     versions: list = None                    # what it may also show, once its name has the next number
     earlier: list = dataclasses.field(default_factory=list)  # what it showed when its name got another number without need
 
@@ -372,8 +372,11 @@ class Reference:
         for other in self.replaced:
             if other.block is node.block:
                 other.versions.append(other.saved())
-        with self.changing(node.number, through=node):
+        # the other files get the next number by the first write; from then on, until the close, they are read as FILE is
+        with self.changing(*[] if writing.patched else [node.number], through=node):
             node.block.data = node.spliced(shown)
+        for other in self.nodes.values():
+            other.changes += other is not node and other.number == node.number
         writing.patched, writing.owed = True, writing.owed or node.block.summed
         node.block.summed = False
 

@@ -14,8 +14,7 @@ use crate::source::{Overlay, Source, Window, len_u64};
 use crate::vfs::array_file::ArrayFile;
 use crate::vfs::blocks::{Content, WrittenFile};
 use crate::vfs::data::DataHandle;
-use crate::vfs::format::Format;
-use crate::vfs::node::Node;
+use crate::vfs::node::{Format, Node};
 use crate::vfs::saves::{Saves, Saving, Sum, check_counted, is_saved};
 use crate::vfs::scratch::copy_pieces;
 use crate::vfs::version::{BlockChange, Through};
@@ -149,6 +148,7 @@ impl WrittenFile {
         write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
     ) -> Result<()> {
         let owed = self.take_checksum(saving, &range, whole)?;
+        self.show_patched(saving.saves, saving.through);
         // who reads the block from now on waits until it is whole, see `wait_for_import`; who is reading it has the bytes of before
         drop(saving.saves.stirring());
         self.put(saving.saves, &mut saving.writer, write)?;

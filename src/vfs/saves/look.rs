@@ -21,16 +21,16 @@ use crate::vfs::attr::VALID;
 use crate::vfs::{Error, MAX_PREPARED, Result, State, locked};
 
 impl Saves {
-    /// Shows FILE as it is now, if another program has changed it; `rarely`: only if the last look is a while ago. Whether it has looked.
-    pub(in crate::vfs) fn look(&self, rarely: bool) -> bool {
+    /// Shows FILE as it is now, if another program has changed it; `rarely`: only if the last look is a while ago.
+    pub(in crate::vfs) fn look(&self, rarely: bool) {
         // another thread is looking: its answer is as good, and requests do not wait for each other
         let Ok(mut compared) = self.compared.try_lock() else {
-            return false;
+            return;
         };
         // a look at a far file is a request to its server
         let rarely = rarely || self.file.is_far();
         if rarely && compared.is_some_and(|at| at.elapsed() < VALID) {
-            return false;
+            return;
         }
         *compared = Some(Instant::now());
         match self.idle_writer() {
@@ -41,7 +41,6 @@ impl Saves {
             // the save that is going on looks for itself before it writes
             Err(_) => self.look_beside_a_save(),
         }
-        true
     }
 
     /// Keeps stored bytes from being read if another program has changed FILE while a save of ours encodes and has not written yet.

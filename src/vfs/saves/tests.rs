@@ -11,7 +11,7 @@ use crate::source::{Loan, Memory, Source};
 use crate::vfs::attr::WRITE;
 use crate::vfs::block_write::import_file;
 use crate::vfs::testing::{writable, writable_with};
-use crate::vfs::{Access, Bytes, FileFacts, Vfs};
+use crate::vfs::{Access, Bytes, Detail, FileFacts, Vfs};
 
 /// Another program replaces some bytes of FILE by others.
 fn put(path: &Path, old: &[u8], new: &[u8], seconds: u64) {
@@ -231,7 +231,8 @@ fn a_block_that_another_program_takes_away_is_not_being_written() {
         listed.push(name.to_owned());
         false
     };
-    vfs.readdir(&directory, 0, true, &mut note).unwrap();
+    vfs.readdir(&directory, 0, Detail::Quick, &mut note)
+        .unwrap();
     assert_eq!(listed, ["0.bin"]);
     vfs.unlink(Node::Blocks, "0.bin".as_ref()).unwrap();
     vfs.release(&opened);

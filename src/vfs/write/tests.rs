@@ -9,7 +9,7 @@ use crate::asdf::sample::Sample;
 use crate::error::Error as Library;
 use crate::source::Loan;
 use crate::vfs::testing::writable;
-use crate::vfs::{Bytes, Call, Rename, TREE_NAME, info};
+use crate::vfs::{Bytes, Call, Detail, Rename, TREE_NAME, info};
 
 fn status(vfs: &Vfs) -> String {
     info::text(&vfs.saves, &vfs.scratch, &vfs.shown.now(), Node::Status)
@@ -397,7 +397,7 @@ fn each_array_that_is_removed_is_gone_until_it_is_made_again() {
             names.push(name.to_owned());
             false
         };
-        vfs.readdir(&directory, 0, false, &mut add).unwrap();
+        vfs.readdir(&directory, 0, Detail::Full, &mut add).unwrap();
         names
     };
     assert_eq!(names().len(), 4);

@@ -1,18 +1,37 @@
-//! Opens and lists directories.
+//! Names: those that a directory lists, those that a new file may have, and the paths by which messages call files, as people know no inode
+//! numbers.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use super::error::check_name;
 use super::node::{Node, View, block_name};
-use super::stat::unmeasured;
+use super::scratch::{is_made_by_editor, is_temporary_data};
+use super::stat::{described, unmeasured};
 use super::state::State;
 use super::{
-    Attr, Error, FileKind, Handle, Open, Result, TREE_NAME, Vfs, hdus, info_files, kind,
-    root_directories,
+    Attr, Error, Handle, INFO_FILES, Open, Result, TREE_NAME, Vfs, block_number, hdus, index,
+    info_files, root_directories,
 };
+use crate::asdf::names::SUFFIXES;
 use crate::source::len_u64;
+
+/// What an inode is called that is none, or whose name is gone.
+const NAMELESS: &str = "a file that is gone";
+
+/// How much of each file a listing tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Its number and kind; its other attributes are not those that it has.
+    Names,
+    /// Its attributes, as far as the tree need not be read for them: of many files, most are listed only to go on to the next.
+    Quick,
+    /// All its attributes.
+    Full,
+}
 
 /// The names of a directory when it was opened. Positions in it stay valid while names change.
 pub(super) enum Names {
@@ -67,8 +86,7 @@ impl Vfs {
     }
 
     /// Lists a directory from position `offset` on, until `add` says that it is full. `add` gets the position behind the
-    /// entry, its name and its attributes. If it is to be done `quickly`, what takes the whole tree to tell is left out, as
-    /// [`unmeasured`] says: of many files, most are listed only to go on to the next.
+    /// entry, its name and its attributes. The scratch files come first, then the names from when the directory was opened.
     ///
     /// The kernel takes a listed name for the answer to a lookup, so each is looked up when it is listed: a name may lead to another
     /// file than when the directory was opened, or to none, and then it is passed over. The kernel changes no name of a directory,
@@ -80,44 +98,8 @@ impl Vfs {
         &self,
         handle: &Handle,
         offset: u64,
-        quickly: bool,
+        detail: Detail,
         add: &mut dyn FnMut(u64, &OsStr, &Attr) -> bool,
-    ) -> Result<()> {
-        self.each_name(handle, offset, &mut |at, name, state, node| {
-            let unmeasured = quickly
-                .then(|| unmeasured(&self.saves, state, node))
-                .flatten();
-            let attr = unmeasured.map_or_else(|| self.attr(state, node), Ok);
-            attr.is_ok_and(|attr| add(at, name, &attr))
-        })
-    }
-
-    /// The same without attributes, which can be slow to find out: `add` gets the file, its version and its kind instead.
-    ///
-    /// # Errors
-    /// [`Error::NotDirectory`].
-    pub fn list(
-        &self,
-        handle: &Handle,
-        offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, Node, u64, FileKind) -> bool,
-    ) -> Result<()> {
-        self.each_name(handle, offset, &mut |at, name, state, node| {
-            let kind = match node {
-                Node::Scratch(_) => self.file_of(node).map(|file| file.attr().kind),
-                node => Ok(kind(node)),
-            };
-            kind.is_ok_and(|kind| add(at, name, node, state.version(node), kind))
-        })
-    }
-
-    /// Calls `add` for each name from position `offset` on, until it says that it is full: first the scratch files, then the names from when
-    /// the directory was opened. Each is looked up in the state of now; one that is gone is passed over.
-    fn each_name(
-        &self,
-        handle: &Handle,
-        offset: u64,
-        add: &mut dyn FnMut(u64, &OsStr, &State, Node) -> bool,
     ) -> Result<()> {
         let Open::Directory(directory, scratch, names) = &handle.open else {
             return Err(Error::NotDirectory);
@@ -145,13 +127,128 @@ impl Vfs {
             }
             // the names are from when the directory was opened; the files are those of now
             let found = node.map_or_else(|| self.find(&state, *directory, &name), Ok);
-            if let Ok(node) = found
-                && add(len_u64(at), &name, &state, node)
-            {
+            let attr = found.and_then(|node| self.attr_in(detail, &state, node));
+            if attr.is_ok_and(|attr| add(len_u64(at), &name, &attr)) {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// The attributes of a node, as far as a listing tells them.
+    fn attr_in(&self, detail: Detail, state: &State, node: Node) -> Result<Attr> {
+        let known = match detail {
+            // the table of scratch files knows theirs
+            _ if matches!(node, Node::Tree(_) | Node::Scratch(_)) => None,
+            Detail::Names => Some(described(&self.saves, state, node, 0, 1)),
+            Detail::Quick => unmeasured(&self.saves, state, node),
+            Detail::Full => None,
+        };
+        known.map_or_else(|| self.attr(state, node), Ok)
+    }
+
+    /// The path of a file, or of a name in a directory, below the mountpoint: for people.
+    #[must_use]
+    pub fn path_to(&self, node: Option<Node>, name: Option<&OsStr>) -> String {
+        let path = match node {
+            Some(node @ (Node::Tree(_) | Node::Scratch(_))) => {
+                let is_tree = self.tree.current().node == node;
+                let tree = is_tree.then(|| TREE_NAME.to_owned());
+                tree.or_else(|| self.scratch.path_of(node))
+            }
+            node => node.map(|node| self.shown.now().path(node)),
+        };
+        let path = path.unwrap_or_else(|| NAMELESS.to_owned());
+        match name {
+            Some(name) if node == Some(Node::Root) => name.display().to_string(),
+            Some(name) => format!("{path}/{}", name.display()),
+            None => path,
+        }
+    }
+
+    /// Checks that a file of that name may be made in a directory of blocks or arrays: tools make such names, or it is named after a file
+    /// there, as `x.npy.part`, `x.new.npy` and `x_tmp.npy` are after `x.npy`.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`], [`Error::NameTooLong`].
+    pub(super) fn check_beside(&self, directory: Node, name: &OsStr) -> Result<()> {
+        check_name(name)?;
+        let state = self.shown.now();
+        let is_there = |name: &[u8]| {
+            let found = self.find(&state, directory, OsStr::from_bytes(name));
+            let data = found
+                .ok()
+                .filter(|node| matches!(node, Node::Block(_) | Node::Array(..)));
+            data.is_some_and(|node| self.attr(&state, node).is_ok())
+        };
+        let bytes = name.as_bytes();
+        let ends = bytes.iter().enumerate();
+        let ends = ends.filter(|(_, byte)| byte.is_ascii() && !byte.is_ascii_alphanumeric());
+        let mut starts = ends.filter_map(|(end, _)| bytes.get(..end));
+        let is_named_after_one = |start: &[u8]| {
+            let mut endings = std::iter::once("").chain(SUFFIXES);
+            endings.any(|ending| is_there(&[start, ending.as_bytes()].concat()))
+        };
+        if is_made_by_editor(name) || is_temporary_data(name) || starts.any(is_named_after_one) {
+            return Ok(());
+        }
+        let why = if directory == Node::Blocks {
+            "a new block must have the next number, as 3.bin after 2.bin; any other new name must be hidden, end in .tmp, or be named \
+             after a block, as 0.bin.new is"
+        } else {
+            "arrays follow the tree: to add one, add it to tree.yaml; any other new name must be hidden, end in .tmp, or be named after \
+             an array, as x.new.npy is after x.npy"
+        };
+        Err(Error::NotPermitted(why))
+    }
+}
+
+impl State {
+    /// The path below the mountpoint of a file that is not in the table of scratch files.
+    pub(super) fn path(&self, node: Node) -> String {
+        let known = match node {
+            Node::Root => Some(".".to_owned()),
+            Node::Blocks => Some("blocks".to_owned()),
+            Node::Info => Some("info".to_owned()),
+            Node::Hdus => Some(hdus::NAME.to_owned()),
+            Node::Block(n) => Some(format!("blocks/{n}.bin")),
+            Node::Array(..) | Node::ArrayDir(_) | Node::ArrayLink(_) => self.catalogue().path(node),
+            // its names need not be made for that
+            Node::ViewDir(view, 0) => Some(view.name().to_owned()),
+            Node::View(..) | Node::ViewDir(..) => self.in_views().path(node),
+            Node::HduHeader(_) | Node::HduBin(_) => {
+                let mut units = hdus::entries(&self.snapshot).into_iter();
+                let found = units.find(|(_, found)| *found == node);
+                found.map(|(name, _)| format!("{}/{}", hdus::NAME, name.display()))
+            }
+            _ => {
+                let mut files = INFO_FILES.into_iter();
+                let found = files.find(|(_, found)| *found == node);
+                found.map(|(name, _)| format!("info/{name}"))
+            }
+        };
+        known.unwrap_or_else(|| NAMELESS.to_owned())
+    }
+
+    /// The node of a block that is to be made.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if it would not be the next one.
+    pub(super) fn new_block(&self, name: &OsStr) -> Result<Node> {
+        let layout = self.snapshot.layout();
+        let next = block_number(name).filter(|&n| index(n) == layout.blocks.len());
+        let next = next.ok_or(Error::NotPermitted(
+            "a new block gets the next free number, and nothing else can be made here",
+        ))?;
+        if layout.streamed() {
+            return Err(Error::NotPermitted("nothing can follow a streamed block"));
+        }
+        Ok(Node::Block(next))
+    }
+
+    /// The error if a block is written through another file.
+    pub(super) fn in_use(&self, other: Node) -> Error {
+        Error::InUse(self.path(other))
     }
 }
 
@@ -224,7 +321,7 @@ mod tests {
     use crate::asdf::sample::Sample;
     use crate::vfs::node::Node;
     use crate::vfs::testing::writable;
-    use crate::vfs::{Access, Error, locked};
+    use crate::vfs::{Access, Detail, Error, locked};
 
     /// Each member of a directory that a search lists was parsed for the length of one text.
     #[test]
@@ -237,7 +334,7 @@ mod tests {
                 names += 1;
                 false
             };
-            vfs.readdir(&opened, 0, true, &mut count).unwrap();
+            vfs.readdir(&opened, 0, Detail::Quick, &mut count).unwrap();
             assert!(names > 2);
         }
         let state = vfs.shown.now();
@@ -269,5 +366,36 @@ mod tests {
         assert!(find(Node::ARRAYS, "new").is_ok());
         assert!(matches!(find(old.node, "x.bin"), Err(Error::NotFound)));
         assert!(vfs.opendir(old.node).is_err());
+    }
+
+    const TEXT: &[u8] =
+        b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+        m: {n: {x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}}}\n...\n";
+
+    #[test]
+    fn a_file_is_called_by_its_path() {
+        let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+        let path_of = |node| vfs.path_to(Some(node), None);
+        let mut directory = Node::ARRAYS;
+        let mut path = "arrays".to_owned();
+        for name in ["m", "n", "x.npy"] {
+            assert_eq!(path_of(directory), path);
+            directory = vfs.lookup(directory, name.as_ref()).unwrap().node;
+            path = format!("{path}/{name}");
+        }
+        assert_eq!(path_of(directory), path);
+        for (node, path) in [
+            (Node::TREE, "tree.yaml"),
+            (Node::Block(0), "blocks/0.bin"),
+            (Node::Status, "info/status"),
+            (Node::Tree(7), super::NAMELESS),
+            (Node::Scratch(7), super::NAMELESS),
+            (
+                Node::Array(1 << 20, crate::vfs::Format::Bin),
+                super::NAMELESS,
+            ),
+        ] {
+            assert_eq!(path_of(node), path);
+        }
     }
 }
