@@ -253,6 +253,29 @@ def a_mount_is_not_sent_to_another_process(place):
 
 
 @case
+def two_mounts_are_never_equal(place):
+    # all their arrays were compared, which is an error of NumPy, and none was a key of a dict
+    path = sample(place)
+    with asdf_mount.mount(path) as m, asdf_mount.mount(path) as other:
+        assert m == m and m != other and {m: 1, other: 2}[m] == 1
+
+
+@case
+def a_closed_mount_is_not_entered_again(place):
+    m = asdf_mount.mount(sample(place))
+    m.close()
+    assert raises(ValueError, m.__enter__).args == ("the mount is closed",)
+
+
+@case
+def a_killed_daemon_leaves_no_directory(place):
+    with asdf_mount.mount(sample(place)) as m:
+        os.kill(int(os.getxattr(m.path, "user.asdf.pid")), signal.SIGKILL)
+        assert mounting.wait_until(lambda: not mounting.daemons(m.path))
+    assert not m.path.exists() and not left()
+
+
+@case
 def an_exception_unmounts_and_is_the_one_that_is_raised(place):
     def run():
         with asdf_mount.mount(sample(place), writable=True) as m:

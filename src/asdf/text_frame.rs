@@ -136,11 +136,13 @@ fn yaml_line(text: &[u8]) -> Option<Error> {
 
 /// The fault of the last line: blanks follow the `...` in it.
 fn last_line(text: &[u8]) -> Option<Error> {
-    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    let end = text
+        .strip_suffix(b"\r\n")
+        .or_else(|| text.strip_suffix(b"\n"));
+    let text = end.unwrap_or(text);
     let start = text.iter().rposition(|&byte| byte == b'\n');
     let start = start.map_or(0, |at| at.saturating_add(1));
     let line = text.get(start..)?;
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.strip_prefix(b"...").is_none_or(<[u8]>::is_empty) {
         return None;
     }
@@ -190,6 +192,7 @@ mod tests {
         for (bad, place, why) in [
             (text("1.5.0", yaml, "...  \n"), "line 7, column 4", blanks),
             (text("1.5.0", yaml, "...\t"), "line 7, column 4", blanks),
+            (text("1.5.0", yaml, "...\r"), "line 7, column 4", blanks),
             (text("1.5.0", "", "...\n"), "line 3, column 1", missing),
             (
                 text("1.5.0", "\n%YAML 1.1\n", "...\n"),

@@ -9,6 +9,7 @@ there, so that only what is used of it is read.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import mmap as _mmap
@@ -126,6 +127,10 @@ class File(Mapping[str, Any]):
             return isinstance(name, str) and self._find(name) is not None
         except KeyError:
             return False
+
+    # a mapping would compare all its arrays
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"
@@ -246,6 +251,7 @@ class Mount(File):
             raise SaveError(lost)
 
     def __enter__(self) -> Mount:
+        self._check()
         return self
 
     def __exit__(
@@ -317,6 +323,9 @@ def _unmount(program: str, path: Path, lifeline: int, owner: int) -> Optional[st
     if done.returncode != _UNKEPT:
         # where something of it is in use, the daemon takes it out of sight now, and goes on until that ends
         os.close(lifeline)
+    with contextlib.suppress(OSError):
+        # where the daemon was killed
+        path.rmdir()
     return _said(done.stderr) if done.returncode in (_PENDING, _UNKEPT) else None
 
 
