@@ -179,6 +179,17 @@ pub fn read_all(source: &dyn Source, limit: u64) -> Result<Vec<u8>> {
     Ok(buf)
 }
 
+/// At most `len` bytes at `offset`; fewer at the end of the source, and none behind it.
+///
+/// # Errors
+/// Of reading.
+pub(crate) fn read_up_to(source: &dyn Source, offset: u64, len: usize) -> Result<Vec<u8>> {
+    let there = source.len().saturating_sub(offset);
+    let mut buf = vec![0; at_most(there, len)];
+    source.read_exact_at(&mut buf, offset.min(source.len()))?;
+    Ok(buf)
+}
+
 /// The offset just behind `len` bytes at `offset`.
 ///
 /// # Errors
@@ -418,9 +429,7 @@ impl Source for Joined {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         checked_end(offset, buf.len(), self.len)?;
-        let in_head = usize::try_from(self.head.len().saturating_sub(offset))
-            .unwrap_or(usize::MAX)
-            .min(buf.len());
+        let in_head = at_most(self.head.len().saturating_sub(offset), buf.len());
         let (first, second) = buf.split_at_mut(in_head);
         // an empty read would still open the source below, which may have to decode for that
         if !first.is_empty() {

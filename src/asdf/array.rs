@@ -380,14 +380,14 @@ impl Array {
 
     /// The layout of its elements in a block of `block_len` bytes.
     pub(super) fn view(&self, block_len: u64) -> Result<View> {
-        // 0 is never used: an array without a datatype has a problem, and no view is asked of it
+        // no view is asked of an array without a datatype, and one of elements of this length is refused
         let itemsize = self
             .data
             .form
             .datatype
             .as_ref()
             .and_then(Datatype::size)
-            .unwrap_or(0);
+            .unwrap_or(u64::MAX);
         let shape = self.data.form.shape.as_deref().unwrap_or_default();
         View::new(
             itemsize,

@@ -13,11 +13,10 @@ use std::sync::Arc;
 use self::quantize::Quantized;
 use self::tile::Tiling;
 use super::buffers::Buffers;
-use super::text::read_up_to;
 use super::tree::{Node, NodeKind, Tree};
 use crate::codec;
 use crate::error::{Error, Result, corrupt, unsupported};
-use crate::source::{Made, Source, Window, len_u64};
+use crate::source::{Made, Source, Window, len_u64, read_up_to};
 
 /// The longest encoding chain that is read, in bytes.
 const CHAIN_LIMIT: usize = 64 << 10;

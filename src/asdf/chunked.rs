@@ -12,6 +12,7 @@ use super::decl::chunked::{self, Chunked, Chunks};
 use super::find::block_index;
 use super::gather::Strided;
 use super::strided::{MAX_LEN, MAX_NDIM, View, c_strides};
+use super::tile::misplaced;
 use crate::codec;
 use crate::error::{Error, Place, Result, corrupt, lock, unsupported};
 use crate::source::{Joined, Memory, Source, at_most, checked_end, each_piece, len_u64};
@@ -293,7 +294,7 @@ impl Snapshot {
             return Ok(None);
         };
         let grid = &chunked.grid;
-        let wanted = chunk_bytes(&grid.chunk, grid.itemsize).unwrap_or(0);
+        let wanted = chunk_bytes(&grid.chunk, grid.itemsize).ok_or_else(misplaced)?;
         let elements = self.chunk_elements(n, code, wanted)?;
         if elements.len() != wanted {
             let why = format!("block {n} has {} bytes of {wanted}", elements.len());
@@ -303,7 +304,7 @@ impl Snapshot {
             return Ok(Some(elements));
         }
         let turned: Vec<u64> = grid.chunk.iter().rev().copied().collect();
-        let mut strides = c_strides(grid.itemsize, &turned).unwrap_or_default();
+        let mut strides = c_strides(grid.itemsize, &turned).ok_or_else(misplaced)?;
         strides.reverse();
         let view = View::new(grid.itemsize, &grid.chunk, Some(&strides), 0, wanted)?;
         Strided::open(elements, view, &self.buffers).map(Some)
@@ -335,7 +336,8 @@ impl Snapshot {
         };
         if code == *b"lz4\0" {
             // numcodecs writes what ASDF has as one of many, each behind its length
-            let len = u32::try_from(stored.len()).unwrap_or(u32::MAX);
+            let len = u32::try_from(stored.len());
+            let len = len.map_err(|_| corrupt("a chunk of 2^32 bytes or more"))?;
             let head = Memory::new(len.to_be_bytes().to_vec());
             stored = Arc::new(Joined::new(Arc::new(head), stored)?);
         }

@@ -41,7 +41,8 @@ impl Blocks<'_> {
         }
         let resized = self.resized.filter(|(resized, _)| *resized == n);
         let len = resized.map(|(_, len)| len);
-        Ok(len.or_else(|| self.of.block_len(n)).unwrap_or(0))
+        let len = len.or_else(|| self.of.block_len(n));
+        len.ok_or_else(|| corrupt("no such block"))
     }
 }
 

@@ -14,9 +14,8 @@ use self::held::Held;
 use super::datatype::Datatype;
 use super::layout::Extent;
 use super::rows::{RowPart, Rows};
-use super::text::read_up_to;
 use crate::error::{Error, Place, Result, corrupt, unsupported};
-use crate::source::{Short, Source, Window};
+use crate::source::{Short, Source, Window, read_up_to};
 
 /// Bytes of a FITS block.
 pub(crate) const BLOCK_LEN: u64 = 2880;

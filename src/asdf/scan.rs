@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 use super::dialect::{FIRST_LINE_LIMIT, FirstLine};
 use super::layout::{Finding, Layout, Severity};
-use super::text::{read_text, read_up_to};
+use super::text::read_text;
 use super::text_frame::newer_standard;
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, read_up_to};
 use walk::BlockWalk;
 
 /// The longest padding in front of the first block that is searched for it, in bytes.

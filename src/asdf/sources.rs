@@ -61,7 +61,8 @@ pub fn with_sources(
         out.push_str(&new);
         at = span.end;
     }
-    out.push_str(tree.text().get(at..).unwrap_or_default());
+    let rest = tree.text().get(at..);
+    out.push_str(rest.ok_or_else(|| shared("a source within a character"))?);
     verify(tree, &out, change)?;
     Ok(out.into_bytes())
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::tile::Tile;
+use super::tile::{Tile, misplaced};
 use crate::error::{Result, corrupt, unsupported};
 
 /// Most dimensions of an array, as in NumPy.
@@ -90,7 +90,7 @@ impl View {
         if len == 0 {
             return Ok(view);
         }
-        let steps = steps(itemsize, shape, strides);
+        let steps = steps(itemsize, shape, strides).ok_or_else(misplaced)?;
         // the one proof on which every later position rests
         let (low, high) = reach(itemsize, &steps, offset).ok_or_else(|| {
             corrupt(format!(
@@ -286,12 +286,12 @@ pub(super) fn c_strides(itemsize: u64, shape: &[u64]) -> Option<Vec<i64>> {
 }
 
 /// The dimensions that have steps, as (count, stride). `shape` and `itemsize` have passed [`c_order_len`] as not empty.
-fn steps(itemsize: u64, shape: &[u64], strides: Option<&[i64]>) -> Vec<(u64, i64)> {
-    let dense = || c_strides(itemsize, shape).unwrap_or_default();
-    let strides = strides.map_or_else(dense, <[i64]>::to_vec);
+fn steps(itemsize: u64, shape: &[u64], strides: Option<&[i64]>) -> Option<Vec<(u64, i64)>> {
+    let given = strides.map(<[i64]>::to_vec);
+    let strides = given.or_else(|| c_strides(itemsize, shape))?;
     let steps = shape.iter().copied().zip(strides);
     // an axis of one element takes no step, whatever its stride says
-    steps.filter(|&(count, _)| count > 1).collect()
+    Some(steps.filter(|&(count, _)| count > 1).collect())
 }
 
 /// The lowest offset of an element and the end of the highest, or `None` beyond what can be counted.

@@ -35,7 +35,7 @@ pub(super) fn read_text(source: &dyn Source, first: &FirstLine) -> Result<Scan> 
     loop {
         let have = bytes.len();
         let there = goal.min(source.len());
-        bytes.resize(usize::try_from(there).unwrap_or(have), 0);
+        bytes.resize(at_most(there, usize::MAX), 0);
         let new = bytes.get_mut(have..).unwrap_or_default();
         source.read_exact_at(new, len_u64(have))?;
         if search.find(&bytes, there == source.len()) {
@@ -171,14 +171,6 @@ pub(super) fn position_of_magic(bytes: &[u8], dialect: &Dialect) -> Option<usize
     bytes
         .windows(4)
         .position(|four| dialect.magics.iter().any(|magic| four == magic))
-}
-
-/// At most `len` bytes at `offset`; fewer at the end of the source.
-pub(super) fn read_up_to(source: &dyn Source, offset: u64, len: usize) -> Result<Vec<u8>> {
-    let there = source.len().saturating_sub(offset);
-    let mut buf = vec![0; at_most(there, len)];
-    source.read_exact_at(&mut buf, offset)?;
-    Ok(buf)
 }
 
 #[cfg(test)]

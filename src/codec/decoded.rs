@@ -130,7 +130,7 @@ impl Source for Decoded {
         let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
             let (bytes, range) = self.part(offset, rest.len(), &read)?;
-            let found = bytes.get(range).unwrap_or_default();
+            let found = bytes.get(range).ok_or_else(|| misplaced(offset))?;
             let (part, behind) = rest.split_at_mut(found.len());
             part.copy_from_slice(found);
             rest = behind;

@@ -33,7 +33,7 @@ use lz4_flex::block;
 use super::entries::Entries;
 use super::headers::Headers;
 use super::input::{Pending, keep_last};
-use super::splice::write;
+use super::splice::{u32_len, write};
 use super::{Codec, Cursor, Framed, Stream};
 use crate::error::{Error, Result, corrupt, lock, unsupported};
 use crate::source::{PooledBuf, Source, checked_end, each_piece, len_u64};
@@ -100,7 +100,7 @@ impl Codec for Lz4f {
                 .and_then(|n| packed.get(..n))
                 .filter(|packed| packed.len() < bytes.len());
             let (body, flag) = smaller.map_or((bytes, STORED), |packed| (packed, 0));
-            let size = u32::try_from(body.len()).unwrap_or_default() | flag;
+            let size = u32_len(body.len())? | flag;
             write(out, &size.to_le_bytes())?;
             write(out, body)
         })?;

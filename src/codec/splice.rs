@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::chunks::ChunkStart;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, corrupt};
 use crate::source::{Source, at_most, each_piece};
 
 /// Stored bytes copied at once.
@@ -185,6 +185,15 @@ fn encode_range<F: Framing>(
     each_piece(decoded, range, at_most(size, usize::MAX), |bytes| {
         framing.encode(bytes, shape, out)
     })
+}
+
+/// A length in a payload that has 32 bits for it.
+///
+/// # Errors
+/// [`Error::Corrupt`] if it needs more.
+pub(super) fn u32_len(len: impl TryInto<u32>) -> Result<u32> {
+    let len = len.try_into();
+    len.map_err(|_| corrupt("a part of a payload of 2^32 bytes or more"))
 }
 
 /// Writes a part of a payload.

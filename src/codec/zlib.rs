@@ -326,19 +326,16 @@ impl Inflating {
     }
 
     /// Notes a block end in the index, with the window and the checksum of what comes before it.
-    fn note(&self, boundary: Boundary, sum: u32, buf: &[u8]) {
+    fn note(&self, boundary: Boundary, sum: u32, before: &[u8]) {
         // A window may begin before the buffer: there it is the end of what the last reads gave.
-        let from_tail = WINDOW.saturating_sub(boundary.filled);
-        let skipped = self.tail.len().saturating_sub(from_tail);
-        let tail = self.tail.get(skipped..).unwrap_or_default();
-        let from = boundary.filled.saturating_sub(WINDOW);
-        let fresh = buf.get(from..boundary.filled).unwrap_or_default();
+        let mut window = self.tail.clone();
+        keep_last(&mut window, WINDOW, before);
         let point = Point {
-            decoded: self.position.saturating_add(len_u64(boundary.filled)),
+            decoded: self.position.saturating_add(len_u64(before.len())),
             stored: boundary.stored,
             bits: boundary.bits,
             sum,
-            window: Arc::new(Window::whole([tail, fresh])),
+            window: Arc::new(Window::whole(&window)),
         };
         lock(&self.stream.index).add(point);
     }
@@ -384,9 +381,10 @@ impl Cursor for Inflating {
             }
             if let Some(boundary) = boundary {
                 // a decoder that starts at the point needs the checksum up to there, not up to the end of the buffer
-                let (before, behind) = buf.split_at_checked(boundary.filled).unwrap_or((buf, &[]));
+                let parts = buf.split_at_checked(boundary.filled);
+                let (before, behind) = parts.ok_or_else(|| self.short(boundary.filled))?;
                 self.sum = self.stream.wrapper.sum(self.sum, before);
-                self.note(boundary, self.sum, buf);
+                self.note(boundary, self.sum, before);
                 fresh = behind;
             }
         }

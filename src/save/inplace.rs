@@ -13,13 +13,13 @@ use std::sync::Arc;
 use super::journal::{JOURNAL_LIMIT, RANGE_LIMIT, Range, Record};
 use super::name;
 use super::own_writes::OwnWrites;
-use super::rope::Segment;
+use super::rope::{Segment, sum};
 use super::sector::sectors_of;
 use super::store::{Store, impossible};
 use super::view::write_all;
 use crate::asdf::layout::Extent;
 use crate::error::{Error, Result};
-use crate::source::{Source, Stat, len_u64};
+use crate::source::{Source, Stat, at_most, len_u64, read_up_to};
 
 /// How a save failed, by the state that it has left FILE in.
 #[derive(Debug)]
@@ -79,21 +79,19 @@ pub(super) fn record<'a>(
     for (start, segment) in changes {
         let mut done = 0;
         while done < segment.len() {
-            let offset = start.saturating_add(done);
+            let offset = sum(*start, done)?;
             // steps end at multiples of STEP, and so of a sector: no sector is compared in two parts
             let whole = STEP.saturating_sub(offset.checked_rem(STEP).unwrap_or(0));
             let len = whole.min(segment.len().saturating_sub(done));
-            let mut new = vec![0; usize::try_from(len).unwrap_or(0)];
+            let mut new = vec![0; at_most(len, usize::MAX)];
             segment.read(old, &mut new, done)?;
-            let there = old.len().saturating_sub(offset).min(len);
-            let mut before = vec![0; usize::try_from(there).unwrap_or(0)];
-            old.read_exact_at(&mut before, offset.min(old.len()))?;
-            total = total.saturating_add(differences(&mut ranges, offset, &before, &new));
+            let before = read_up_to(old, offset, new.len())?;
+            total = sum(total, differences(&mut ranges, offset, &before, &new)?)?;
             // checked inside the loop, so that a long save is given up before its ranges fill the memory
             if total > JOURNAL_LIMIT || ranges.len() > RANGE_LIMIT {
                 return Ok(None);
             }
-            done = done.saturating_add(len);
+            done = sum(done, len)?;
         }
     }
     let record = Record {
@@ -106,16 +104,16 @@ pub(super) fn record<'a>(
 }
 
 /// Adds the sectors that differ to the ranges. How many bytes they are.
-fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> u64 {
+fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> Result<u64> {
     let (mut added, mut here) = (0u64, offset);
     // where FILE ends earlier, there is nothing of before
     let before = sectors_of(offset, old).chain(iter::repeat(&[][..]));
     for (wanted, found) in sectors_of(offset, new).zip(before) {
         if wanted != found {
-            added = added.saturating_add(len_u64(wanted.len()));
+            added = sum(added, len_u64(wanted.len()))?;
             match ranges.last_mut() {
                 // sectors that follow each other are one range: each range costs 24 bytes of the record, and a write
-                Some(last) if last.offset.saturating_add(len_u64(last.new.len())) == here => {
+                Some(last) if last.extent().end == here => {
                     last.old.extend_from_slice(found);
                     last.new.extend_from_slice(wanted);
                 }
@@ -126,9 +124,9 @@ fn differences(ranges: &mut Vec<Range>, offset: u64, old: &[u8], new: &[u8]) -> 
                 }),
             }
         }
-        here = here.saturating_add(len_u64(wanted.len()));
+        here = sum(here, len_u64(wanted.len()))?;
     }
-    added
+    Ok(added)
 }
 
 impl<S: Store> InPlace<'_, S> {
@@ -245,7 +243,7 @@ impl<S: Store> InPlace<'_, S> {
         let (mut at, mut piece) = (start, Vec::new());
         let mut flush = |piece: &mut Vec<u8>| {
             write_all(&**self.store, to, piece, at)?;
-            at = at.saturating_add(len_u64(piece.len()));
+            at = sum(at, len_u64(piece.len()))?;
             piece.clear();
             Ok(())
         };

@@ -33,11 +33,11 @@
 
 use super::digest::{Digest, Sha256, sha256};
 use super::sector::{
-    FOOTER_LEN, SECTOR, TAG_LEN, Tag, framed, framer, padding, sectors_of, unframed,
+    FOOTER_LEN, SECTOR, SECTOR_LEN, TAG_LEN, Tag, framed, framer, padding, sectors_of, unframed,
 };
 use crate::asdf::layout::Extent;
-use crate::error::{Error, Place, Result};
-use crate::source::{Fields, Source, len_u64};
+use crate::error::{Error, Result, unsupported};
+use crate::source::{Fields, Source, at_most, len_u64, read_up_to};
 
 /// The most new bytes that a record may hold.
 pub const JOURNAL_LIMIT: u64 = 64 << 20;
@@ -136,10 +136,7 @@ impl Witness {
     fn of(ranges: &[Range]) -> Self {
         let first = ranges.first();
         let new = first.map_or(&[][..], |range| &range.new);
-        let seen = usize::try_from(SECTOR)
-            .ok()
-            .and_then(|len| new.get(..len))
-            .unwrap_or(new);
+        let seen = new.get(..SECTOR_LEN).unwrap_or(new);
         Self {
             offset: first.map_or(0, |range| range.offset),
             len: len_u64(seen.len()),
@@ -165,8 +162,7 @@ impl Witness {
         if end.is_none_or(|end| end > file.len()) {
             return Ok(false);
         }
-        let mut found = vec![0; usize::try_from(self.len).unwrap_or(0)];
-        file.read_exact_at(&mut found, self.offset)?;
+        let found = read_up_to(file, self.offset, at_most(self.len, usize::MAX))?;
         Ok(sha256(&found) == self.digest)
     }
 }
@@ -197,7 +193,7 @@ impl Record {
                     end: start.checked_add(self.len()?)?,
                 })
             })
-            .ok_or_else(|| Error::unsupported(Place::File, "a journal beyond all bounds"))
+            .ok_or_else(beyond)
     }
 
     fn tag(&self) -> Tag {
@@ -234,17 +230,14 @@ impl Record {
         hasher.update(self.tag().bytes());
         let mut put_framed = framer(self.tag().bytes(), out);
         let body_len = self.body_len();
+        let count = u32::try_from(self.ranges.len()).map_err(|_| beyond())?;
         let mut put = |bytes: &[u8]| {
             hasher.update(bytes);
             put_framed(bytes)
         };
         // the body goes to the hash and, cut into sectors, to the disk; padding and footer go to the disk alone
         let mut head = VERSION.to_be_bytes().to_vec();
-        head.extend(
-            u32::try_from(self.ranges.len())
-                .unwrap_or(u32::MAX)
-                .to_be_bytes(),
-        );
+        head.extend(count.to_be_bytes());
         let witness = Witness::of(&self.ranges);
         let (device, inode) = self.sidecar_of.unwrap_or_default();
         for number in [body_len, device, inode, witness.offset, witness.len] {
@@ -292,8 +285,7 @@ impl Record {
             return Ok(None);
         };
         // at most RECORD_LIMIT bytes, which `framed` has checked: a hostile footer cannot ask for more
-        let mut sectors = vec![0; usize::try_from(len).unwrap_or(0)];
-        source.read_exact_at(&mut sectors, base)?;
+        let sectors = read_up_to(source, base, at_most(len, usize::MAX))?;
         let Some(tag) = Tag::parse(&sectors) else {
             return Ok(None);
         };
@@ -301,11 +293,7 @@ impl Record {
             return Ok(None);
         };
         drop(sectors);
-        let rest = body.split_off(
-            usize::try_from(body_len)
-                .unwrap_or(usize::MAX)
-                .min(body.len()),
-        );
+        let rest = body.split_off(at_most(body_len, body.len()));
         let mut hasher = Sha256::default();
         hasher.update(tag.bytes());
         hasher.update(&body);
@@ -350,6 +338,11 @@ impl Record {
             ranges,
         })
     }
+}
+
+/// The error for a record of more than one may hold.
+fn beyond() -> Error {
+    unsupported("a journal beyond all bounds")
 }
 
 /// The length of the body and the SHA-256 that a footer says, if it is one.

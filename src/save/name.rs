@@ -26,13 +26,8 @@ pub(super) fn temporary(file: &OsStr) -> OsString {
 
 /// Whether `name` is one that [`temporary`] gives for FILE.
 pub(super) fn is_temporary(file: &OsStr, name: &OsStr) -> bool {
-    let stem = with_ending(file, &[b'0'; DIGITS]);
-    let stem = stem
-        .as_bytes()
-        .strip_suffix(&[b'0'; DIGITS])
-        .unwrap_or_default();
     name.as_bytes()
-        .strip_prefix(stem)
+        .strip_prefix(with_ending(file, b"").as_bytes())
         .is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 

@@ -418,10 +418,7 @@ impl Assembly<'_> {
             Some(before) => {
                 self.out
                     .push(Segment::Write(Arc::new(block.header.to_bytes())))?;
-                self.keep(
-                    before.offset.saturating_add(HEADER_LEN),
-                    before.data_offset(),
-                )?;
+                self.keep(sum(before.offset, HEADER_LEN)?, before.data_offset())?;
             }
             None => self
                 .out
@@ -433,7 +430,10 @@ impl Assembly<'_> {
                 self.pieces(pieces, data)?;
                 self.slack(block, data, own)?;
             }
-            (None, Some(n)) => self.keep(data, self.old.block_end(n).unwrap_or(data))?,
+            (None, Some(n)) => {
+                let end = self.old.block_end(n);
+                self.keep(data, end.ok_or_else(|| no_such_block(n, "FILE has none"))?)?;
+            }
             (None, None) => {}
         }
         behind

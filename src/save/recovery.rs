@@ -18,7 +18,7 @@ use super::view::{StoreSource, write_all};
 use crate::asdf::layout::{BlockIndex, Extent, Region};
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
-use crate::source::{Source, Stat, Window, at_most, read_all};
+use crate::source::{Source, Stat, Window, read_all, read_up_to};
 
 /// What was found, and done where FILE may be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -162,14 +162,9 @@ fn judge(file: &dyn Source, record: Record, tail: Option<Extent>) -> Result<Trac
 /// Whether the save of that record can have left FILE as it is.
 pub(super) fn explains(file: &dyn Source, record: &Record) -> Result<bool> {
     for range in &record.ranges {
-        let mut found = vec![0; range.new.len()];
-        let there = file.len().saturating_sub(range.offset);
-        // the rest of `found` stays zero, as do bytes that were reserved and not yet written
-        let there = at_most(there, found.len());
-        file.read_exact_at(
-            found.get_mut(..there).unwrap_or_default(),
-            range.offset.min(file.len()),
-        )?;
+        let mut found = read_up_to(file, range.offset, range.new.len())?;
+        // bytes that were reserved and not yet written are zero, too
+        found.resize(range.new.len(), 0);
         if !range.explains(&found) {
             return Ok(false);
         }
@@ -197,12 +192,9 @@ fn find_unfinished(file: &Arc<dyn Source>) -> Result<Traces> {
         }
         let mut next = extent.start.max(earliest).checked_next_multiple_of(SECTOR);
         while let Some(at) = next.filter(|&at| at < extent.end) {
-            let mut sector = [0; SECTOR_LEN];
-            let len = usize::try_from(file.len().saturating_sub(at)).unwrap_or(SECTOR_LEN);
-            let part = sector.get_mut(..len.min(SECTOR_LEN)).unwrap_or_default();
-            file.read_exact_at(part, at)?;
+            let sector = read_up_to(&**file, at, SECTOR_LEN)?;
             if let Some(tag) =
-                Tag::parse(part).filter(|tag| tag.base().is_some_and(|base| base <= at))
+                Tag::parse(&sector).filter(|tag| tag.base().is_some_and(|base| base <= at))
             {
                 let left = unfinished(file, tag)?;
                 return Ok(left.unwrap_or(Traces::Clean(Ok(found))));
@@ -222,12 +214,7 @@ fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Option<Traces>> {
     if read_all(&gap, RECORD_LIMIT)?.iter().any(|&byte| byte != 0) {
         return Ok(None);
     }
-    let mut sector = [0; SECTOR_LEN];
-    let len = usize::try_from(file.len().saturating_sub(base)).unwrap_or(SECTOR_LEN);
-    file.read_exact_at(
-        sector.get_mut(..len.min(SECTOR_LEN)).unwrap_or_default(),
-        base,
-    )?;
+    let sector = read_up_to(&**file, base, SECTOR_LEN)?;
     let Some(head) = Tag::parse(&sector).and_then(|_| Head::of_sector(&sector)) else {
         // a record is removed from its end, so one without its start was never completed
         return Ok(Some(Traces::Unfinished(tag.old_len)));

@@ -11,7 +11,7 @@ use super::baseline::{Baseline, in_directory};
 use super::inplace::SaveFailure;
 use super::name;
 use super::plan::Plan;
-use super::rope::Segment;
+use super::rope::{Segment, sum};
 use super::status::Status;
 use super::store::{Access, Store, impossible};
 use super::view::{StoreSource, write_all};
@@ -159,7 +159,7 @@ impl<S: Store> Replace<'_, S> {
                 Segment::Write(_) | Segment::Stream(_) | Segment::Fill(..) => {
                     let whole = Extent {
                         start: *offset,
-                        end: offset.saturating_add(segment.len()),
+                        end: sum(*offset, segment.len())?,
                     };
                     self.reserve(to, whole)?;
                     self.pour(segment, &old, to, *offset)?;
@@ -177,8 +177,8 @@ impl<S: Store> Replace<'_, S> {
         while done < segment.len() {
             let mut buf = vec![0; at_most(segment.len().saturating_sub(done), STEP)];
             segment.read(old, &mut buf, done)?;
-            write_all(&**self.store, to, &buf, offset.saturating_add(done))?;
-            done = done.saturating_add(len_u64(buf.len()));
+            write_all(&**self.store, to, &buf, sum(offset, done)?)?;
+            done = sum(done, len_u64(buf.len()))?;
             self.status.add_copied(len_u64(buf.len()));
         }
         Ok(())
@@ -189,9 +189,9 @@ impl<S: Store> Replace<'_, S> {
         let Some(middle) = self.shareable(extent, offset) else {
             return self.copy_data((from, extent), to, offset);
         };
-        let at = |start: u64| offset.saturating_add(start.saturating_sub(extent.start));
+        let at = |start: u64| sum(offset, start.saturating_sub(extent.start));
         // a filesystem that shares bytes in general may refuse these, for an inode flag or a quota for example
-        if let Err(cause) = self.store.share(from, middle, to, at(middle.start)) {
+        if let Err(cause) = self.store.share(from, middle, to, at(middle.start)?) {
             if impossible(&cause) {
                 return self.copy_data((from, extent), to, offset);
             }
@@ -208,7 +208,7 @@ impl<S: Store> Replace<'_, S> {
             },
         );
         let mut written = self.copy_data((from, before), to, offset)?;
-        written = written.saturating_add(self.copy_data((from, behind), to, at(behind.start))?);
+        written = written.saturating_add(self.copy_data((from, behind), to, at(behind.start)?)?);
         Ok(written)
     }
 
@@ -243,7 +243,7 @@ impl<S: Store> Replace<'_, S> {
             if start >= end {
                 break;
             }
-            let target = offset.saturating_add(start.saturating_sub(extent.start));
+            let target = sum(offset, start.saturating_sub(extent.start))?;
             self.copy_run((from, Extent { start, end }), to, target)?;
             copied = copied.saturating_add(end.saturating_sub(start));
             at = end;
@@ -258,21 +258,21 @@ impl<S: Store> Replace<'_, S> {
             to,
             Extent {
                 start: offset,
-                end: offset.saturating_add(run.len()),
+                end: sum(offset, run.len())?,
             },
         )?;
         let mut done = 0;
         while done < run.len() {
             let rest = Extent {
-                start: run.start.saturating_add(done),
+                start: sum(run.start, done)?,
                 end: run.end,
             };
-            let copied = self.store.copy(from, rest, to, offset.saturating_add(done));
+            let copied = self.store.copy(from, rest, to, sum(offset, done)?);
             let copied = match copied {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
                 other => other.map_err(|cause| self.failed("copying", cause))?,
             };
-            done = done.saturating_add(copied);
+            done = sum(done, copied)?;
             self.status.add_copied(copied);
         }
         Ok(())

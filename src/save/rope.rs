@@ -175,7 +175,8 @@ impl Source for Rope {
             at = sum(at, len_u64(take))?;
             rest = later;
         }
-        Ok(())
+        // a stream that has become shorter leaves bytes over
+        checked_end(at, rest.len(), at).map(drop)
     }
 
     fn lend(&self, offset: u64, len: usize, to: Borrower) -> Result<Option<Loan>> {

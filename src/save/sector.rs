@@ -3,7 +3,7 @@
 //! The offsets are in the table of [`super::journal`].
 
 use crate::error::Result;
-use crate::source::Fields;
+use crate::source::{Fields, at_most};
 
 /// Where a record in FILE's tail may begin: at a multiple of this many bytes.
 pub const ALIGNMENT: u64 = 4096;
@@ -101,7 +101,7 @@ pub(super) fn padding(body_len: u64) -> Vec<u8> {
     } else {
         PART.saturating_sub(over)
     };
-    vec![0; usize::try_from(len).unwrap_or(0)]
+    vec![0; at_most(len, SECTOR_LEN)]
 }
 
 /// Gives what takes a body in parts, and hands it on to `out` in sectors.

@@ -8,7 +8,7 @@ use crate::asdf::header::{BlockHeader, FIELDS_LEN, STREAMED};
 use crate::asdf::layout::{Severity, index_text};
 use crate::asdf::scan::scan;
 use crate::error::{Error, Place, Result};
-use crate::source::{Memory, Source, len_u64};
+use crate::source::{Memory, Source, at_most, len_u64};
 
 /// A block as it lies somewhere.
 pub struct WholeBlock {
@@ -42,7 +42,7 @@ impl Room {
             Self::Absent => Segment::Fill(0, 0),
             Self::Usual => Segment::Fill(0, usual),
             Self::Kept(mut bytes) => {
-                bytes.truncate(usize::try_from(usual.min(Self::MOST)).unwrap_or(usize::MAX));
+                bytes.truncate(at_most(usual.min(Self::MOST), usize::MAX));
                 Segment::Write(Arc::new(bytes))
             }
         })
@@ -59,8 +59,8 @@ pub fn whole(text: Vec<u8>, blocks: &[WholeBlock], room: Room) -> Result<Rope> {
     let text_end = len_u64(text.len());
     segments.push(Segment::Write(Arc::new(text)))?;
     if !blocks.is_empty() {
-        let lens = blocks.iter().map(|block| block.stored.len());
-        let len = lens.fold(text_end, u64::saturating_add);
+        let mut lens = blocks.iter().map(|block| block.stored.len());
+        let len = lens.try_fold(text_end, sum)?;
         segments.push(room.behind(text_end, len)?)?;
     }
     let mut offsets = Vec::with_capacity(blocks.len());

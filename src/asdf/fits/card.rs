@@ -8,9 +8,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::BLOCK_LEN;
-use crate::asdf::text::read_up_to;
 use crate::error::{Error, Place, Result};
-use crate::source::Source;
+use crate::source::{Source, at_most, read_up_to};
 
 /// Characters of a card.
 const CARD_LEN: usize = 80;
@@ -50,7 +49,7 @@ impl Cards {
     pub(super) fn read(bytes: &dyn Source, at: u64) -> Result<Option<(Self, u64)>> {
         let mut cards = Self::default();
         let mut end = at;
-        let len = usize::try_from(BLOCK_LEN).unwrap_or(0);
+        let len = at_most(BLOCK_LEN, usize::MAX);
         for n in 0..HEADER_LIMIT {
             let block = read_up_to(bytes, end, len)?;
             let begins = [&b"SIMPLE  "[..], b"XTENSION"];

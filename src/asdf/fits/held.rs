@@ -238,7 +238,7 @@ impl Column {
         let given = given.ok_or("scaled (TSCAL, TZERO)")?;
         let one = if repeat == 1 { &[][..] } else { &[repeat] };
         let shape = axes(cards, n, repeat).unwrap_or_else(|| one.to_vec());
-        let elements = product(&shape).unwrap_or(0);
+        let elements = product(&shape).ok_or("no valid TDIM")?;
         // a complex number is two numbers
         let parts = if given.kind() == 'c' { 2 } else { 1 };
         let size = given.size().checked_div(parts).unwrap_or(1);

@@ -3,6 +3,7 @@
 use crate::asdf::datatype::{ByteOrder, Datatype};
 use crate::asdf::tree::Node;
 use crate::error::Result;
+use crate::source::at_most;
 
 /// The bytes of elements; `None` if the elements are only checked. A check must not cost the memory of their padding, which a
 /// hostile datatype makes as long as it likes.
@@ -21,7 +22,7 @@ impl Output<'_> {
     /// Appends zeros.
     pub(super) fn pad(&mut self, len: u64) {
         let Some(out) = &mut self.0 else { return };
-        let len = usize::try_from(len).unwrap_or(0);
+        let len = at_most(len, usize::MAX);
         out.resize(out.len().saturating_add(len), 0);
     }
 }

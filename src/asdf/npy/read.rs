@@ -131,7 +131,7 @@ impl Header {
 
     /// As [`Header::c_strides`], for another shape.
     fn strides_in_c(&self, shape: &[u64]) -> Result<Vec<i64>> {
-        let size = self.datatype.size().unwrap_or(0);
+        let size = self.datatype.size().unwrap_or(u64::MAX);
         c_strides(size, shape).ok_or_else(|| {
             let shape = &self.shape;
             corrupt(format!(

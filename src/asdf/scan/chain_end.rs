@@ -4,9 +4,9 @@ use super::suspect::{binary, blank};
 use super::walk::BlockWalk;
 use super::{GAP_LIMIT, INDEX_LIMIT};
 use crate::asdf::layout::{BlockIndex, Doubt, Extent, INDEX_HEADER, Severity, parse_index};
-use crate::asdf::text::{CHUNK, read_up_to};
+use crate::asdf::text::CHUNK;
 use crate::error::{Error, Place, Result};
-use crate::source::len_u64;
+use crate::source::{at_most, len_u64, read_up_to};
 
 impl BlockWalk<'_> {
     /// Finds the block index behind the last block and checks it against the blocks.
@@ -19,11 +19,7 @@ impl BlockWalk<'_> {
         let Some((at, adjacent)) = self.last_index(end)? else {
             return Ok(());
         };
-        let text = read_up_to(
-            self.source,
-            at,
-            usize::try_from(INDEX_LIMIT).unwrap_or(usize::MAX),
-        )?;
+        let text = read_up_to(self.source, at, at_most(INDEX_LIMIT, usize::MAX))?;
         let offsets: Vec<u64> = self
             .layout
             .blocks
@@ -59,11 +55,7 @@ impl BlockWalk<'_> {
         }
         // one that stands further on is not used; it is only looked for to be named in a finding
         let start = self.layout.len.saturating_sub(INDEX_LIMIT).max(from);
-        let tail = read_up_to(
-            self.source,
-            start,
-            usize::try_from(INDEX_LIMIT).unwrap_or(usize::MAX),
-        )?;
+        let tail = read_up_to(self.source, start, at_most(INDEX_LIMIT, usize::MAX))?;
         let found = tail
             .windows(INDEX_HEADER.len())
             .rposition(|window| window == INDEX_HEADER);
@@ -87,11 +79,7 @@ impl BlockWalk<'_> {
             );
         }
         // one chunk, because the rest of a file may be terabytes
-        let trailer = read_up_to(
-            self.source,
-            from,
-            usize::try_from(CHUNK).unwrap_or(usize::MAX),
-        )?;
+        let trailer = read_up_to(self.source, from, at_most(CHUNK, usize::MAX))?;
         if !trailer.iter().all(|&byte| blank(byte)) {
             let why = format!(
                 "{} bytes that are neither block nor index",

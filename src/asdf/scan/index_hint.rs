@@ -3,9 +3,9 @@
 use super::walk::LONGEST_HEADER;
 use super::{BLOCK_LIMIT, INDEX_LIMIT};
 use crate::asdf::layout::{Extent, INDEX_HEADER, parse_index};
-use crate::asdf::text::{CHUNK, read_up_to};
+use crate::asdf::text::CHUNK;
 use crate::error::Result;
-use crate::source::{Source, len_u64};
+use crate::source::{Source, at_most, len_u64, read_up_to};
 
 /// Bytes of the end that are read first: the indexes of most files are shorter.
 const PIECE: u64 = 4 << 10;
@@ -25,7 +25,7 @@ impl IndexHint {
         let mut size = PIECE;
         loop {
             let start = source.len().saturating_sub(size).max(text_end);
-            let tail = read_up_to(source, start, usize::try_from(size).unwrap_or(usize::MAX))?;
+            let tail = read_up_to(source, start, at_most(size, usize::MAX))?;
             let found = tail
                 .windows(INDEX_HEADER.len())
                 .rposition(|window| window == INDEX_HEADER);

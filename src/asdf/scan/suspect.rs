@@ -8,9 +8,9 @@ use super::walk::{BlockWalk, LONGEST_HEADER};
 use super::{GAP_LIMIT, PADDING_LIMIT};
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{BlockIndex, Doubt, Severity};
-use crate::asdf::text::{CHUNK, read_up_to};
+use crate::asdf::text::CHUNK;
 use crate::error::{Error, Place, Result};
-use crate::source::len_u64;
+use crate::source::{at_most, len_u64, read_up_to};
 
 /// Whether a byte can be one that fills unused space.
 pub(super) fn blank(byte: u8) -> bool {
@@ -153,7 +153,7 @@ impl BlockWalk<'_> {
                 return Ok(true);
             }
             let len = end.saturating_sub(at).min(CHUNK);
-            let bytes = read_up_to(self.source, at, usize::try_from(len).unwrap_or(0))?;
+            let bytes = read_up_to(self.source, at, at_most(len, usize::MAX))?;
             if !bytes.iter().all(|&byte| blank(byte)) {
                 return Ok(kind(&bytes));
             }

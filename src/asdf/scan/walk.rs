@@ -9,9 +9,9 @@ use super::{BLOCK_LIMIT, GAP_LIMIT, PADDING_LIMIT};
 use crate::asdf::dialect::Dialect;
 use crate::asdf::header::BlockHeader;
 use crate::asdf::layout::{BlockIndex, INDEX_HEADER, Layout, Severity};
-use crate::asdf::text::{CHUNK, position_of_magic, read_up_to};
+use crate::asdf::text::{CHUNK, position_of_magic};
 use crate::error::{Error, Place, Result};
-use crate::source::{Peek, Source, at_most, len_u64};
+use crate::source::{Peek, Source, at_most, len_u64, read_up_to};
 
 /// The most places that are tried for the first block of a draft with two magics.
 const CANDIDATE_LIMIT: usize = 1000;

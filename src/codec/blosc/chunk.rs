@@ -569,15 +569,13 @@ impl<'a> Packed<'a> {
     fn take(&mut self, len: usize) -> Result<&[u8]> {
         let start = self.taken;
         let end = start.saturating_add(len);
-        if end > self.bytes.len() {
-            if end > self.most {
-                return Err(corrupt("Blosc stream beyond the end of its chunk"));
-            }
+        if end > self.bytes.len() && end <= self.most {
             // the hint was too short: the next start is not that of the block behind this one
             read_into(self.stored, self.at, self.most, self.bytes)?;
         }
         self.taken = end;
-        Ok(self.bytes.get(start..end).unwrap_or_default())
+        let bytes = self.bytes.get(start..end);
+        bytes.ok_or_else(|| corrupt("Blosc stream beyond the end of its chunk"))
     }
 
     /// The next four bytes.

@@ -12,7 +12,7 @@ use super::chunk::{BIT_SHUFFLED, Chunk, DELTA, EXTENDED, HEADER, NOT_SPLIT, SHUF
 use super::filters::{bit_shuffle, shuffle};
 use crate::codec::chunks::ChunkStart;
 use crate::codec::headers::{Headers, array_at};
-use crate::codec::splice::{Edited, Framing, write};
+use crate::codec::splice::{Edited, Framing, u32_len, write};
 use crate::codec::zstd;
 use crate::error::{Result, corrupt};
 use crate::source::len_u64;
@@ -135,20 +135,23 @@ impl BlockShape {
 }
 
 /// The header of a chunk of `len` bytes that holds so many `decoded` ones.
-pub(super) fn header(shape: BlockShape, flags: u8, decoded: u64, len: u64) -> Vec<u8> {
+///
+/// # Errors
+/// As [`u32_len`].
+pub(super) fn header(shape: BlockShape, flags: u8, decoded: u64, len: u64) -> Result<Vec<u8>> {
     // c-blosc2 reads no chunk with blocks of no bytes, even if it has none
     let block = len_u64(shape.block).min(decoded).max(1);
-    let sizes = [decoded, block, len].map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+    let sizes = [u32_len(decoded)?, u32_len(block)?, u32_len(len)?];
     let sizes = sizes.map(u32::to_le_bytes);
     if !shape.blosc2 {
         let kind = [FLAGS | shape.filter | flags, shape.typesize];
-        return [&VERSION[..], &kind, sizes.as_flattened()].concat();
+        return Ok([&VERSION[..], &kind, sizes.as_flattened()].concat());
     }
     // both shuffles say that the header is the long one
     let kind = [FLAGS | SHUFFLED | BIT_SHUFFLED | flags, shape.typesize];
     // One filter, the last of six; the codec; and nothing more.
     let pipeline = [&[0; 5][..], &[shape.filter, ZSTD_2], &[0; 9]].concat();
-    [&VERSION_2[..], &kind, sizes.as_flattened(), &pipeline].concat()
+    Ok([&VERSION_2[..], &kind, sizes.as_flattened(), &pipeline].concat())
 }
 
 /// Reads the headers of chunks, and writes chunks.
@@ -184,29 +187,32 @@ impl BloscEncoder {
     }
 
     /// A chunk of `bytes`: packed if that makes it smaller.
-    pub(super) fn chunk(&mut self, shape: BlockShape, bytes: &[u8]) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// As [`header`].
+    pub(super) fn chunk(&mut self, shape: BlockShape, bytes: &[u8]) -> Result<Vec<u8>> {
         let header = |flags, len| header(shape, flags, len_u64(bytes.len()), len_u64(len));
-        let mut chunk = header(PACKED, 0);
+        let mut chunk = header(PACKED, 0)?;
         let mut starts = Vec::new();
         let mut streams = Vec::new();
         let table = bytes.len().div_ceil(shape.block).saturating_mul(4);
         let before = chunk.len().saturating_add(table);
         for block in bytes.chunks(shape.block) {
-            starts.extend(u32_len(before.saturating_add(streams.len())).to_le_bytes());
+            starts.extend(u32_len(before.saturating_add(streams.len()))?.to_le_bytes());
             let stream = self.pack(shape, block);
-            streams.extend(u32_len(stream.len()).to_le_bytes());
+            streams.extend(u32_len(stream.len())?.to_le_bytes());
             streams.extend_from_slice(stream);
         }
         let len = before.saturating_add(streams.len());
         let stored_len = chunk.len().saturating_add(bytes.len());
         // also if each block got smaller: starts and lengths may take more than that saves
         if len >= stored_len {
-            return [header(STORED, stored_len).as_slice(), bytes].concat();
+            return Ok([&header(STORED, stored_len)?[..], bytes].concat());
         }
-        chunk = header(PACKED, len);
+        chunk = header(PACKED, len)?;
         chunk.extend(starts);
         chunk.extend(streams);
-        chunk
+        Ok(chunk)
     }
 }
 
@@ -235,15 +241,10 @@ impl Framing for BloscEncoder {
     }
 
     fn encode(&mut self, bytes: &[u8], shape: &BlockShape, out: &mut dyn Write) -> Result<()> {
-        let chunk = self.chunk(*shape, bytes);
-        write(out, &u32_len(chunk.len()).to_be_bytes())?;
+        let chunk = self.chunk(*shape, bytes)?;
+        write(out, &u32_len(chunk.len())?.to_be_bytes())?;
         write(out, &chunk)
     }
-}
-
-/// A length below 2^32, by construction.
-pub(super) fn u32_len(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ impl<'a> FrameWriter<'a> {
                 each(frame.stored_chunk(edited.stored.as_ref(), start, number)?)?;
             } else {
                 each_piece(self.decoded, range, at_most(chunk, usize::MAX), |bytes| {
-                    each(FrameChunk::New(encoder.chunk(self.shape, bytes)))
+                    each(FrameChunk::New(encoder.chunk(self.shape, bytes)?))
                 })?;
             }
         }
@@ -165,7 +165,7 @@ impl<'a> FrameWriter<'a> {
             end = end.saturating_add(chunk.len());
             Ok(())
         })?;
-        let offsets = offsets_chunk(&offsets);
+        let offsets = offsets_chunk(&offsets)?;
         write(out, &self.header(end, len_u64(offsets.len()))?)?;
         let mut at: u64 = 0;
         self.chunks(encoder, |chunk| {
@@ -240,17 +240,14 @@ impl<'a> FrameWriter<'a> {
 }
 
 /// The chunk that holds the offsets, as they are; nothing for none.
-fn offsets_chunk(offsets: &[u8]) -> Vec<u8> {
+fn offsets_chunk(offsets: &[u8]) -> Result<Vec<u8>> {
     if offsets.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let shape = BlockShape::of_blosc2(OFFSET);
     let len = shape.header_len().saturating_add(len_u64(offsets.len()));
-    [
-        &header(shape, STORED, len_u64(offsets.len()), len)[..],
-        offsets,
-    ]
-    .concat()
+    let header = header(shape, STORED, len_u64(offsets.len()), len)?;
+    Ok([&header, offsets].concat())
 }
 
 #[cfg(test)]

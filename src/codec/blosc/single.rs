@@ -6,8 +6,8 @@
 use std::io::Write;
 
 use super::chunk::STORED;
-use super::encode::{BlockShape, BloscEncoder, PACKED, header, u32_len};
-use crate::codec::splice::write;
+use super::encode::{BlockShape, BloscEncoder, PACKED, header};
+use crate::codec::splice::{u32_len, write};
 use crate::error::{Error, Result, corrupt};
 use crate::source::{Source, each_piece, len_u64};
 
@@ -44,9 +44,9 @@ pub(super) fn encode(
     if end >= shape.header_len().saturating_add(len) {
         return store(shape, decoded, out);
     }
-    write(out, &header(shape, PACKED, len, end))?;
+    write(out, &header(shape, PACKED, len, end)?)?;
     for start in &starts {
-        write(out, &to_u32(*start).to_le_bytes())?;
+        write(out, &u32_len(*start)?.to_le_bytes())?;
     }
     let mut at = shape.header_len().saturating_add(starts_len);
     let mut starts = starts.into_iter();
@@ -57,7 +57,7 @@ pub(super) fn encode(
         }
         let packed = encoder.pack(shape, block);
         at = at.saturating_add(4).saturating_add(len_u64(packed.len()));
-        write(out, &u32_len(packed.len()).to_le_bytes())?;
+        write(out, &u32_len(packed.len())?.to_le_bytes())?;
         write(out, packed)
     })?;
     if at == end {
@@ -75,10 +75,10 @@ fn store(shape: BlockShape, decoded: &dyn Source, out: &mut dyn Write) -> Result
         decoded.read_exact_at(&mut first, 0)?;
     }
     let total = shape.header_len().saturating_add(len);
-    let mut head = header(shape, STORED, len, total);
+    let mut head = header(shape, STORED, len, total)?;
     if !shape.blosc2 && looks_prefixed(&head, first) {
         // the filter means nothing here
-        head = header(shape.with_another_filter(), STORED, len, total);
+        head = header(shape.with_another_filter(), STORED, len, total)?;
     }
     write(out, &head)?;
     each_piece(decoded, 0..len, shape.block, |block| write(out, block))
@@ -88,10 +88,6 @@ fn store(shape: BlockShape, decoded: &dyn Source, out: &mut dyn Write) -> Result
 fn looks_prefixed(header: &[u8], first: [u8; 4]) -> bool {
     let start = header.first_chunk::<4>();
     start.is_some_and(|start| u32::from_be_bytes(*start) == u32::from_le_bytes(first))
-}
-
-fn to_u32(n: u64) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::encode::{BLOCK_LEN, BlockShape, BloscEncoder, CHUNK_LEN, u32_len};
+use super::encode::{BLOCK_LEN, BlockShape, BloscEncoder, CHUNK_LEN};
 use super::*;
 use crate::codec::headers::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
+use crate::codec::splice::u32_len;
 use crate::codec::testing::{Counted, EditCase};
 use crate::source::Memory;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +29,8 @@ fn chunks(name: &str) -> Vec<(Vec<u8>, u64)> {
 
 /// Abacus' framing of chunks.
 fn prefixed(chunks: &[&[u8]]) -> Vec<u8> {
-    let with_len = |chunk: &&[u8]| [&u32_len(chunk.len()).to_be_bytes()[..], chunk].concat();
+    let with_len =
+        |chunk: &&[u8]| [&u32_len(chunk.len()).unwrap().to_be_bytes()[..], chunk].concat();
     chunks.iter().flat_map(with_len).collect()
 }
 
@@ -127,7 +129,7 @@ fn frames_are_read_and_entered_at_any_chunk() {
 
 /// A frame of a million zeros in chunks of four bytes, of which only the offsets are stored: in a chunk with this content.
 fn frame_of_zeros(flags: u8, kind: u8, content: &[u8]) -> Vec<u8> {
-    let numbers = [2 << 20, 2 << 20, 32 + u32_len(content.len())];
+    let numbers = [2 << 20, 2 << 20, 32 + u32_len(content.len()).unwrap()];
     let mut chunk = vec![5, 1, flags, 8];
     chunk.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
     chunk.extend([0; 15]);
@@ -269,7 +271,7 @@ fn a_block_that_takes_more_than_the_memory_allowed_is_refused() {
     // Fuzzing found 100 MiB in use for a few hundred bytes: a block, the one that deltas are to, and buffers for both.
     for size in [(16 << 20) + 4, 1 << 30] {
         let mut chunk = chunks("blosc1.chunks")[0].0.clone();
-        let bytes = u32_len(size).to_le_bytes();
+        let bytes = u32_len(size).unwrap().to_le_bytes();
         chunk[4..8].copy_from_slice(&bytes);
         chunk[8..12].copy_from_slice(&bytes);
         let error = decode(&BLSC, &chunk, size as u64, 1000).unwrap_err();
@@ -372,7 +374,7 @@ fn a_chunk_with_larger_blocks_is_entered_when_its_memory_was_asked_for() {
     let mut encoder = BloscEncoder::new().unwrap();
     let mut chunk = |bytes: &[u8], block: u32| {
         let shape = BlockShape::default().in_blocks(block);
-        encoder.chunk(shape, bytes)
+        encoder.chunk(shape, bytes).unwrap()
     };
     let (small, large) = (
         chunk(&plain[..50_000], 4096),

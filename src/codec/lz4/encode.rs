@@ -6,7 +6,7 @@ use lz4_flex::block::{compress_into, get_maximum_output_size};
 
 use super::super::chunks::ChunkStart;
 use super::super::headers::Headers;
-use super::super::splice::{Edited, Framing, write};
+use super::super::splice::{Edited, Framing, u32_len, write};
 use super::chunk::Lz4Chunk;
 use crate::error::{Result, corrupt};
 
@@ -33,16 +33,11 @@ impl Framing for Lz4Encoder {
         self.block.resize(get_maximum_output_size(bytes.len()), 0);
         let written = compress_into(bytes, &mut self.block)
             .map_err(|cause| corrupt(format!("LZ4: {cause}")))?;
-        let (Some(block), Ok(size), Ok(stored_len)) = (
-            self.block.get(..written),
-            u32::try_from(bytes.len()),
-            u32::try_from(written.saturating_add(4)),
-        ) else {
-            return Err(corrupt("LZ4 block too long"));
-        };
+        let block = self.block.get(..written);
+        let block = block.ok_or_else(|| corrupt("LZ4 block too long"))?;
         // as asdf-python: the length of the chunk is big-endian, the size in front of the block little-endian
-        write(out, &stored_len.to_be_bytes())?;
-        write(out, &size.to_le_bytes())?;
+        write(out, &u32_len(written.saturating_add(4))?.to_be_bytes())?;
+        write(out, &u32_len(bytes.len())?.to_le_bytes())?;
         write(out, block)
     }
 }

@@ -151,16 +151,13 @@ impl Point {
 }
 
 impl Window {
-    /// All of these bytes, in two parts: one run.
-    pub(super) fn whole(parts: [&[u8]; 2]) -> Self {
-        let [first, second] = parts.map(<[u8]>::len);
-        let len = first.saturating_add(second);
+    /// All of these bytes: one run.
+    pub(super) fn whole(bytes: &[u8]) -> Self {
+        let len = bytes.len();
         let mut runs = Vec::with_capacity(len.saturating_add(RUN_HEAD));
         put_number(&mut runs, 0);
         put_number(&mut runs, len);
-        for part in parts {
-            runs.extend(part);
-        }
+        runs.extend(bytes);
         Self { len, runs }
     }
 
@@ -296,7 +293,7 @@ mod tests {
     #[test]
     fn more_points_than_may_be_kept_are_thinned_out() {
         let mut index = PointIndex::new(Point::first(2, 1));
-        let window = Arc::new(Window::whole([&vec![7; WINDOW], &[]]));
+        let window = Arc::new(Window::whole(&vec![7; WINDOW]));
         let most = INDEX_LEN / WINDOW as u64;
         for n in 1..=most {
             let (decoded, window) = (n << 20, Arc::clone(&window));
@@ -351,7 +348,7 @@ mod tests {
             needed.resize(WINDOW, false);
             let plain: Vec<u8> = bytes.into_iter().cycle().take(WINDOW).collect();
             let expanded = Window::of_needed(&plain, &needed).expand();
-            prop_assert!(Window::whole(plain.split_at(needed.len() / 3).into()).expand() == plain);
+            prop_assert!(Window::whole(&plain).expand() == plain);
             let want: Vec<u8> = plain
                 .iter()
                 .zip(&needed)
