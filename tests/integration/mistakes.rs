@@ -288,6 +288,18 @@ const OPTIONS: &[Mistake] = &[
         "its directory must be there",
     ),
     (
+        "FILE as the pid file",
+        "cp g.asdf x; ! asdf-mount --pid-file g.asdf h.asdf m || asdf-mount -u m; cmp x g.asdf",
+        0,
+        "pid file g.asdf: holds something else than a process ID; name another one",
+    ),
+    (
+        "FILE as the log",
+        "cp g.asdf x; ! asdf-mount --log-file g.asdf h.asdf m || asdf-mount -u m; cmp x g.asdf",
+        0,
+        "log file g.asdf: an ASDF file; name another one",
+    ),
+    (
         "a full disk",
         "asdf-mount --help >/dev/full",
         1,
