@@ -86,6 +86,18 @@ const PLACES: &[Mistake] = &[
         "is mounted there; asdf-mount -u m first",
     ),
     (
+        "a line feed in the name of FILE",
+        "cp g.asdf $'x\ny.asdf'; asdf-mount x*.asdf m; echo '--- [' >m/tree.yaml; asdf-mount -u m",
+        40,
+        "/x%0Ay.asdf.rejected.yaml",
+    ),
+    (
+        "the same in a mount of many",
+        "mkdir d; mv g.asdf $'d/x\ny.asdf'; asdf-mount d m; echo '--- [' >m/x*/tree.yaml; asdf-mount -u m",
+        40,
+        "asdf-mount: m: unmounted, but x%0Ay.asdf: the tree that was refused is not saved",
+    ),
+    (
         "a MOUNTPOINT above FILE",
         "asdf-mount g.asdf .",
         12,
