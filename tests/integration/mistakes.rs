@@ -98,6 +98,19 @@ const PLACES: &[Mistake] = &[
         "asdf-mount: m: unmounted, but x%0Ay.asdf: the tree that was refused is not saved",
     ),
     (
+        "no directory for --edit",
+        "TMPDIR=/nope asdf-mount --edit g.asdf",
+        10,
+        "/nope: No such file or directory (os error 2); set TMPDIR to a directory where this user can make files",
+    ),
+    (
+        "an editor that goes on in the background",
+        "export TMPDIR=$PWD EDITOR='f() { exec 9<\"$1\"; sleep 60 & echo $! >pid; }; f'
+        asdf-mount --edit g.asdf || status=$?; kill $(cat pid); wait; asdf-mount -u g.asdf; exit $status",
+        10,
+        "and leave its directories; then asdf-mount -u g.asdf unmounts it",
+    ),
+    (
         "a MOUNTPOINT above FILE",
         "asdf-mount g.asdf .",
         12,
