@@ -83,7 +83,19 @@ const PLACES: &[Mistake] = &[
         "a MOUNTPOINT that is one",
         "asdf-mount g.asdf m; asdf-mount h.asdf m",
         10,
-        "is mounted there; asdf-mount -u m first",
+        "g.asdf); asdf-mount -u m first",
+    ),
+    (
+        "the same of a list of one file",
+        "echo g.asdf | asdf-mount --files-from - m; asdf-mount h.asdf m",
+        10,
+        "m: already mounted (1 file); asdf-mount -u m first",
+    ),
+    (
+        "a list without a MOUNTPOINT",
+        "echo g.asdf >list; asdf-mount --files-from list",
+        2,
+        "which MOUNTPOINT? Try asdf-mount --help",
     ),
     (
         "a line feed in the name of FILE",
@@ -311,6 +323,12 @@ const OPTIONS: &[Mistake] = &[
         "asdf-mount --log-file a/log g.asdf m",
         1,
         "its directory must be there",
+    ),
+    (
+        "a PATH that no file of DIR has",
+        "mkdir d; cp g.asdf d; asdf-mount --preview x.png d nope",
+        1,
+        "d: no file has an array at nope; --list shows their paths",
     ),
     (
         "FILE as the pid file",
