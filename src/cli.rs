@@ -370,6 +370,7 @@ fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exi
             Ok(Exit::Ok)
         }
         (Action::Unmount | Action::Revert, []) => Err(which("MOUNTPOINT")),
+        (Action::Mount, []) if args.files_from.is_some() => Err(which("MOUNTPOINT")),
         (Action::Revert, [mountpoint]) => unmount::revert(mountpoint, args.discard),
         (Action::Unmount, mountpoints) => {
             let given = args.timeout.map(|limit| Duration::from_secs(limit.into()));

@@ -56,13 +56,17 @@ pub(super) fn edit(
         failed => return Ok(failed),
     }
     let edited = place.edit(&asked);
-    match unmount::all(
-        std::slice::from_ref(&place.mountpoint),
-        UNMOUNT_TIMEOUT,
-        false,
-    ) {
-        Exit::Ok => edited,
-        failed => edited.and(Ok(failed)),
+    match unmount::one(&place.mountpoint, file, UNMOUNT_TIMEOUT, false) {
+        Ok(Exit::Ok) => edited,
+        Ok(failed) => edited.and(Ok(failed)),
+        Err(left) => {
+            let then = match Mounted::at(&place.mountpoint) {
+                Some(_) => format!("; then asdf-mount -u {} unmounts it", shell_word(file)),
+                None => String::new(),
+            };
+            complain(&format!("{}{then}", left.message));
+            edited.and(Ok(left.exit))
+        }
     }
 }
 
@@ -97,8 +101,10 @@ impl Place {
             }
         });
         let made = made.unwrap_or_else(|| Err(ErrorKind::AlreadyExists.into()));
-        let directory =
-            made.map_err(|error| Failure::of(Exit::Mountpoint, &parent, error.to_string()))?;
+        let directory = made.map_err(|error| {
+            let advice = "set TMPDIR to a directory where this user can make files";
+            Failure::of(Exit::Mountpoint, &parent, format!("{error}; {advice}"))
+        })?;
         // a directory below the private one, with the name of FILE: editors show it in their title
         let mountpoint = directory.join(file.file_name().unwrap_or_default());
         Ok(Self {

@@ -1,7 +1,7 @@
 //! Where messages go: to standard error until the daemon detaches, then to syslog or the log file.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -61,13 +61,10 @@ pub(super) fn start(args: &Args) -> Result<Sink, Failure> {
     let file = args.log_file.as_deref();
     let output = match file {
         None => Output::Stderr,
-        Some(path) => Output::File(
-            OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(path)
-                .map_err(|error| unwritten("log file", path, &error))?,
-        ),
+        Some(path) => {
+            let opened = open(path).map_err(|error| unwritten("log file", path, &error))?;
+            Output::File(opened)
+        }
     };
     let sink = Sink(Arc::new(Mutex::new(SinkState {
         output,
@@ -86,6 +83,17 @@ pub(super) fn start(args: &Args) -> Result<Sink, Failure> {
         log::set_max_level(level);
     }
     Ok(sink)
+}
+
+/// Opens a log file, but no ASDF file: a path that was left out on the command line makes FILE the log.
+fn open(path: &Path) -> io::Result<File> {
+    let mut start = [0; 5];
+    // a pipe would be waited for
+    let mut read = || File::open(path)?.read_exact(&mut start);
+    if path.is_file() && read().is_ok() && start == *b"#ASDF" {
+        return Err(io::Error::other("an ASDF file; name another one"));
+    }
+    OpenOptions::new().append(true).create(true).open(path)
 }
 
 impl Sink {

@@ -172,9 +172,9 @@ fn check_daemon(path: &Path, named: bool) -> Result<(), String> {
     let (place, source) = (path.display(), mounted.source().display());
     let daemon = unmount::daemon_of(&mounted);
     match daemon.map_err(|error| format!("asking who serves it: {error}"))? {
-        Daemon::Silent(why) => Err(format!("{source} is mounted there: {why}")),
+        Daemon::Silent(why) => Err(format!("already mounted ({source}): {why}")),
         Daemon::Serves if is_there => Err(format!(
-            "{source} is mounted there; asdf-mount -u {} first",
+            "already mounted ({source}); asdf-mount -u {} first",
             shell_word(path)
         )),
         Daemon::Gone if is_there && !named => {

@@ -1,8 +1,8 @@
 //! `--pid-file`.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use log::warn;
@@ -22,9 +22,13 @@ impl PidFile {
             if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
                 return Err(io::Error::other("not a regular file; name another one"));
             }
-            let mut file = locked(path, OpenOptions::new().write(true).create(true))?;
+            let file = locked(path, OpenOptions::new().read(true).write(true).create(true))?;
+            if !may_be_replaced(&file)? {
+                let why = "holds something else than a process ID; name another one";
+                return Err(io::Error::other(why));
+            }
             file.set_len(0)?;
-            file.write_all(own().as_bytes())?;
+            file.write_all_at(own().as_bytes(), 0)?;
             path.canonicalize().map(Self)
         };
         write().map_err(|error| unwritten("pid file", path, &error))
@@ -41,6 +45,16 @@ impl PidFile {
         }
         Ok(())
     }
+}
+
+/// Whether a file is empty or has the number of a process, as a daemon leaves it that was killed. A path that was left out on the command
+/// line makes FILE the pid file.
+fn may_be_replaced(file: &File) -> io::Result<bool> {
+    let mut there = Vec::new();
+    file.take(64).read_to_end(&mut there)?;
+    Ok(there
+        .iter()
+        .all(|byte| byte.is_ascii_digit() || byte.is_ascii_whitespace()))
 }
 
 /// What is in the file.
@@ -88,7 +102,11 @@ mod tests {
         assert!(PidFile::write(&pipe).is_err());
         assert!(PidFile::write(Path::new("/dev/null")).is_err());
         let path = place.path().join("pid");
-        fs::write(&path, "the number of a daemon that was killed").unwrap();
+        fs::write(&path, "#ASDF 1.0.0\n").unwrap();
+        assert!(PidFile::write(&path).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "#ASDF 1.0.0\n");
+        // what a daemon has left that was killed
+        fs::write(&path, "4194304\n").unwrap();
         let file = PidFile::write(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), own());
         drop(file);

@@ -112,7 +112,13 @@ fn directory(
         if status != Exit::Ok {
             return Ok(status);
         }
-        let why = "no file with an array to make a picture of";
+        let why = match path {
+            Some(path) => format!(
+                "no file has an array at {}; --list shows their paths",
+                path.display()
+            ),
+            None => "no file with an array to make a picture of".to_owned(),
+        };
         return Err(Failure::of(Exit::Other, directory, why));
     }
     save(out, &finished(sheet, directory)?)?;

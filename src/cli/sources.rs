@@ -15,7 +15,7 @@ use super::exit::{Exit, Failure};
 use super::far::{Sources, UrlOpener, Urls};
 use super::options::Options;
 use super::options::effect::Reads;
-use super::{Args, resolve};
+use super::{Args, counted, resolve};
 use crate::codec::Cache;
 use crate::collection::Contents;
 use crate::error::Error;
@@ -215,7 +215,7 @@ fn list(paths: &[PathBuf], far: &UrlOpener<'_>, urls: &Urls) -> Result<Sources, 
     if files.is_empty() {
         return Err(Failure::new(Exit::Usage, "which FILE? The list is empty"));
     }
-    let name = format!("{} files", files.len());
+    let name = counted(files.len(), "file");
     let files = files.into_iter().map(|(name, (_, file))| (name, file));
     Ok(Sources::Many(Contents::List(files.collect()), name.into()))
 }

@@ -50,7 +50,7 @@ pub(super) fn all(mountpoints: &[PathBuf], limit: Duration, discard: bool) -> Ex
     }
     let mut exit = Exit::Ok;
     for mountpoint in mountpoints {
-        match one(mountpoint, limit, discard) {
+        match one(mountpoint, mountpoint, limit, discard) {
             Ok(Exit::Ok) => {}
             Ok(status) => exit = status,
             Err(failure) => {
@@ -131,9 +131,15 @@ fn unkept(directory: &Path) -> PathBuf {
     directory.join(paths.unwrap_or_else(|| "tree.yaml".into()))
 }
 
-/// Unmounts one, and waits for its daemon. What would be lost is asked before: after an unmount there is no mount to ask.
-fn one(mountpoint: &Path, limit: Duration, discard: bool) -> Result<Exit, Failure> {
-    let say = |why: &str| format!("{}: {why}", mountpoint.display());
+/// Unmounts one, which messages call `name`, and waits for its daemon. What would be lost is asked before: after an unmount there is no
+/// mount to ask.
+pub(super) fn one(
+    mountpoint: &Path,
+    name: &Path,
+    limit: Duration,
+    discard: bool,
+) -> Result<Exit, Failure> {
+    let say = |why: &str| format!("{}: {why}", name.display());
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
     let mounted = find::mount_of(mountpoint).map_err(|why| fail(&why))?;
     let path = mounted.directory().to_owned();

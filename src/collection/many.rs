@@ -16,7 +16,7 @@ use log::warn;
 use rustix::fs::StatVfs;
 
 use crate::codec::Cache;
-use crate::error::Error as Library;
+use crate::error::{Error as Library, printable};
 use crate::save::FilePath;
 use crate::source::{Look, Stat};
 use crate::vfs::{
@@ -410,7 +410,8 @@ impl Many {
         let known: BTreeMap<_, _> = known.collect();
         let mut all = Losses::default();
         for (path, Losses { unsaved, scratch }) in known {
-            let named = |line: String| format!("{}: {line}", path.display());
+            let path = printable(&path.display().to_string());
+            let named = |line: String| format!("{path}: {line}");
             all.unsaved.extend(unsaved.into_iter().map(named));
             all.scratch.extend(scratch.into_iter().map(named));
         }

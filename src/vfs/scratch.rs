@@ -50,7 +50,7 @@ const PATTERNS: [(&str, &str); 11] = [
     ("tmp.", ""),
 ];
 /// What mkstemp(3) and its like put behind these: characters that are chosen at random.
-const BEFORE_RANDOM: [&str; 2] = ["sed", "tmp"];
+const BEFORE_RANDOM: [&str; 3] = ["sed", "tmp", "XX"];
 /// How many random characters Python's `tempfile` has behind `tmp`.
 const AFTER_TMP: usize = 8;
 /// How many of them there are, at least and at most.
@@ -306,6 +306,7 @@ mod tests {
             "tree.yaml.pQ3xYz",
             ".tree.yaml.Xq12Ab",
             "sedA8xYkQ",
+            "XXtfDEBd",
             "tmp_k3x9q1a",
             "tmpqwertyui",
             "tree.yaml.rej",

@@ -19,6 +19,7 @@ use super::node::{NUMBERS, Node, TREE_NAME};
 use super::scratch::{MemberScratch, Named, Role, ScratchFile, Unsaved, is_blank};
 use super::state::{KEPT, Shown};
 use super::{VfsOptions, locked};
+use crate::error::printable;
 use crate::source::{ScratchRoom, Source};
 
 /// How many files that have lost the name stay known, and how long they are at most.
@@ -376,7 +377,10 @@ impl Refused {
             Err(_) => "it could not be kept on disk, and is lost with the mount".to_owned(),
         };
         let why = &self.why;
-        format!("the tree that was refused is not saved ({why}): {place}")
+        // one line of several, whatever is in the path
+        printable(&format!(
+            "the tree that was refused is not saved ({why}): {place}"
+        ))
     }
 
     /// Where it is kept on disk.

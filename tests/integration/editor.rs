@@ -139,6 +139,8 @@ fn a_refused_text_is_kept_where_nobody_can_be_asked() {
     let said = desk.edit();
     let kept = fs::canonicalize(desk.path("sample.asdf.rejected.yaml")).unwrap();
     assert_refused(&said, 40, &format!("it is kept in {}", kept.display()));
+    let unmounted = format!("asdf-mount: {}: unmounted, but ", desk.file.display());
+    assert!(said.stderr.starts_with(&unmounted), "{}", said.stderr);
     assert!(
         said.stderr.contains("line 7, column 1: "),
         "{}",

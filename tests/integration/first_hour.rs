@@ -75,7 +75,7 @@ fn a_second_mount_on_the_same_directory_is_refused() {
     let said = place.mount(&["-r"]);
     let (file, mnt) = (fs::canonicalize(&place.file).unwrap(), place.mnt.display());
     let words = format!(
-        "{} is mounted there; asdf-mount -u {mnt} first",
+        "already mounted ({}); asdf-mount -u {mnt} first",
         file.display()
     );
     assert_refused(&said, 10, &words);

@@ -83,7 +83,44 @@ const PLACES: &[Mistake] = &[
         "a MOUNTPOINT that is one",
         "asdf-mount g.asdf m; asdf-mount h.asdf m",
         10,
-        "is mounted there; asdf-mount -u m first",
+        "g.asdf); asdf-mount -u m first",
+    ),
+    (
+        "the same of a list of one file",
+        "echo g.asdf | asdf-mount --files-from - m; asdf-mount h.asdf m",
+        10,
+        "m: already mounted (1 file); asdf-mount -u m first",
+    ),
+    (
+        "a list without a MOUNTPOINT",
+        "echo g.asdf >list; asdf-mount --files-from list",
+        2,
+        "which MOUNTPOINT? Try asdf-mount --help",
+    ),
+    (
+        "a line feed in the name of FILE",
+        "cp g.asdf $'x\ny.asdf'; asdf-mount x*.asdf m; echo '--- [' >m/tree.yaml; asdf-mount -u m",
+        40,
+        "/x%0Ay.asdf.rejected.yaml",
+    ),
+    (
+        "the same in a mount of many",
+        "mkdir d; mv g.asdf $'d/x\ny.asdf'; asdf-mount d m; echo '--- [' >m/x*/tree.yaml; asdf-mount -u m",
+        40,
+        "asdf-mount: m: unmounted, but x%0Ay.asdf: the tree that was refused is not saved",
+    ),
+    (
+        "no directory for --edit",
+        "TMPDIR=/nope asdf-mount --edit g.asdf",
+        10,
+        "/nope: No such file or directory (os error 2); set TMPDIR to a directory where this user can make files",
+    ),
+    (
+        "an editor that goes on in the background",
+        "export TMPDIR=$PWD EDITOR='f() { exec 9<\"$1\"; sleep 60 & echo $! >pid; }; f'
+        asdf-mount --edit g.asdf || status=$?; kill $(cat pid); wait; asdf-mount -u g.asdf; exit $status",
+        10,
+        "and leave its directories; then asdf-mount -u g.asdf unmounts it",
     ),
     (
         "a MOUNTPOINT above FILE",
@@ -286,6 +323,24 @@ const OPTIONS: &[Mistake] = &[
         "asdf-mount --log-file a/log g.asdf m",
         1,
         "its directory must be there",
+    ),
+    (
+        "a PATH that no file of DIR has",
+        "mkdir d; cp g.asdf d; asdf-mount --preview x.png d nope",
+        1,
+        "d: no file has an array at nope; --list shows their paths",
+    ),
+    (
+        "FILE as the pid file",
+        "cp g.asdf x; ! asdf-mount --pid-file g.asdf h.asdf m || asdf-mount -u m; cmp x g.asdf",
+        0,
+        "pid file g.asdf: holds something else than a process ID; name another one",
+    ),
+    (
+        "FILE as the log",
+        "cp g.asdf x; ! asdf-mount --log-file g.asdf h.asdf m || asdf-mount -u m; cmp x g.asdf",
+        0,
+        "log file g.asdf: an ASDF file; name another one",
     ),
     (
         "a full disk",

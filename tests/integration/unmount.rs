@@ -245,7 +245,7 @@ fn what_a_stopped_daemon_serves_is_not_looked_at() {
     ] {
         let said = run(Command::new(PROGRAM).args(files).arg(mountpoint));
         let mountpoint = mountpoint.display();
-        let words = format!("{mountpoint}: {file} is mounted there: {why}");
+        let words = format!("{mountpoint}: already mounted ({file}): {why}");
         assert_refused(&said, 10, &words);
     }
     let said = unmount(&place.mnt.join("arrays"), "0");
