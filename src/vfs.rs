@@ -382,6 +382,8 @@ impl Vfs {
         if !access.only_reads() {
             self.saves.open_for_writing()?;
             access.pid = process_of(access.pid).unwrap_or(0);
+            // also O_RDONLY with O_TRUNC: its close ends what it has begun
+            access.write = true;
         }
         let (mut keep_cache, mut direct) = (false, false);
         let open = match node {

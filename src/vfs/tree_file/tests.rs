@@ -453,3 +453,24 @@ fn numbers_go_on_where_the_member_was_closed() {
     next.begin(TreeMark { node, ..mark });
     assert!(!is_outdated(&next, &next.current()));
 }
+
+/// open(2) with `O_RDONLY | O_TRUNC` left `tree.yaml` empty for all programs until one wrote it, called blocks read-only, and seemed to
+/// empty a file of `info/`.
+#[test]
+fn what_is_opened_to_be_read_and_emptied_keeps_its_bytes() {
+    let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abc"));
+    let emptied = Access {
+        truncate: true,
+        ..Access::default()
+    };
+    for (parent, name) in [(Node::Root, "tree.yaml"), (Node::Blocks, "0.bin")] {
+        let before = vfs.lookup(parent, name.as_ref()).unwrap();
+        let opened = vfs.open_now(before.node, emptied).unwrap();
+        vfs.flush(&opened.handle, 0).unwrap();
+        vfs.release(&opened.handle);
+        let after = vfs.lookup(parent, name.as_ref()).unwrap();
+        assert_eq!(after.size, before.size, "{name}");
+    }
+    let refused = vfs.open_now(Node::Status, emptied);
+    assert!(matches!(refused, Err(Error::ReadOnly(_))));
+}
