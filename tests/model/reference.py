@@ -348,7 +348,8 @@ class Reference:
         shown = bytearray(self.shown(node))
         at = len(shown) if handle.append else offset
         end = at + len(data)
-        if node.kind != "block" and not writing.emptied and not len(node.header()) <= at <= end <= len(shown):
+        header = slice(at, min(end, len(node.header())))     # what goes into the header must be there already
+        if node.kind != "block" and not writing.emptied and (end > len(shown) or shown[header] != data[:max(0, header.stop - at)]):
             return errno.EPERM
         fits = end <= len(shown)
         shown.extend(bytes(max(0, at - len(shown))))
