@@ -98,6 +98,7 @@ class Data:
     writing: Writing = None
     readable: bool = True
     ino: int = None
+    beside: Writing = None                   # the other file of the block that was being patched when this was opened
 
 
 class Reference:
@@ -339,7 +340,9 @@ class Reference:
             if truncate:
                 writing.emptied, node.changes = kind != "block", node.changes + 1
                 self.keep(writing, b"", touched=node.number >= len(self.blocks))
-        return OK, Data(node, append and kind == "block", writing)
+        other = self.writing.get(node.number)
+        beside = other if other and other.patched and other.node is not node else None
+        return OK, Data(node, append and kind == "block", writing, beside=beside)
 
     def write_data(self, handle, offset, data):
         node, writing = handle.node, handle.writing
@@ -386,7 +389,7 @@ class Reference:
         node, writing = handle.node, handle.writing
         if node.versions is not None:
             return errno.ESTALE
-        if len(self.shown(node)) != length:
+        if len(self.shown(node)) != length or writing.overlay == b"":    # unlike O_TRUNC alone, it asks for no bytes
             self.keep(writing, self.shown(node)[:length].ljust(length, b"\0"))
             node.changes += 1
         return OK
