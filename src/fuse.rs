@@ -30,7 +30,7 @@ use rustix::fs::XattrFlags;
 pub use mounting::{Mount, MountOptions};
 
 use crate::collection::{Collection, Handle, Inode};
-use crate::vfs::{self, Attributes, Bytes, Call, Error, Opened, Rename, Vfs, check_name};
+use crate::vfs::{self, Attributes, Bytes, Call, Error, Node, Opened, Rename, Vfs, check_name};
 use convert::{access, appends, beside, facts, file_attr, inode, open_flags, opendir_flags};
 use handles::Handles;
 use reply::{attr, data, empty, entry, link, named, statfs, xattr};
@@ -287,7 +287,9 @@ impl Filesystem for Shim {
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let access = access(flags, req);
-        self.serve(req, (reply, ReplyOpen::error), move |shim, reply| {
+        // the status waits for the end of a text
+        let long = self.is_far || inode(ino).is_ok_and(|it| it.node == Node::Status);
+        self.serve_if(long, req, (reply, ReplyOpen::error), move |shim, reply| {
             let asked = shim.asked(Call::Open, ino);
             let done = inode(ino).and_then(|inode| shim.files.open(inode, access));
             let flags = |opened: &Opened<Handle>| open_flags(opened, access.only_reads());

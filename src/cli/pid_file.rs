@@ -52,9 +52,9 @@ impl PidFile {
 fn may_be_replaced(file: &File) -> io::Result<bool> {
     let mut there = Vec::new();
     file.take(64).read_to_end(&mut there)?;
-    Ok(there
-        .iter()
-        .all(|byte| byte.is_ascii_digit() || byte.is_ascii_whitespace()))
+    let number = there.trim_ascii();
+    // a process ID is an i32
+    Ok(number.len() <= 10 && number.iter().all(u8::is_ascii_digit))
 }
 
 /// What is in the file.
@@ -105,6 +105,12 @@ mod tests {
         fs::write(&path, "#ASDF 1.0.0\n").unwrap();
         assert!(PidFile::write(&path).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "#ASDF 1.0.0\n");
+        // numbers that are data
+        for numbers in ["1\n2\n3\n".to_owned(), "1".repeat(64)] {
+            fs::write(&path, &numbers).unwrap();
+            assert!(PidFile::write(&path).is_err());
+            assert_eq!(fs::read_to_string(&path).unwrap(), numbers);
+        }
         // what a daemon has left that was killed
         fs::write(&path, "4194304\n").unwrap();
         let file = PidFile::write(&path).unwrap();

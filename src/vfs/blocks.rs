@@ -311,16 +311,19 @@ impl Blocks {
     /// Whether bytes that a file of a state may show are being written through another one, straight into FILE: then it has other bytes
     /// with the same version.
     pub(super) fn are_patched_beside(&self, state: &State, file: Node) -> bool {
-        let blocks = locked(&self.by_block);
+        if self.is_empty() {
+            return false;
+        }
+        // without the table, which writes wait for: this may read the tree
+        let version = state.version(file);
         let shows = match file {
-            _ if blocks.is_empty() => Shows::Nothing,
             Node::View(..) => Shows::Several,
             file => state.shown_by(file),
         };
-        blocks.values().any(|it| {
+        locked(&self.by_block).values().any(|it| {
             let is_shown = shows == Shows::Several || shows == Shows::Block(it.block);
-            let is_it = || (it.file, it.version) == (file, state.version(file));
-            is_shown && !is_it() && matches!(it.content(), Content::Patched(_))
+            let is_it = (it.file, it.version) == (file, version);
+            is_shown && !is_it && matches!(it.content(), Content::Patched(_))
         })
     }
 

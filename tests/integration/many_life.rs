@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::common::{
-    Mount, PROGRAM, asdf_mount, can_mount, daemons_of, eventually, is_root, mounted_at, run,
+    Mount, PROGRAM, asdf_mount, assert_refused, can_mount, daemons_of, eventually, is_root,
+    mounted_at, run,
 };
 use crate::many::{data, files, open_files, sample};
 use crate::sample::{Block, Sample, array};
@@ -419,6 +420,11 @@ fn the_owner_of_a_mount_of_many_gives_refused_texts_up() {
         let one = asdf_mount([OsStr::new("--revert"), asked.as_os_str()]);
         assert_eq!(one.stderr, said(&asked, &[("tree.yaml", &file)]));
         assert_eq!(mount.text("d/b.asdf/tree.yaml"), tree(1));
+        assert_eq!(mount.text("a.asdf/tree.yaml"), "--- [\n");
+    }
+    for wrong in ["d", "none.asdf"] {
+        let said = asdf_mount([OsStr::new("--revert"), mount.path(wrong).as_os_str()]);
+        assert_refused(&said, 10, "not a mounted ASDF file");
         assert_eq!(mount.text("a.asdf/tree.yaml"), "--- [\n");
     }
     // the owner, whom permissions hold for

@@ -61,6 +61,11 @@ pub(super) fn refusing(path: &Path) -> Result<PathBuf, String> {
         let directory = mounted.directory();
         let mut inside = (whole.ancestors()).take_while(|it| it.starts_with(directory));
         let file = inside.find(|it| shown(it).is_some());
+        // a directory with several files, or a wrong name, does not mean all files of the mount
+        let is_gone = |error: &_| Errno::from_io_error(error).is_some_and(daemon_is_gone);
+        if file.is_none() && whole != directory && !whole.metadata().is_err_and(|it| is_gone(&it)) {
+            return Err(NOT_OURS.to_owned());
+        }
         return Ok(file.unwrap_or(directory).to_owned());
     }
     let in_many = |mount: Mounted| {
@@ -73,12 +78,17 @@ pub(super) fn refusing(path: &Path) -> Result<PathBuf, String> {
         (shown(&place)? == *whole.as_os_str()).then_some(place)
     };
     let mounts = showing(path, &whole).into_iter();
-    let mut places: Vec<_> = mounts.map(|it| it.directory().to_owned()).collect();
-    places.extend(Mounted::all().into_iter().filter_map(in_many));
-    let has_refused = |it: &&PathBuf| attribute(it, "user.asdf.refused").is_some();
-    let refusing = places.iter().find(has_refused).or(places.first());
+    let mounts = mounts.map(|it| it.directory().to_owned());
+    let mut places = mounts.chain(Mounted::all().into_iter().filter_map(in_many));
+    let first = places.next();
+    let has_refused = |it: &PathBuf| attribute(it, "user.asdf.refused").is_some();
+    // no other mount is asked if the first one has: its daemon may be stopped
+    let refusing = match first {
+        Some(first) if !has_refused(&first) => places.find(has_refused).or(Some(first)),
+        first => first,
+    };
     match refusing {
-        Some(place) => Ok(place.clone()),
+        Some(place) => Ok(place),
         None => mount_of(path).map(|mount| mount.directory().to_owned()),
     }
 }
