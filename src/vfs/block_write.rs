@@ -190,6 +190,8 @@ impl WrittenFile {
         write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
     ) -> Result<()> {
         let _writing = saves.writing();
+        // nothing is read of the block by an earlier state from now on, also not by one from between two writes
+        saves.seal(saves.shown.now().stat.id);
         let put = writer.patch(self.block, write);
         // views may have decoded a chunk of an array while it was being written
         saves.shown.now().snapshot.forget_chunks();
@@ -235,8 +237,7 @@ impl WrittenFile {
         }
     }
 
-    /// Gives the other files of a block that is being patched another version; nothing is read of it by an earlier state from then on. The
-    /// caller has the writer.
+    /// Gives the other files of a block that is being patched another version. The caller has the writer.
     pub(super) fn show_patched(&self, saves: &Saves, through: Option<Through>) {
         let state = saves.shown.now();
         saves.show_changed_block(BlockChange {
@@ -244,7 +245,6 @@ impl WrittenFile {
             through,
             at: self.patched().or(state.time(self.file)),
         });
-        saves.seal(state.stat.id);
     }
 
     /// Makes what was written into a raw block durable, and puts its checksum.

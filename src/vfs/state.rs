@@ -118,9 +118,9 @@ impl State {
         self.snapshot.fits().is_some()
     }
 
-    /// Has no thread read FILE by the places of this state any more. No thread does at this moment.
-    pub(super) fn seal(&self) {
-        self.sealed.store(true, Ordering::Release);
+    /// Has no thread read FILE by the places of this state any more. No thread does at this moment. Whether any could until now.
+    pub(super) fn seal(&self) -> bool {
+        !self.sealed.swap(true, Ordering::AcqRel)
     }
 
     /// Whether FILE's bytes may be elsewhere by now, or others.
@@ -423,13 +423,12 @@ impl Shown {
         });
     }
 
-    /// Seals the earlier states of the file with that device and inode number: its bytes are changed in place.
-    pub(super) fn seal(&self, file: (u64, u64)) {
-        for earlier in &*locked(&self.earlier) {
-            if let Some(state) = earlier.state.upgrade().filter(|it| it.stat.id == file) {
-                state.seal();
-            }
-        }
+    /// Seals the earlier states of the file with that device and inode number: its bytes are changed in place. Whether there was one to seal.
+    pub(super) fn seal(&self, file: (u64, u64)) -> bool {
+        let earlier = locked(&self.earlier);
+        let states = earlier.iter().filter_map(|it| it.state.upgrade());
+        let sealed = states.filter(|it| it.stat.id == file && it.seal());
+        sealed.count() > 0
     }
 }
 

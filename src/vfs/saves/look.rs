@@ -354,9 +354,10 @@ impl Saves {
 
     /// Has nothing read by earlier states of the file with this inode number any more.
     pub(in crate::vfs) fn seal(&self, id: (u64, u64)) {
-        self.shown.seal(id);
-        // a handle may have made its source of such a state since a newer one is shown
-        self.blocks.changed();
+        if self.shown.seal(id) {
+            // a handle may have made its source of such a state since a newer one is shown
+            self.blocks.changed();
+        }
     }
 
     /// Logs what is odd about FILE now and was not before.

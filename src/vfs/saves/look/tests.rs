@@ -105,9 +105,17 @@ fn nothing_is_read_while_file_can_not_be_shown() {
 #[test]
 fn handles_look_for_their_sources_when_earlier_states_are_sealed() {
     let (_dir, vfs) = writable(&Sample::new());
+    vfs.shown.put(vfs.shown.now().unread());
     let before = vfs.saves.blocks.generation();
     vfs.saves.seal(vfs.shown.now().stat.id);
-    assert!(vfs.saves.blocks.generation() > before);
+    let sealed = vfs.saves.blocks.generation();
+    assert!(sealed > before);
+    vfs.saves.seal(vfs.shown.now().stat.id);
+    assert_eq!(
+        vfs.saves.blocks.generation(),
+        sealed,
+        "there is no other one"
+    );
 }
 
 /// A save that failed took in what another program had made of the file, and nobody showed it.
