@@ -50,7 +50,7 @@ const PATTERNS: [(&str, &str); 11] = [
     ("tmp.", ""),
 ];
 /// What mkstemp(3) and its like put behind these: characters that are chosen at random.
-const BEFORE_RANDOM: [&str; 3] = ["sed", "tmp", "XX"];
+const BEFORE_RANDOM: [&str; 2] = ["sed", "tmp"];
 /// How many random characters Python's `tempfile` has behind `tmp`.
 const AFTER_TMP: usize = 8;
 /// How many of them there are, at least and at most.
@@ -260,12 +260,15 @@ pub(super) fn is_made_by_editor(name: &OsStr) -> bool {
 }
 
 /// Whether tools make files of that name beside files of data: `x.tmp`, `x.tmp.npy`, as programs that write NPY files put the ending behind all
-/// else, and the names that Python's `tempfile` chooses, with an ending.
+/// else, the names that Python's `tempfile` chooses, with an ending, and those of perl -i: `XX` and six random characters.
 pub(super) fn is_temporary_data(name: &OsStr) -> bool {
     let name = name.as_bytes();
+    let is_of_perl =
+        |random: &[u8]| random.len() == 6 && random.iter().all(u8::is_ascii_alphanumeric);
     let mut endings = SUFFIXES.into_iter();
     let stem = endings.find_map(|ending| name.strip_suffix(ending.as_bytes()));
     stem.unwrap_or(name).ends_with(b".tmp")
+        || name.strip_prefix(b"XX").is_some_and(is_of_perl)
         || stem.is_some_and(|stem| stem.strip_prefix(b"tmp").is_some_and(is_of_tempfile))
 }
 
@@ -306,7 +309,6 @@ mod tests {
             "tree.yaml.pQ3xYz",
             ".tree.yaml.Xq12Ab",
             "sedA8xYkQ",
-            "XXtfDEBd",
             "tmp_k3x9q1a",
             "tmpqwertyui",
             "tree.yaml.rej",
@@ -338,6 +340,13 @@ mod tests {
         ];
         for name in users {
             assert!(!is_made_by_editor(name.as_ref()), "{name}");
+        }
+        for name in ["XXtfDEBd", "XXabcdef", "XXa.tmp", "x.tmp.npy"] {
+            assert!(is_temporary_data(name.as_ref()), "{name}");
+        }
+        for name in ["XXfinal2", "XXa.npy"] {
+            let is_one = is_made_by_editor(name.as_ref());
+            assert!(!is_one, "{name}");
         }
     }
 }
