@@ -61,8 +61,11 @@ pub(super) fn edit(
         Ok(failed) => edited.and(Ok(failed)),
         Err(left) => {
             let then = match Mounted::at(&place.mountpoint) {
-                Some(_) => format!("; then asdf-mount -u {} unmounts it", shell_word(file)),
-                None => String::new(),
+                // of a text in memory only, the message says what to do
+                Some(_) if left.exit != Exit::Unkept => {
+                    format!("; then asdf-mount -u {} unmounts it", shell_word(file))
+                }
+                _ => String::new(),
             };
             complain(&format!("{}{then}", left.message));
             edited.and(Ok(left.exit))

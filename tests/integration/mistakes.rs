@@ -118,7 +118,8 @@ const PLACES: &[Mistake] = &[
     (
         "an editor that goes on in the background",
         "export TMPDIR=$PWD EDITOR='f() { exec 9<\"$1\"; sleep 60 & echo $! >pid; }; f'
-        asdf-mount --edit g.asdf || status=$?; kill $(cat pid); wait; asdf-mount -u g.asdf; exit $status",
+        asdf-mount --edit g.asdf || status=$?; kill $(cat pid); tail --pid=$(cat pid) -s 0.1 -f /dev/null
+        asdf-mount -u g.asdf; exit $status",
         10,
         "and leave its directories; then asdf-mount -u g.asdf unmounts it",
     ),
