@@ -141,12 +141,13 @@ def plain(node):
     return tuple(plain(part) for item in node.value for part in (item if isinstance(item, tuple) else (item,)))
 
 
-def repeated_key(node):
-    """Whether a mapping has a key twice."""
+def odd_key(node):
+    """Whether a mapping has a key twice, or one that is no scalar: Python can't make a dict of it."""
     if isinstance(node, yaml.MappingNode):
         keys = [plain(key) for key, _ in node.value]
-        return len(set(keys)) < len(keys) or any(repeated_key(value) for _, value in node.value)
-    return isinstance(node, yaml.SequenceNode) and any(map(repeated_key, node.value))
+        is_odd = len(set(keys)) < len(keys) or not all(isinstance(key, yaml.ScalarNode) for key, _ in node.value)
+        return is_odd or any(odd_key(value) for _, value in node.value)
+    return isinstance(node, yaml.SequenceNode) and any(map(odd_key, node.value))
 
 
 def is_blank(text):
@@ -181,7 +182,7 @@ def may_be_saved(text, committed, blocks):
         # the program's limit
         if re.search(rb"![^\s\[\]{},]{4090}", text):
             return False
-        if not isinstance(root, yaml.MappingNode) or not root.tag.startswith("tag:stsci.edu:asdf/core/asdf-") or repeated_key(root):
+        if not isinstance(root, yaml.MappingNode) or not root.tag.startswith("tag:stsci.edu:asdf/core/asdf-") or odd_key(root):
             return False
         if lost_tags(root, arrays_of(committed)):
             return False
