@@ -316,9 +316,9 @@ impl Many {
                 Some(Err(Error::NotFound)) => continue,
                 Some(Err(_)) | None => self.unknown(Node::Root),
             };
-            let items = self.items();
-            let name = items.name(*item);
-            if name.is_some_and(|name| add(at, name, *item, &attr)) {
+            // nothing is taken under the lock of the items: `add` takes that of the reply
+            let name = self.items().name(*item).map(OsStr::to_owned);
+            if name.is_some_and(|name| add(at, &name, *item, &attr)) {
                 break;
             }
         }
