@@ -408,7 +408,7 @@ fn check_endpoint(builder: &AmazonS3Builder) -> object_store::Result<()> {
     let scheme = endpoint.as_deref().and_then(|it| it.split_once("://"));
     let is_http = scheme.is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("http"));
     if is_http && !is_set(allowed.as_deref()) {
-        let why = "the endpoint is one of http, where others can read and change what is sent; AWS_ALLOW_HTTP=true allows it";
+        let why = "the endpoint begins with http:, where others can read and change what is sent; AWS_ALLOW_HTTP=true allows it";
         return Err(not_made("S3", why.to_owned()));
     }
     Ok(())
