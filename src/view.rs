@@ -89,7 +89,8 @@ fn padded(bytes: Arc<dyn Source>, len: u64) -> Result<Arc<dyn Source>> {
     if missing == 0 {
         return Ok(bytes);
     }
-    let zeros = vec![0; usize::try_from(missing).unwrap_or(0)];
+    let missing = usize::try_from(missing);
+    let zeros = vec![0; missing.map_err(|_| corrupt("more zeros than memory has addresses"))?];
     Ok(Arc::new(Joined::new(bytes, Arc::new(Memory::new(zeros)))?))
 }
 

@@ -1,11 +1,12 @@
 //! `--explode` and `--implode`: one file as several, and several as one. Blocks are copied as they are stored.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::complain;
 use super::exit::{Exit, Failure};
 use super::interrupt;
 use super::options::Options;
@@ -55,6 +56,50 @@ impl Original {
             snapshot,
             permissions,
         })
+    }
+
+    /// The names of other files in the tree that lead to no file from `directory`, though they do from the directory of this file: those
+    /// of references, and `sources`.
+    pub(super) fn unreached(
+        &self,
+        directory: &Path,
+        sources: &[Storage],
+    ) -> Result<BTreeSet<String>> {
+        let leads = |from: &Path, uri: &str| {
+            let found = Sandbox::new(&from.join("OUT"), None)?.located(uri);
+            Ok::<_, Error>(found.is_ok_and(|path| path.exists()))
+        };
+        let references = self.snapshot.references().map(|(_, uri)| uri.to_owned());
+        let sources = sources.iter().filter_map(|storage| match storage {
+            Storage::External(uri) => Some(uri.clone()),
+            Storage::Block(_) | Storage::Fits(_) => None,
+        });
+        let here = self.path.parent().unwrap_or(Path::new("/"));
+        let mut unreached = BTreeSet::new();
+        for uri in references.chain(sources) {
+            // what stands behind it is a place in the file
+            let uri = uri.split('#').next().unwrap_or_default().to_owned();
+            if leads(here, &uri)? && !leads(directory, &uri)? {
+                unreached.insert(uri);
+            }
+        }
+        Ok(unreached)
+    }
+
+    /// Warns of [`Self::unreached`]. `out`: the new file.
+    pub(super) fn tell_unreached(&self, out: &Path, sources: &[Storage]) -> Result<()> {
+        let directory = match out.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        for uri in self.unreached(directory, sources)? {
+            complain(&format!(
+                "{}: it names {uri}, which is in the directory of {}: copy that, too",
+                out.display(),
+                self.path.display()
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -170,6 +215,7 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
         remove_empty(&made_directories);
     }
     done.map_err(fail)?;
+    original.tell_unreached(&tree, &[]).map_err(fail)?;
     Ok(Exit::Ok)
 }
 
@@ -250,7 +296,9 @@ pub(super) fn implode(out: &Path, file: &Path, options: &Options) -> Result<Exit
     let sandbox = Sandbox::new(&original.path, options.allow_external.as_deref()).map_err(fail)?;
     let (text, blocks) = imploded(&original.snapshot, &sandbox).map_err(fail)?;
     let bytes = save::whole(text, &blocks, Room::Usual).map_err(fail)?;
-    publish("imploding", out, &bytes, original.permissions)?.map_err(fail)?;
+    let permissions = original.permissions.clone();
+    publish("imploding", out, &bytes, permissions)?.map_err(fail)?;
+    original.tell_unreached(out, &[]).map_err(fail)?;
     Ok(Exit::Ok)
 }
 
@@ -261,6 +309,10 @@ pub(super) fn publish(
     bytes: &Rope,
     permissions: Permissions,
 ) -> Result<Result<()>, Failure> {
+    if out == Path::new("-") {
+        let why = "a new file is not written to standard output; ./- names a file called so";
+        return Err(Failure::of(Exit::Usage, out, why));
+    }
     let mut progress = Progress::new(what, bytes.len(), true);
     let check_not_ended = interrupt::heed()?;
     Ok(save::publish(out, bytes, permissions, &mut |len| {

@@ -193,3 +193,38 @@ fn a_newer_standard_is_no_reason_to_change_its_line() {
         said.stdout
     );
 }
+
+/// The new file named files that are not beside it, and nothing said so.
+#[test]
+fn names_that_lead_nowhere_from_the_new_file_are_told() {
+    let body = array("a", 0, "uint8", "[3]")
+        + "b: !core/ndarray-1.0.0 {source: b.asdf, datatype: uint8, byteorder: big, shape: [3]}\nc: {$ref: 'c.asdf#/x'}\nno: {$ref: 'none.asdf#/x'}\n";
+    let sample = Sample::new(&body).block(Block::raw(b"abc"));
+    let (dir, file, _) = written(&sample);
+    let other = Sample::new("").block(Block::raw(b"def")).bytes();
+    for name in ["b.asdf", "c.asdf"] {
+        fs::write(dir.path().join(name), &other).unwrap();
+    }
+    fs::create_dir(dir.path().join("new")).unwrap();
+    for (action, all) in [("--compact", &["b", "c"][..]), ("--implode", &["c"])] {
+        let name = format!("{}.asdf", &action[2..]);
+        for (out, told) in [
+            (dir.path().join(&name), &[][..]),
+            (dir.path().join("new").join(&name), all),
+        ] {
+            let said = asdf_mount([action.as_ref(), out.as_os_str(), file.as_os_str()]);
+            let line = |name: &&str| {
+                format!(
+                    "asdf-mount: {}: it names {name}.asdf, which is in the directory of {}: copy that, too\n",
+                    out.display(),
+                    file.canonicalize().unwrap().display()
+                )
+            };
+            let want: String = told.iter().map(line).collect();
+            assert_eq!((said.code, said.stderr), (0, want));
+        }
+    }
+    let out = Path::new("-");
+    assert_refused(&compact(out, &file), 2, "not written to standard output");
+    assert!(!out.exists());
+}
