@@ -119,7 +119,7 @@ pub(crate) const OPTIONS: &[MountOption] = &[
         "save",
         "inplace|replace",
         "replace",
-        "how to save a tree that fits in its space [inplace]",
+        "overwrite the tree, or write a new FILE [inplace]",
     ),
     option(
         Scope::Writing,
