@@ -189,6 +189,64 @@ def a_text_that_is_refused_raises_with_line_and_reason(place):
 
 
 @case
+def a_refused_text_of_another_program_stays(place):
+    """A save that failed removed the file that had it, and told its reason."""
+    path = sample(place)
+    theirs = HEAD + TREE.replace("F184", "[theirs")
+    kept = path.with_name("galaxy.asdf.rejected.yaml")
+    with contextlib.suppress(asdf_mount.SaveError), asdf_mount.mount(path, writable=True, scratch="100K") as m:
+        with contextlib.suppress(OSError):
+            (m.path / "tree.yaml").write_text(theirs)
+        error = raises(asdf_mount.SaveError, lambda: m.save(b"a: " + b"x" * 200_000))
+        assert "No space left" in error.reason, error.reason
+        assert kept.read_text() == theirs
+        error = raises(asdf_mount.SaveError, lambda: m.save(HEAD + TREE.replace("deep:", "deep: [")))
+        assert error.line == 8, error.reason
+        assert "deep: [" in kept.read_text() and "deep: [" in m.text
+
+
+@case
+def threads_that_save_have_each_their_own_reason(place):
+    """Two threads gave up the same text: one raised FileNotFoundError, or had no reason."""
+    with asdf_mount.mount(sample(place), writable=True) as m:
+        text, wrong = m.text, []
+
+        def run(n):
+            for _ in range(10):
+                try:
+                    m.save(text.replace("F184", f"[F{n}" if n % 2 else f"F{n}"))
+                    wrong.extend([n] if n % 2 else [])
+                except asdf_mount.SaveError as error:
+                    wrong.extend([error.reason] if error.line != 5 or not n % 2 else [])
+                except Exception as error:
+                    wrong.append(repr(error))
+        threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong, wrong
+
+
+@case
+def an_array_is_not_looked_for_outside_the_mount(place):
+    import numpy
+    numpy.save(pathlib.Path(place) / "out.npy", numpy.arange(3))
+    with asdf_mount.mount(sample(place)) as m:
+        for name in [f"{place}/out", os.path.relpath(f"{place}/out", m.path / "arrays")]:
+            assert name not in m
+            raises(KeyError, lambda: m[name])
+
+
+@case
+def a_text_of_a_killed_daemon_raises_save_error(place):
+    with asdf_mount.mount(sample(place), writable=True) as m:
+        text = m.text
+        os.kill(int(os.getxattr(m.path, "user.asdf.pid")), signal.SIGKILL)
+        raises(asdf_mount.SaveError, lambda: m.save(text))
+
+
+@case
 def a_mount_is_read_only_unless_it_is_to_be_writable(place):
     path = sample(place)
     with asdf_mount.mount(path) as m:
@@ -223,11 +281,15 @@ def options_are_those_of_the_program(place):
 def a_directory_has_its_files_by_their_names(place):
     below = pathlib.Path(place) / "night"
     below.mkdir()
-    for name in ["a.asdf", "b.asdf"]:
+    (below / "sub").mkdir()
+    for name in ["a.asdf", "b.asdf", "sub/c.asdf"]:
         sample(below, name)
     with asdf_mount.mount(below, writable=True) as m:
-        assert list(m) == ["a.asdf", "b.asdf"] and "c.asdf" not in m
+        assert list(m) == ["a.asdf", "b.asdf", "sub/c.asdf"] and "c.asdf" not in m
         assert m["b.asdf"]["data"].sum() == 15
+        raises(KeyError, lambda: m["../night"])
+        assert "sub/c.asdf" in m and m["sub/c.asdf"]["data"].sum() == 15
+        assert "take one by its name" in str(raises(asdf_mount.Error, lambda: m.save("")))
         m["a.asdf"].save(m["a.asdf"].text.replace("F184", "F158"))
         assert m["a.asdf"].tree["meta"]["filter"] == "F158"
         member = m["a.asdf"]
@@ -298,6 +360,17 @@ def what_is_not_saved_raises_at_the_end(place):
                 tree.write("#ASDF 1.0.0\n--- [\n")
     error = raises(asdf_mount.SaveError, run)
     assert "rejected.yaml" in error.reason and error.line == 3, error.reason
+
+    def run_with_an_array_in_use():
+        with asdf_mount.mount(sample(place), writable=True) as m:
+            used.append(m["data"])
+            used[0][0, 0] = 7
+            with contextlib.suppress(OSError), open(m.path / "tree.yaml", "w") as tree:
+                tree.write("#ASDF 1.0.0\n--- [\n")
+    used = []
+    error = raises(asdf_mount.SaveError, run_with_an_array_in_use)
+    assert error.line == 3, error.reason
+    used.clear()
 
 
 @case

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import warnings
 import weakref
 from collections.abc import Mapping
@@ -71,6 +72,8 @@ class File(Mapping[str, Any]):
 
     def __init__(self, path: Path, writable: bool, whole: Optional[File] = None) -> None:
         self._whole = whole
+        # why a text was refused is asked for behind the refusal
+        self._saving: threading.Lock = whole._saving if whole else threading.Lock()
         self.path = path
         """The directory that shows the file."""
         self.writable = writable
@@ -100,7 +103,7 @@ class File(Mapping[str, Any]):
         arrays = self._arrays
         file = arrays / f"{name}.npy"
         # unlike `is_file` this takes a name that is too long for one that is not there
-        if name and os.path.normpath(name) == name:
+        if name and os.path.normpath(name) == name and name[0] != "/" and name.split("/")[0] != "..":
             if os.path.isfile(file):
                 return file
             inner = self.path / name
@@ -109,15 +112,20 @@ class File(Mapping[str, Any]):
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        """The paths of all arrays that can be read, as their files are named; of a mount of many files, the names in its directory."""
+        """The paths of all arrays that can be read, as their files are named; of a mount of many files, the paths of those."""
         if not self._arrays.is_dir():
-            names = sorted(entry.name for entry in self.path.iterdir())
-            return (name for name in names if (self.path / name / _TREE).is_file())
+            return self._files()
         # a field may be of any length, and nothing is quoted
         head, *rows = [line.split("\t") for line in self._read("info/arrays.tsv").decode().split("\n") if line]
         files = [row[head.index("file")] for row in rows]
         # a name of a file that is too long is cut; a hyphen stands for an array without a file
         return (file[len("arrays/") : -len(".npy")] for file in files if file.startswith("arrays/") and (self.path / file).is_file())
+
+    def _files(self) -> Iterator[str]:
+        for place, inner, _ in os.walk(self.path):
+            files = sorted(name for name in inner if os.path.isfile(os.path.join(place, name, _TREE)))
+            inner[:] = sorted(set(inner).difference(files))
+            yield from (os.path.relpath(os.path.join(place, name), self.path) for name in files)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -179,25 +187,29 @@ class File(Mapping[str, Any]):
         tree = self.path / _TREE
         # a text that is renamed is a tree or refused, also an empty one
         new = self.path / f"{_TREE}.{secrets.token_hex(4)}"
-        try:
-            new.write_bytes(text.encode() if isinstance(text, str) else text)
-            os.rename(new, tree)
-        except OSError as error:
-            raise SaveError(self._give_up() or f"{tree.name}: {error.strerror}") from error
-        finally:
-            new.unlink(missing_ok=True)
+        with self._saving:
+            others = _attribute(tree, "error")
+            try:
+                new.write_bytes(text.encode() if isinstance(text, str) else text)
+                os.rename(new, tree)
+            except OSError as error:
+                if error.errno == errno.EPERM:
+                    self._read(_TREE)
+                # a refusal is EIO; the refused text of another program may be all that there is of it
+                reason = _attribute(tree, "error") if error.errno == errno.EIO else None
+                if reason is not None and others is None:
+                    self._give_up()
+                raise SaveError((reason or f"{_TREE}: {error.strerror}").partition(_KEPT)[0]) from error
+            finally:
+                with contextlib.suppress(OSError):
+                    new.unlink()
 
-    def _give_up(self) -> Optional[str]:
-        """Why the last text was refused. The caller has the text, so no copy of it is kept."""
-        tree = self.path / _TREE
-        reason = _attribute(tree, "error")
-        kept = _attribute(tree, "rejected")
-        if reason is not None:
-            _setxattr(self.path, "user.asdf.revert", b"discard")
-            if kept is not None:
-                os.unlink(kept)
-            reason = reason.partition(_KEPT)[0]
-        return reason
+    def _give_up(self) -> None:
+        """Gives up a text that was refused, and the copy of it: the caller has the text."""
+        kept = _attribute(self.path / _TREE, "rejected")
+        _setxattr(self.path, "user.asdf.revert", b"discard")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(kept or "")
 
 
 class Mount(File):
@@ -232,7 +244,7 @@ class Mount(File):
             self.close()
             raise MountError(said or f"{source}: it can only be read", os.EX_NOPERM)
         if said:
-            warnings.warn(said, stacklevel=4)
+            warnings.warn(said, stacklevel=3)
 
     def _check(self) -> None:
         if not self._close.alive:
@@ -318,6 +330,7 @@ def _unmount(program: str, path: Path, lifeline: int, owner: int) -> Optional[st
     if os.getpid() != owner:
         # a process that was forked: the mount is its parent's
         return None
+    unsaved = _attribute(path, "unsaved")
     command = [program, "-u", "--timeout", str(_TIMEOUT), "--", str(path)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if done.returncode != _UNKEPT:
@@ -326,7 +339,7 @@ def _unmount(program: str, path: Path, lifeline: int, owner: int) -> Optional[st
     with contextlib.suppress(OSError):
         # where the daemon was killed
         path.rmdir()
-    return _said(done.stderr) if done.returncode in (_PENDING, _UNKEPT) else None
+    return _said(done.stderr) if done.returncode in (_PENDING, _UNKEPT) else unsaved if done.returncode else None
 
 
 def _attribute(path: Path, name: str) -> Optional[str]:
@@ -370,7 +383,7 @@ def _array(path: Path, writable: bool) -> Any:
         import numpy
     except ImportError:
         return _elements(path.with_suffix(".bin"), writable)
-    mode = "r+" if writable else "r"
+    mode: Any = "r+" if writable else "r"
     try:
         # NumPy takes no header of hundreds of columns from a stranger
         return numpy.load(path, mmap_mode=mode, max_header_size=1 << 30)
