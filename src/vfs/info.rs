@@ -282,14 +282,13 @@ fn fits_tsv(state: &State) -> Text {
         let path = path.unwrap_or_default();
         match plan.file(subject) {
             Ok(file) => {
-                let why = views.why_unreadable(subject).unwrap_or_default();
                 match views.fits_path(subject) {
                     Some(mut shown) => {
                         // a long path is listed nowhere
                         if place.is_none_or(|(paths, place)| paths.listed(place).is_none()) {
                             "-".clone_into(&mut shown);
                         }
-                        let row = [&*path, &shown, &file.len.to_string(), &why];
+                        let row = [&*path, &shown, &file.len.to_string(), ""];
                         text.row_of_file(row, 1);
                     }
                     None => text.row([&*path, "-", "-", "its name would be too long"]),

@@ -30,8 +30,6 @@ pub(super) struct State {
     /// The names under `arrays/`, which all states with the same arrays share, as they share the files of the views.
     catalogue: Arc<OnceLock<Arc<Catalogue>>>,
     pub(super) views: Arc<Views>,
-    /// Why FITS files could not be read, by number, where only their elements told that.
-    unreadable: Mutex<HashMap<u32, String>>,
     pub(super) numbers: Arc<Mutex<Numbers>>,
     /// How long the texts under `info/` were when they were made last, with a text that is kept from then to when it is opened.
     pub(super) infos: Mutex<HashMap<Node, (u64, Option<String>)>>,
@@ -61,7 +59,6 @@ impl State {
             sealed: AtomicBool::new(false),
             catalogue: Arc::default(),
             views: Arc::default(),
-            unreadable: Mutex::default(),
             numbers: Arc::default(),
             infos: Mutex::default(),
         }
@@ -183,14 +180,6 @@ impl State {
             snapshot: &self.snapshot,
             catalogue: self.catalogue(),
             made: &self.views,
-            unreadable: &self.unreadable,
-        }
-    }
-
-    /// Notes that a file can't be read because of its elements.
-    pub(super) fn learn(&self, file: Node, why: &Library) {
-        if let (Node::View(View::Fits, number), Library::Unsupported { .. }) = (file, why) {
-            locked(&self.unreadable).insert(number, why.to_string());
         }
     }
 

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use super::catalogue::{Catalogue, EntryKind};
 use super::error::{are_names, check_name};
@@ -174,8 +174,6 @@ pub(super) struct InViews<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) catalogue: &'a Catalogue,
     pub(super) made: &'a Views,
-    /// Why FITS files could not be read, by number, where only their elements told that.
-    pub(super) unreadable: &'a Mutex<HashMap<u32, String>>,
 }
 
 impl<'a> InViews<'a> {
@@ -202,25 +200,14 @@ impl<'a> InViews<'a> {
         }
     }
 
-    /// The number of the FITS file of an array, a table or a directory.
-    fn fits_number(self, subject: Subject) -> Option<u32> {
-        match subject {
+    /// The path of the FITS file of an array, a table or a directory below the mountpoint.
+    pub(super) fn fits_path(self, subject: Subject) -> Option<String> {
+        let number = match subject {
             Subject::Array(i) => self.catalogue.number_of_array(self.snapshot, i),
             Subject::Table(place) | Subject::Directory(place) => {
                 self.catalogue.number_of(self.snapshot.paths()?, place)
             }
-        }
-    }
-
-    /// Why the FITS file of an array, a table or a directory could not be read when that was tried last.
-    pub(super) fn why_unreadable(self, subject: Subject) -> Option<String> {
-        let number = self.fits_number(subject)?;
-        locked(self.unreadable).get(&number).cloned()
-    }
-
-    /// The path of the FITS file of an array, a table or a directory below the mountpoint.
-    pub(super) fn fits_path(self, subject: Subject) -> Option<String> {
-        let number = self.fits_number(subject)?;
+        }?;
         let path = self.path(Node::View(View::Fits, number))?;
         are_names(&path).then_some(path)
     }

@@ -302,19 +302,13 @@ fn what_the_elements_of_an_array_do_not_say_is_listed() {
         arrays.contains("\t12\t2 nulls in the tree read as zeros\t"),
         "{arrays}"
     );
-    let line = |wanted: &str| {
-        let text = mount.text("info/fits.tsv");
-        let found = text.lines().any(|line| line.starts_with(wanted));
-        assert!(found, "{wanted}: {text}");
-    };
-    line("t\tfits/t.fits\t8640\t");
+    let text = mount.text("info/fits.tsv");
+    assert!(text.contains("t\tfits/t.fits\t8640\t\n"), "{text}");
     let refused = mount.read("fits/t.fits").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(5));
-    line("t\tfits/t.fits\t8640\tthe character U+00E9 is not ASCII");
     let tree = mount.text("tree.yaml").replace('\u{e9}', "e");
     fs::write(mount.path("tree.yaml"), tree).unwrap();
     assert!(mount.read("fits/t.fits").is_ok());
-    assert!(!mount.text("info/fits.tsv").contains("U+00E9"));
 }
 
 #[test]
