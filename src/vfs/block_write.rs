@@ -171,7 +171,7 @@ impl WrittenFile {
             self.check_current(saves)?;
             let owed = self.take_checksum(&mut saving, reserved, false)?;
             // what was given up before is being written again
-            locked(&saves.news).saved(self.block, self.file);
+            locked(&saves.news).saved(self.block);
             saves.blocks.set(self, Content::Patched(owed));
             // before the first byte changes: a reader of an earlier state must not get new bytes under an old number
             self.show_patched(saves, saving.through);

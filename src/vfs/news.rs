@@ -1,13 +1,10 @@
 //! What is told of changes that were refused, given up or lost.
 
-use std::collections::VecDeque;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use log::warn;
-
-use super::node::{Format, Node};
 
 /// What the end of the mount loses, a line each.
 #[derive(Debug, Clone, Default)]
@@ -45,32 +42,20 @@ pub(super) struct News {
     pub(super) last_save: Option<(SystemTime, String)>,
     /// The texts beside FILE that earlier mounts refused and that were there when FILE was opened for writing.
     pub(super) older_texts: Vec<PathBuf>,
-    /// Why what was written into a block was given up, the oldest first.
-    given_up: VecDeque<Line>,
-    /// Why a change of a block was refused, likewise.
-    refusals: VecDeque<Line>,
+    /// Why changes were refused or given up, the oldest first.
+    lines: Vec<Line>,
 }
 
-/// How many lines of a kind are kept.
+/// How many lines are kept.
 const MAX_LINES: usize = 100;
 
-/// A line about a block, or about an array that lies in no block.
+/// Why a change of a block was refused, or of an array that lies in no block: the process that tried has only an errno.
 #[derive(Debug)]
 struct Line {
     block: Option<usize>,
-    /// The file through which the block was written, if it was, see [`written`].
-    file: Option<Node>,
+    /// Whether what was written is gone.
+    is_loss: bool,
     text: String,
-}
-
-/// Adds a line. It replaces one with the same text.
-fn add(lines: &mut VecDeque<Line>, line: Line) {
-    // said again, it is the newest
-    lines.retain(|said| said.text != line.text);
-    lines.push_back(line);
-    if lines.len() > MAX_LINES {
-        lines.pop_front();
-    }
 }
 
 impl News {
@@ -83,10 +68,20 @@ impl News {
 
     /// Why what was written into blocks was given up.
     pub(super) fn given_up(&self) -> impl Iterator<Item = &String> {
-        self.given_up.iter().map(|said| &said.text)
+        self.texts(true)
     }
 
-    /// The same, as it is said at unmount.
+    /// Why changes of blocks were refused.
+    pub(super) fn refusals(&self) -> impl Iterator<Item = &String> {
+        self.texts(false)
+    }
+
+    fn texts(&self, is_loss: bool) -> impl Iterator<Item = &String> {
+        let lines = self.lines.iter().filter(move |it| it.is_loss == is_loss);
+        lines.map(|line| &line.text)
+    }
+
+    /// Why what was written into blocks was given up, as it is said at unmount.
     pub(super) fn unsaved(&self) -> Vec<String> {
         let edits = self.given_up();
         edits
@@ -96,86 +91,42 @@ impl News {
 
     /// Whether there is nothing to say.
     pub(super) fn is_empty(&self) -> bool {
-        self.given_up.is_empty()
-            && self.refusals.is_empty()
-            && self.last_save.is_none()
-            && self.older_texts.is_empty()
+        self.lines.is_empty() && self.last_save.is_none() && self.older_texts.is_empty()
     }
 
-    /// Why changes of blocks were refused.
-    pub(super) fn refusals(&self) -> impl Iterator<Item = &String> {
-        self.refusals.iter().map(|said| &said.text)
-    }
-
-    /// Notes that what was written into a block through a file could not be saved and is gone.
-    pub(super) fn give_up(&mut self, block: usize, file: Node, text: String) {
-        self.forget_refusals(Some(block));
-        let line = Line {
-            block: Some(block),
-            file: Some(written(file)),
-            text,
-        };
-        add(&mut self.given_up, line);
-    }
-
-    /// Notes why a change of a block was refused, or of an array that lies in no block: the process that tried has only an errno.
-    pub(super) fn refuse(&mut self, block: Option<usize>, text: String) {
+    /// Notes why a change was refused, or given up if it `is_loss`. It replaces what was refused of the block before.
+    pub(super) fn refuse(&mut self, block: Option<usize>, is_loss: bool, text: String) {
         // what was given up for the same reason says more
-        if !self.given_up().any(|said| said.starts_with(&text)) {
-            if block.is_some() {
-                self.forget_refusals(block);
-            }
-            let file = None;
-            add(&mut self.refusals, Line { block, file, text });
+        if !is_loss && self.given_up().any(|said| said.starts_with(&text)) {
+            return;
+        }
+        if block.is_some() {
+            self.forget_refusals(block);
+        }
+        // said again, it is the newest
+        self.lines.retain(|said| said.text != text);
+        self.lines.push(Line {
+            block,
+            is_loss,
+            text,
+        });
+        if self.lines.len() > MAX_LINES {
+            let refusal = self.lines.iter().position(|said| !said.is_loss);
+            self.lines.remove(refusal.unwrap_or(0));
         }
     }
 
-    /// Notes that a block has been saved with what was written through a file. Drops lines about refused changes of the block, and about an
-    /// edit that was given up and has been made through the same file again.
-    pub(super) fn saved(&mut self, block: usize, file: Node) {
-        let again = Some(written(file));
-        self.given_up
-            .retain(|said| said.block != Some(block) || said.file != again);
-        self.forget_refusals(Some(block));
+    /// Notes that something was written into a block and saved, or that it has been removed.
+    pub(super) fn saved(&mut self, block: usize) {
+        self.lines.retain(|said| said.block != Some(block));
     }
 
     /// Drops lines about refused changes of a block, which has been encoded anew; for `None`, about arrays that lie in no block: a tree has
     /// been saved in which these may have been changed.
     pub(super) fn forget_refusals(&mut self, block: Option<usize>) {
-        self.refusals.retain(|said| said.block != block);
-    }
-
-    /// Notes that a block has been removed.
-    pub(super) fn removed(&mut self, block: usize) {
-        self.given_up.retain(|said| said.block != Some(block));
-        self.forget_refusals(Some(block));
-    }
-}
-
-/// A file, or `.bin` for a file of an array: what is written through one of its files shows in the other.
-fn written(file: Node) -> Node {
-    match file {
-        Node::Array(number, _) => Node::Array(number, Format::Bin),
-        file => file,
+        self.lines.retain(|said| said.is_loss || said.block != block);
     }
 }
 
 #[cfg(test)]
 mod unsaved;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_given_up_is_no_news_when_the_array_is_saved_through_another_of_its_files() {
-        let [bin, npy, other] = [(1, Format::Bin), (1, Format::Npy), (2, Format::Npy)]
-            .map(|(number, format)| Node::Array(number, format));
-        let mut news = News::default();
-        news.give_up(0, bin, "a.bin: lost".to_owned());
-        news.saved(0, other);
-        assert_eq!(news.unsaved().len(), 1);
-        news.saved(0, npy);
-        assert!(news.is_empty());
-    }
-}

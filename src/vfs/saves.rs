@@ -391,7 +391,7 @@ impl Saves {
     pub(super) fn note_loss(&self, block: usize, file: Node, why: &dyn Display, fate: &str) {
         let why = format!("{}: {why}; {fate}", self.shown.now().path(file));
         warn!("{}: {why}", self.path.display());
-        locked(&self.news).give_up(block, file, why);
+        locked(&self.news).refuse(Some(block), true, why);
     }
 
     /// Passes on what became of a change of a block or array. Notes the reason of a refusal for `info/status`, as an errno does not tell it.
@@ -400,7 +400,7 @@ impl Saves {
             let state = self.shown.now();
             let why = format!("{}: {error}", state.path(node));
             let block = state.block_of(node);
-            locked(&self.news).refuse(block, why);
+            locked(&self.news).refuse(block, false, why);
         }
         done
     }

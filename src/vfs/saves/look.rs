@@ -207,7 +207,7 @@ impl Saves {
                 );
                 warn!("{why}");
                 // each process that tries has only an errno
-                locked(&self.news).refuse(None, why);
+                locked(&self.news).refuse(None, false, why);
                 return Err(Error::Busy("FILE is locked by another mount"));
             }
             Err(NotOpened::Unwritable(error)) => return Err(error.into()),
