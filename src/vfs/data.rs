@@ -112,13 +112,6 @@ impl DataHandle {
         Ok((Self::open(saves, &state, node, WRITE)?, false))
     }
 
-    /// Adds an empty block to FILE.
-    pub(super) fn add_block(saves: &Saves, node: Node) -> Result<()> {
-        let (made, _) = Self::make_block(saves, node)?;
-        let done = made.save(saves, true);
-        done.and(made.close(saves))
-    }
-
     /// The state that a handle reads: the one that is shown, if the file still has the form that it had when it was opened; else the one
     /// from then, as long as FILE has its bytes.
     ///

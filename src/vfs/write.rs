@@ -94,18 +94,15 @@ impl Vfs {
     /// Makes a file; see [`Vfs::create`].
     ///
     /// # Errors
-    /// As there; [`Error::NotPermitted`] for anything but a regular file.
+    /// As there; [`Error::NotPermitted`] for anything but a regular file, and for a new block.
     pub fn mknod(&self, parent: Node, name: &OsStr, mode: u32, facts: FileFacts) -> Result<Attr> {
         // mknod(2) takes a type of 0 for a regular file
         if mode & TYPE_MASK != REGULAR && mode & TYPE_MASK != 0 {
             return Err(Error::NotPermitted("only regular files can be made"));
         }
         let node = self.make(parent, name, facts)?;
-        if let Node::Block(_) = node {
-            self.saves
-                .noted(node, DataHandle::add_block(&self.saves, node))?;
-        }
-        self.attr(&self.shown.now(), node)
+        let made = self.attr(&self.shown.now(), node);
+        made.map_err(|_| Error::NotPermitted("open(2) makes a new block, mknod(2) none"))
     }
 
     /// Makes a file and opens it: in the root a scratch file, or `tree.yaml` anew; in `blocks/` a new last block; there and beside
@@ -124,7 +121,7 @@ impl Vfs {
         let node = self.make(parent, name, facts)?;
         let blocks = self.shown.now().snapshot.layout().blocks.len();
         let is_new = matches!(node, Node::Block(n) if index(n) >= blocks);
-        let opened = if is_new && access.write {
+        let opened = if is_new {
             let made = DataHandle::make_block(&self.saves, node);
             let (made, _) = self.saves.noted(node, made)?;
             Opened {
@@ -136,11 +133,6 @@ impl Vfs {
                 direct: false,
             }
         } else {
-            if is_new {
-                // no close follows that would add it to FILE
-                let added = DataHandle::add_block(&self.saves, node);
-                self.saves.noted(node, added)?;
-            }
             // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
             let truncate = match node {
                 Node::Tree(_) | Node::Array(..) => true,
