@@ -14,13 +14,12 @@ use self::import::check_resize;
 pub(super) use self::import::import_file;
 use super::array_file::ArrayFile;
 use super::attr::WRITE;
-use super::blocks::{Content, Owed, WrittenFile};
+use super::blocks::{Content, Sum, WrittenFile};
 use super::data::DataHandle;
 use super::node::Node;
 use super::saves::{Saves, Saving, is_saved};
 use super::version::{BlockChange, Through};
-use super::{Access, Error, Result, State, index, locked};
-use crate::asdf::checksum::{ChecksumState, md5};
+use super::{Access, Error, Result, index, locked};
 use crate::error::Error as Library;
 use crate::save::{Put, Writer};
 use crate::source::{Overlay, Source, len_u64};
@@ -169,10 +168,10 @@ impl WrittenFile {
             // no other save may move the block between the check and the change of its checksum
             let mut saving = self.begin(saves)?;
             self.check_current(saves)?;
-            let owed = self.take_checksum(&mut saving, reserved, false)?;
+            let sum = self.take_checksum(&mut saving, reserved, false)?;
             // what was given up before is being written again
             locked(&saves.news).saved(self.block);
-            saves.blocks.set(self, Content::Patched(owed));
+            saves.blocks.set(self, Content::Patched(sum));
             // before the first byte changes: a reader of an earlier state must not get new bytes under an old number
             self.show_patched(saves, saving.through);
         }
@@ -208,27 +207,16 @@ impl WrittenFile {
         saving: &mut Saving<'_>,
         reserved: &Range<u64>,
         whole: bool,
-    ) -> Result<Owed> {
+    ) -> Result<Sum> {
         let (saves, writer) = (saving.saves, &mut saving.writer);
         let (n, state) = (self.block, saves.shown.now());
-        let header = state.snapshot.layout().blocks.get(n);
-        let header = header.ok_or(Error::NotFound)?;
-        let owed = Owed {
-            md5: header.checksum,
-            // of a whole block, no old byte stays
-            // to verify the old checksum would read all of a block whose bytes are about to go
-            state: if whole && header.has_checksum() {
-                ChecksumState::Used
-            } else {
-                state.snapshot.verify_checksum(n, &mut |_| {})?
-            },
-        };
+        let sum = Sum::of_patched(&state.snapshot, n, whole)?;
         let _writing = saves.writing();
         match writer.begin_patch(n, reserved) {
             Ok(begun) => {
                 let what = format!("block {n} not verified while it is written");
                 saves.show_saved(begun, &what, &[], None, None, None)?;
-                Ok(owed)
+                Ok(sum)
             }
             Err(error) => {
                 saves.failed(writer, &error);
@@ -248,16 +236,17 @@ impl WrittenFile {
     }
 
     /// Makes what was written into a raw block durable, and puts its checksum.
-    pub(super) fn put_checksum(&self, saving: &mut Saving<'_>, owed: &Owed) -> Result<()> {
+    pub(super) fn put_checksum(&self, saving: &mut Saving<'_>, sum: Sum) -> Result<()> {
         let (saves, writer) = (saving.saves, &mut saving.writer);
         let (n, state) = (self.block, saves.shown.now());
         let _writing = saves.writing();
         // the data are durable before the checksum that vouches for them
         let ended = writer.sync_patch().and_then(|()| {
-            let (md5, known) = owed.now(&state, n)?;
-            Ok((writer.end_patch(n, md5)?, known))
+            let stored = state.snapshot.stored(n)?;
+            let sum = sum.now(&*stored)?;
+            Ok((writer.end_patch(n, sum.over(&*stored)?)?, sum))
         });
-        let (ended, known) = match ended {
+        let (ended, sum) = match ended {
             Ok(ended) => ended,
             Err(error) => {
                 saves.failed(writer, &error);
@@ -269,9 +258,8 @@ impl WrittenFile {
             through: saving.through,
             at: self.patched(),
         });
-        let known = known.map(|known| (n, known));
         let what = format!("block {n} saved");
-        saves.show_saved(ended, &what, &[], change, known, None)
+        saves.show_saved(ended, &what, &[], change, sum.known(n), None)
     }
 
     /// The writer of FILE, once no other thread saves, if FILE still has the block that was written to; the change comes through this file.
@@ -293,11 +281,11 @@ impl WrittenFile {
 
     /// Puts the checksum of a raw block, if bytes were written into it.
     pub(super) fn end_patch(&self, saves: &Saves) -> Result<()> {
-        let Content::Patched(owed) = self.content() else {
+        let Content::Patched(sum) = self.content() else {
             return Ok(());
         };
         let mut saving = self.begin(saves)?;
-        let done = self.put_checksum(&mut saving, &owed);
+        let done = self.put_checksum(&mut saving, sum);
         if is_saved(&done) {
             saves.blocks.set(self, Content::Saved);
         }
@@ -491,21 +479,6 @@ fn empties(saves: &Saves, array: Node, size: u64) -> Result<bool> {
         return Err(fixed_size());
     }
     Ok(now != size)
-}
-
-impl Owed {
-    /// The checksum of a raw block as it is now, and what is known of it: none if it had none. One that did not match before is kept, unless
-    /// it matches now: a new one would vouch for a block that is damaged.
-    fn now(&self, state: &State, n: usize) -> Result<([u8; 16], Option<ChecksumState>), Library> {
-        if self.state == ChecksumState::Absent {
-            return Ok((self.md5, None));
-        }
-        let sum = md5(&*state.snapshot.stored(n)?, &mut |_| {})?;
-        Ok(match self.state {
-            ChecksumState::Wrong if sum != self.md5 => (self.md5, Some(ChecksumState::Wrong)),
-            _ => (sum, Some(ChecksumState::Used)),
-        })
-    }
 }
 
 /// Why nothing is written to a file that is another one by now.

@@ -15,11 +15,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use log::warn;
+
 use super::scratch::REPLACED_WITHIN;
 use super::version::{Shows, Through};
 use super::{Error, Node, Result, State, locked};
 use crate::asdf::Snapshot;
-use crate::asdf::checksum::ChecksumState;
+use crate::asdf::checksum::{ChecksumState, md5};
+use crate::error::Error as Library;
 use crate::source::{Made, Memory, Overlay, ScratchBytes, ScratchRoom, Source};
 
 /// How long a writer of a block waits for the release of the handle of another file that has been closed. The kernel sends the release
@@ -34,18 +37,125 @@ pub(super) enum Content {
     /// Nothing.
     Saved,
     /// Bytes of a raw block, which FILE has. It lacks this checksum.
-    Patched(Owed),
+    Patched(Sum),
     /// The decoded bytes of the block, with edits.
     Edited(Arc<Overlay>),
     /// All bytes of the file, from its beginning.
     Emptied(Arc<Overlay>),
 }
 
-/// The checksum of a block before bytes of it were written.
+/// What becomes of the checksum of a block whose bytes change.
+///
+/// A checksum is of the stored bytes or of the decoded ones, as it was before: asdf-python up to 5.2 verifies that of the decoded bytes
+/// and calls the other one wrong; 5.3 and later do the opposite. A program that could verify a block before an edit can do so after it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Owed {
-    pub(super) md5: [u8; 16],
-    pub(super) state: ChecksumState,
+pub(super) enum Sum {
+    /// It has none.
+    None,
+    /// It is computed anew, over the stored bytes.
+    Stored,
+    /// It is this one, in this state. It is that of the decoded bytes, or the block has none, as before; or it did not match before, and is
+    /// kept: a new one would vouch for a block that is damaged.
+    Is([u8; 16], ChecksumState),
+}
+
+impl Sum {
+    /// What becomes of the checksum of block `n` when edits of it are saved.
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        n: usize,
+        block: &Overlay,
+    ) -> Result<Self, Library> {
+        let header = snapshot.layout().blocks.get(n);
+        let Some(header) = header.filter(|it| it.has_checksum() && !it.streamed()) else {
+            return Ok(Self::None);
+        };
+        let touched = block.touched();
+        let len = touched
+            .iter()
+            .map(|range| range.end.saturating_sub(range.start))
+            .fold(0, u64::saturating_add);
+        let all_new = len == block.len();
+        if all_new && header.compression == [0; 4] {
+            return Ok(Self::Stored);
+        }
+        match snapshot.verify_edited(n, block) {
+            Ok((state, Some(sum))) => Ok(Self::Is(sum, state)),
+            // no old byte stays
+            _ if all_new => Ok(Self::Stored),
+            Ok((ChecksumState::Wrong, None)) => {
+                warn!("block {n}: its checksum did not match before this edit, and stays as it is");
+                Ok(Self::Is(header.checksum, ChecksumState::Wrong))
+            }
+            Ok(_) => Ok(Self::Stored),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What becomes of the checksum of block `n` when it gets other bytes altogether.
+    pub(super) fn of_new(
+        snapshot: &Snapshot,
+        n: usize,
+        decoded: &dyn Source,
+    ) -> Result<Self, Library> {
+        let header = snapshot.layout().blocks.get(n);
+        let Some(header) = header.filter(|it| it.has_checksum() && !it.streamed()) else {
+            return Ok(Self::None);
+        };
+        if header.compression == [0; 4] {
+            return Ok(Self::Stored);
+        }
+        // one that can't be verified follows neither convention
+        match snapshot.verify_checksum(n, &mut |_| {}) {
+            Ok(ChecksumState::Decoded) => {
+                let sum = md5(decoded, &mut |_| {})?;
+                Ok(Self::Is(sum, ChecksumState::Decoded))
+            }
+            _ => Ok(Self::Stored),
+        }
+    }
+
+    /// What becomes of the checksum of raw block `n` when bytes are written where they are; of the `whole` block, no old byte stays.
+    pub(super) fn of_patched(snapshot: &Snapshot, n: usize, whole: bool) -> Result<Self> {
+        let header = snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
+        // to verify the old checksum would read all of a block whose bytes are about to go
+        if whole && header.has_checksum() {
+            return Ok(Self::Stored);
+        }
+        let state = snapshot.verify_checksum(n, &mut |_| {})?;
+        Ok(match state {
+            ChecksumState::Absent | ChecksumState::Wrong => Self::Is(header.checksum, state),
+            _ => Self::Stored,
+        })
+    }
+
+    /// The same when these bytes are stored: one that did not match may do so now.
+    pub(super) fn now(self, stored: &dyn Source) -> Result<Self, Library> {
+        match self {
+            Self::Is(sum, ChecksumState::Wrong) if md5(stored, &mut |_| {})? == sum => {
+                Ok(Self::Is(sum, ChecksumState::Used))
+            }
+            sum => Ok(sum),
+        }
+    }
+
+    /// The checksum when these bytes are stored.
+    pub(super) fn over(&self, stored: &dyn Source) -> Result<[u8; 16], Library> {
+        match self {
+            Self::None => Ok([0; 16]),
+            Self::Stored => md5(stored, &mut |_| {}),
+            Self::Is(sum, _) => Ok(*sum),
+        }
+    }
+
+    /// What is known of it then, as that of block `n`.
+    pub(super) fn known(&self, n: usize) -> Option<(usize, ChecksumState)> {
+        match self {
+            Self::None => None,
+            Self::Stored => Some((n, ChecksumState::Used)),
+            Self::Is(_, state) => Some((n, *state)),
+        }
+    }
 }
 
 /// A file of the mount that is open for writing, and the block that it writes to.

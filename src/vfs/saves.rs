@@ -18,7 +18,7 @@ use std::time::{Instant, SystemTime};
 
 use log::{info, warn};
 
-pub(super) use self::encode::{Sum, check_counted};
+pub(super) use self::encode::check_counted;
 use super::attr::{Reading, usable};
 use super::blocks::Blocks;
 use super::news::News;

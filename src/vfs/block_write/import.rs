@@ -12,10 +12,10 @@ use crate::save::Put;
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
 use crate::source::{Overlay, Source, Window, len_u64};
 use crate::vfs::array_file::ArrayFile;
-use crate::vfs::blocks::{Content, WrittenFile};
+use crate::vfs::blocks::{Content, Sum, WrittenFile};
 use crate::vfs::data::DataHandle;
 use crate::vfs::node::{Format, Node};
-use crate::vfs::saves::{Saves, Saving, Sum, check_counted, is_saved};
+use crate::vfs::saves::{Saves, Saving, check_counted, is_saved};
 use crate::vfs::scratch::copy_pieces;
 use crate::vfs::version::{BlockChange, Through};
 use crate::vfs::{Error, Result, locked};
@@ -147,12 +147,12 @@ impl WrittenFile {
         whole: bool,
         write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
     ) -> Result<()> {
-        let owed = self.take_checksum(saving, &range, whole)?;
+        let sum = self.take_checksum(saving, &range, whole)?;
         self.show_patched(saving.saves, saving.through);
         // who reads the block from now on waits until it is whole, see `wait_for_import`; who is reading it has the bytes of before
         drop(saving.saves.stirring());
         self.put(saving.saves, &mut saving.writer, write)?;
-        self.put_checksum(saving, &owed)
+        self.put_checksum(saving, sum)
     }
 
     /// Saves edits of a block that can't be written where it is.
