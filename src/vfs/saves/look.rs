@@ -70,98 +70,101 @@ impl Saves {
         );
     }
 
-    /// Shows FILE as it is now; `named`: the attributes of what has its name.
+    /// Shows FILE as it is now; `named`: the attributes of what has its name. Notes why, if FILE can't be shown.
     ///
-    /// FILE is compared with the state by its attributes. If the times of the state are not FILE's, or if only something else than its bytes
-    /// has been changed, as far as the times tell, its text and headers are compared: a program can set times back. They are compared, too,
-    /// if at the moment `now` the times may hide a change: [`State::settles`].
-    fn compare(&self, mut writer: Option<&mut Writer>, named: io::Result<Stat>, now: Instant) {
-        let mut state = self.shown.now();
+    /// FILE is compared with the state by its attributes. If these are others, or unknown, or if at the moment `now` they may hide a change
+    /// ([`State::settles`]), it is read anew.
+    fn compare(&self, writer: Option<&mut Writer>, named: io::Result<Stat>, now: Instant) {
+        let state = self.shown.now();
         let Some(stat) = stat_of(&state, named) else {
             // FILE could not be looked at, which says nothing of it
             return;
         };
         // the common case: one stat(2), and no byte of FILE is read
-        if state.is_untouched(&stat) {
-            if state.settles.is_none_or(|at| now < at) {
-                return self.note_out_of_date(None);
-            }
-            match self.settle(&state, stat, writer.as_deref_mut()) {
-                Ok(true) => return self.note_out_of_date(None),
-                // its times say nothing of it
-                Ok(false) => {
-                    self.show_times(&state, None);
-                    state = self.shown.now();
-                }
-                Err(error) => return warn!("{}: {error}", self.path.display()),
-            }
+        if state.is_untouched(&stat) && state.settles.is_none_or(|at| now < at) {
+            return self.note_out_of_date(None);
         }
-        if (state.left().is_none() || state.is_of(&stat))
-            && let Some(writer) = writer.as_deref_mut()
-        {
-            match writer.reload() {
-                Ok(None) => return self.show_touched(&state, stat, writer),
-                // `show_changed` reads FILE once more
-                Ok(Some(_)) => writer.distrust(),
-                Err(error @ Library::Stale { .. }) => {
-                    return self.note_out_of_date(Some(&error.to_string()));
-                }
-                Err(_) => return,
-            }
-        }
-        self.show_as_found(&state, writer, stat);
-    }
-
-    /// Compares FILE with the state, whose attributes it has, by its text and headers: it may have been changed within the tick of a
-    /// clock in which it was read. Data may have been changed even if these are the same, so what was read of them is dropped. `false`
-    /// if FILE is another one.
-    fn settle(
-        &self,
-        state: &State,
-        stat: Stat,
-        writer: Option<&mut Writer>,
-    ) -> Result<bool, Library> {
-        // a change behind this moment leaves FILE other times, if it has settled by now
-        let left = state.settles.filter(|at| Instant::now() < *at);
-        let snapshot = if let Some(writer) = writer {
-            writer.forget_times();
-            if writer.reload()?.is_some() {
-                writer.distrust();
-                return Ok(false);
-            }
-            with_data_anew(state, writer)?
-        } else {
-            let opened = save::open_unlocked(&self.file)?;
-            let found = opened.snapshot_like(&state.snapshot)?;
-            if !found.has_scan_of(&state.snapshot) {
-                return Ok(false);
-            }
-            found
-        };
-        let mut new = state.next(Arc::new(snapshot), Some(stat));
-        new.settles = left;
-        new.versions.touch();
-        self.show(new);
-        self.seal(stat.id);
-        self.blocks.rebase(&self.shown.now().snapshot);
-        Ok(true)
-    }
-
-    /// Shows FILE, which has these attributes now. What is being written to a block is refused from then on. Notes why, if FILE can't be shown.
-    fn show_as_found(&self, state: &State, writer: Option<&mut Writer>, stat: Stat) {
         if let Some(unlock) = self.unlock.get().filter(|_| stat.id != state.stat.id) {
             // a file that was renamed may be locked under its old name
             unlock(stat);
         }
-        let why = match self.show_changed(state, writer, stat) {
-            // FILE has the same bytes; its other attributes are shown when this succeeds
-            Err(error) if state.is_of(&stat) => {
+        let may_be_same = state.left().is_none() || state.is_of(&stat);
+        let why = match self.show_found(&state, writer, stat) {
+            Ok(()) => None,
+            // as far as is known, FILE has the same bytes; its other attributes are shown when this succeeds
+            Err(error) if may_be_same && !matches!(error, Library::Stale { .. }) => {
                 return warn!("{}: {error}", self.path.display());
             }
             Err(error) => Some(error.to_string()),
-            Ok(()) => None,
         };
         self.note_out_of_date(why.as_deref());
+    }
+
+    /// Reads FILE, which had these attributes just now, and shows it instead of an older state. If it has the same text, headers and times,
+    /// only its data are read anew: a program can set times back, and a clock may be coarse. Else it is another one, and what is being
+    /// written to a block is refused from then on.
+    fn show_found(
+        &self,
+        old: &State,
+        writer: Option<&mut Writer>,
+        mut stat: Stat,
+    ) -> Result<(), Library> {
+        // a change behind this moment leaves FILE other times, if it has settled by now
+        let left = old.settles.filter(|at| Instant::now() < *at);
+        let (snapshot, has_scan) = match writer {
+            None => {
+                // another mount may have been killed in a save: FILE is read through the journal that it has left
+                let opened = save::open_unlocked(&self.file)?;
+                stat = opened.file.stat;
+                let found = opened.snapshot_like(&old.snapshot)?;
+                let has_scan = found.has_scan_of(&old.snapshot);
+                (found, has_scan)
+            }
+            Some(writer) => {
+                if old.is_untouched(&stat) {
+                    // they say nothing of it
+                    writer.forget_times();
+                }
+                match writer.reload()? {
+                    None => (with_data_anew(old, writer)?, true),
+                    Some(scan) => {
+                        let new = old.snapshot.replaced_by(Arc::clone(writer.file()), scan);
+                        // the writer has this FILE already, and would call it the same at the next look
+                        (new.inspect_err(|_| writer.distrust())?, false)
+                    }
+                }
+            }
+        };
+        let (is_untouched, is_same) = (old.is_untouched(&stat), has_scan && old.is_of(&stat));
+        // without times a difference may be a save of ours
+        let is_by_another = !has_scan || (!is_same && old.left().is_some());
+        let text = Arc::clone(snapshot.text());
+        let mut new = old.next(Arc::new(snapshot), Some(stat));
+        if is_same {
+            new.versions.touch();
+        } else {
+            new.versions.changed_elsewhere(stat.modified());
+        }
+        if is_same && is_untouched {
+            new.settles = left;
+        }
+        self.show(new);
+        let is_intact = if stat.id == old.stat.id {
+            is_same && !is_untouched
+        } else {
+            // another file has its name, and the one before may have been written to first
+            old.snapshot.stat().is_ok_and(|now| old.is_of(&now))
+        };
+        if !is_intact {
+            // bytes of the file have changed, nobody knows which
+            self.seal(old.stat.id);
+        }
+        self.blocks.rebase(&self.shown.now().snapshot);
+        if is_by_another {
+            info!("{} was changed by another program", self.path.display());
+            self.tree.reloaded(text);
+        }
+        Ok(())
     }
 
     /// Opens FILE for writing, and locks it, unless that has been done: each operation that changes something does this first, as what it
@@ -236,49 +239,6 @@ impl Saves {
         Err(Library::Stale { why }.into())
     }
 
-    /// Shows FILE, which had these attributes just now, instead of an older state.
-    fn show_changed(
-        &self,
-        old: &State,
-        writer: Option<&mut Writer>,
-        mut stat: Stat,
-    ) -> Result<(), Library> {
-        let mut changed = !old.is_of(&stat);
-        let snapshot = match writer {
-            None => {
-                // another mount may have been killed in a save: FILE is read through the journal that it has left
-                let opened = save::open_unlocked(&self.file)?;
-                stat = opened.file.stat;
-                opened.snapshot_like(&old.snapshot)?
-            }
-            Some(writer) => match writer.reload()? {
-                None => with_data_anew(old, writer)?,
-                Some(scan) => {
-                    changed = true;
-                    let new = old.snapshot.replaced_by(Arc::clone(writer.file()), scan);
-                    // the writer has this FILE already, and would call it the same at the next look
-                    new.inspect_err(|_| writer.distrust())?
-                }
-            },
-        };
-        let text = Arc::clone(snapshot.text());
-        let mut new = old.next(Arc::new(snapshot), Some(stat));
-        new.versions.changed_elsewhere(stat.modified());
-        if changed {
-            info!("{} was changed by another program", self.path.display());
-        }
-        self.show(new);
-        // FILE may be another file by now, and the one before may have been written to first
-        let is_intact =
-            stat.id != old.stat.id && old.snapshot.stat().is_ok_and(|now| old.is_of(&now));
-        if !is_intact {
-            // bytes of the file have changed, nobody knows which
-            self.seal(old.stat.id);
-        }
-        self.tree.reloaded(text);
-        Ok(())
-    }
-
     /// Takes the times that FILE has now as those of the state, after a save of ours has changed them and then failed. Does not if FILE
     /// differs in anything that a save depends on: then another program has changed it, too.
     pub(in crate::vfs) fn forgive(&self, writer: &mut Writer) {
@@ -286,47 +246,26 @@ impl Saves {
         let alone = writer.alone_around();
         let alone = alone.filter(|(before, _)| old.is_untouched(before));
         let stat = old.snapshot.stat();
-        match stat.and_then(|stat| Ok((stat, writer.reload()?))) {
-            // no other program has written it
-            Ok((stat, None)) if alone.is_some_and(|(_, now)| stat.is_untouched_since(&now)) => {
-                self.note_out_of_date(None);
-                self.show_times(&old, Some(stat));
-            }
-            Ok((stat, None)) => self.show_touched(&old, stat, writer),
-            Ok((_, Some(_))) => writer.distrust(),
-            Err(error) => {
-                warn!("{}: {error}", self.path.display());
-                self.show_times(&old, None);
-            }
-        }
-    }
-
-    /// Shows the same tree with the attributes that FILE has now. If anything of them has changed, its data may have, too: by a save of ours
-    /// that has failed, or by another program.
-    fn show_touched(&self, old: &State, stat: Stat, writer: &Writer) {
-        self.note_out_of_date(None);
-        let is_same = old.is_of(&stat);
-        if old.is_untouched(&stat) {
-            return self.show_times(old, Some(stat));
-        }
-        match with_data_anew(old, writer) {
-            Ok(snapshot) => {
-                let mut new = old.next(Arc::new(snapshot), Some(stat));
-                if is_same {
-                    new.versions.touch();
+        let done = match stat.and_then(|stat| Ok((stat, writer.reload()?))) {
+            Ok((_, Some(_))) => return writer.distrust(),
+            Ok((stat, None)) => {
+                // no other program has written it
+                let is_ours = alone.is_some_and(|(_, now)| stat.is_untouched_since(&now));
+                if is_ours || old.is_untouched(&stat) {
+                    self.show_times(&old, Some(stat));
+                    Ok(())
                 } else {
-                    new.versions.changed_elsewhere(stat.modified());
+                    self.show_found(&old, Some(writer), stat)
                 }
-                self.show(new);
-                if !is_same {
-                    self.seal(stat.id);
-                }
-                self.blocks.rebase(&self.shown.now().snapshot);
             }
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(()) => self.note_out_of_date(None),
             Err(error) => {
                 // without times, FILE is looked at again
                 warn!("{}: {error}", self.path.display());
-                self.show_times(old, None);
+                self.show_times(&old, None);
             }
         }
     }

@@ -67,7 +67,7 @@ fn the_moment_of_what_is_read_anew_is_that_before_it_was_read() {
     let mut writer = vfs.saves.writer().unwrap();
     let shown = vfs
         .saves
-        .show_changed(&vfs.shown.now(), Some(&mut writer), before);
+        .show_found(&vfs.shown.now(), Some(&mut writer), before);
     shown.unwrap();
     assert!(vfs.shown.now().stat.has_bytes_of(&before));
 }
