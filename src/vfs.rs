@@ -84,7 +84,6 @@
 //!   state that follows has another decoder for each block that has moved or was replaced, and the cache knows segments by their decoder.
 //!   The other threads of the decoder are those of one call, see [`codec`](crate::codec).
 
-mod array_file;
 mod attr;
 mod block_write;
 mod blocks;

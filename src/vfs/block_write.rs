@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use log::warn;
 
-use self::import::check_resize;
 pub(super) use self::import::import_file;
-use super::array_file::ArrayFile;
+use self::import::{ArrayFile, check_resize};
 use super::attr::WRITE;
 use super::blocks::{Content, Sum, WrittenFile};
 use super::data::DataHandle;

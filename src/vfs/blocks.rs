@@ -61,11 +61,7 @@ pub(super) enum Sum {
 
 impl Sum {
     /// What becomes of the checksum of block `n` when edits of it are saved.
-    pub(super) fn of(
-        snapshot: &Snapshot,
-        n: usize,
-        block: &Overlay,
-    ) -> Result<Self, Library> {
+    pub(super) fn of(snapshot: &Snapshot, n: usize, block: &Overlay) -> Result<Self, Library> {
         let header = snapshot.layout().blocks.get(n);
         let Some(header) = header.filter(|it| it.has_checksum() && !it.streamed()) else {
             return Ok(Self::None);

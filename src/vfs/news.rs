@@ -124,7 +124,8 @@ impl News {
     /// Drops lines about refused changes of a block, which has been encoded anew; for `None`, about arrays that lie in no block: a tree has
     /// been saved in which these may have been changed.
     pub(super) fn forget_refusals(&mut self, block: Option<usize>) {
-        self.lines.retain(|said| said.is_loss || said.block != block);
+        self.lines
+            .retain(|said| said.is_loss || said.block != block);
     }
 }
 

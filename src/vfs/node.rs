@@ -16,7 +16,7 @@
 //! For a `Format`:
 //! - here its methods, and in [`Node`](super::Node) its number: the compiler tells of these;
 //! - its suffix in `asdf::names`, from which all names follow, and in [`ArrayData`] its length, which `--list` tells, too;
-//! - if its header is not one of NPY, in `array_file` how that is read, and in `import` what of it changes the tree. The header may not be
+//! - if its header is not one of NPY, in `import` how that is read, and what of it changes the tree. The header may not be
 //!   written over in place, and if its length changes, a handle is refused (`ESTALE`);
 //! - `tests/integration/rewrite.rs`, the manual and the README.
 
