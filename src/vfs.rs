@@ -90,7 +90,6 @@ mod blocks;
 mod catalogue;
 mod data;
 mod error;
-mod hdus;
 mod info;
 mod member;
 mod names;
@@ -304,7 +303,7 @@ impl Vfs {
                 .find(|entry| name == entry.0)
                 .map(|entry| entry.1),
             Node::Blocks => block_number(name).map(Node::Block).or_else(beside),
-            Node::Hdus => hdus::lookup(&state.snapshot, name),
+            Node::Hdus => views::find_hdu(&state.snapshot, name),
             Node::ArrayDir(number) => state.catalogue().lookup(number, name).or_else(beside),
             Node::ViewDir(view, number) => state.in_views().find(view, number, name),
             _ => return Err(Error::NotDirectory),
@@ -502,7 +501,7 @@ fn root_directories(is_fits: bool, options: &VfsOptions) -> Vec<(&'static str, N
     let views = View::ALL.into_iter().filter(|view| options.shows(*view));
     directories.extend(views.map(|view| (view.name(), Node::ViewDir(view, 0))));
     if is_fits {
-        directories.push((hdus::NAME, Node::Hdus));
+        directories.push((views::HDUS, Node::Hdus));
     }
     directories.retain(|(_, directory)| options.show.has(*directory));
     directories

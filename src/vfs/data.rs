@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use super::attr::{Reading, WRITE};
 use super::blocks::{Content, WrittenFile};
-use super::hdus;
 use super::node::Node;
 use super::saves::Saves;
+use super::views::hdu_source;
 use super::{Access, Error, Result, State, index, locked};
 use crate::asdf::Snapshot;
 use crate::codec;
@@ -163,7 +163,7 @@ impl DataHandle {
             }
             (Node::View(view, number), _) => state.in_views().source(view, number),
             (Node::StatsTsv, _) => Ok(state.stats_source()),
-            (node, _) => hdus::source(snapshot, node).map_err(|_| missing()),
+            (node, _) => hdu_source(snapshot, node).map_err(|_| missing()),
         };
         Ok(source?)
     }
@@ -281,7 +281,7 @@ fn check_openable(state: &State, node: Node, writes: bool) -> Result<()> {
         state.array(number)?;
     }
     if let Node::HduHeader(_) | Node::HduBin(_) = node {
-        hdus::source(&state.snapshot, node)?;
+        hdu_source(&state.snapshot, node)?;
     }
     if node == Node::StatsTsv && writes {
         return Err(Error::ReadOnly("info/ describes the mount"));

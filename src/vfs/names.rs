@@ -12,9 +12,10 @@ use super::node::{Node, View, block_name};
 use super::scratch::{is_made_by_editor, is_temporary_data};
 use super::stat::{described, unmeasured};
 use super::state::State;
+use super::views::{HDUS, hdu_entries};
 use super::{
-    Attr, Error, Handle, INFO_FILES, Open, Result, TREE_NAME, Vfs, block_number, hdus, index,
-    info_files, root_directories,
+    Attr, Error, Handle, INFO_FILES, Open, Result, TREE_NAME, Vfs, block_number, index, info_files,
+    root_directories,
 };
 use crate::asdf::names::SUFFIXES;
 use crate::source::len_u64;
@@ -59,7 +60,7 @@ impl Vfs {
                 Names::Few(own.chain([TREE_NAME]).map(Into::into).collect())
             }
             Node::Hdus => {
-                let units = hdus::entries(&state.snapshot).into_iter();
+                let units = hdu_entries(&state.snapshot).into_iter();
                 Names::Few(units.map(|entry| entry.0).collect())
             }
             Node::Info => {
@@ -210,16 +211,16 @@ impl State {
             Node::Root => Some(".".to_owned()),
             Node::Blocks => Some("blocks".to_owned()),
             Node::Info => Some("info".to_owned()),
-            Node::Hdus => Some(hdus::NAME.to_owned()),
+            Node::Hdus => Some(HDUS.to_owned()),
             Node::Block(n) => Some(format!("blocks/{n}.bin")),
             Node::Array(..) | Node::ArrayDir(_) | Node::ArrayLink(_) => self.catalogue().path(node),
             // its names need not be made for that
             Node::ViewDir(view, 0) => Some(view.name().to_owned()),
             Node::View(..) | Node::ViewDir(..) => self.in_views().path(node),
             Node::HduHeader(_) | Node::HduBin(_) => {
-                let mut units = hdus::entries(&self.snapshot).into_iter();
+                let mut units = hdu_entries(&self.snapshot).into_iter();
                 let found = units.find(|(_, found)| *found == node);
-                found.map(|(name, _)| format!("{}/{}", hdus::NAME, name.display()))
+                found.map(|(name, _)| format!("{}/{}", HDUS, name.display()))
             }
             _ => {
                 let mut files = INFO_FILES.into_iter();

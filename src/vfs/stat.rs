@@ -8,8 +8,9 @@ use super::attr::sizes_of_disk;
 use super::node::{Node, View};
 use super::scratch::{Role, ScratchFile};
 use super::state::State;
+use super::views::hdu_source;
 use super::{
-    Attr, Attributes, Error, FileFacts, Result, Saves, Vfs, VfsOptions, hdus, info, locked,
+    Attr, Attributes, Error, FileFacts, Result, Saves, Vfs, VfsOptions, info, locked,
     root_directories,
 };
 use crate::save::store::Facts;
@@ -53,7 +54,7 @@ impl Vfs {
             Node::View(view, number) => state.in_views().len(view, number)?,
             Node::Block(_) | Node::Array(..) => self.blocks.size(state, node)?,
             Node::ArrayLink(number) => len_u64(state.link(number)?.len()),
-            Node::HduHeader(_) | Node::HduBin(_) => hdus::source(&state.snapshot, node)?.len(),
+            Node::HduHeader(_) | Node::HduBin(_) => hdu_source(&state.snapshot, node)?.len(),
             Node::Tree(_) | Node::Scratch(_) => {
                 return Ok(attr_of(&self.saves, &*self.file_of(node)?));
             }

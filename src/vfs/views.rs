@@ -1,4 +1,5 @@
-//! `fits/` and `previews/`: further files of arrays, in directories like those of `arrays/`, read-only; and what they share with `zarr/`.
+//! Further files, which are only read: `fits/` and `previews/`, of arrays, in directories like those of `arrays/`; what these share with
+//! `zarr/`; and `hdus/`, with every unit of the FITS file around the ASDF file, its header and its data as they are stored.
 //!
 //! A view has a file for each array, table or directory that it can show, with the name of the array and an ending of its own. Files and directories
 //! have the numbers that their names have under `arrays/`. They are made when a request first looks into the view, so that a view which
@@ -17,7 +18,9 @@ use super::catalogue::{Catalogue, EntryKind};
 use super::error::{are_names, check_name};
 use super::node::{Format, NUMBERS, Node, View};
 use super::zarr::{Zarr, ZarrView};
-use super::{Error, Result, locked};
+use super::{Error, Result, index, locked};
+use crate::asdf::fits::{Fits, Hdu};
+use crate::asdf::names::encode;
 use crate::asdf::{Origin, Snapshot};
 use crate::error::{Error as Library, Place};
 use crate::source::Source;
@@ -418,22 +421,46 @@ impl<'a> InViews<'a> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The name of `hdus/` in the root.
+pub(super) const HDUS: &str = "hdus";
 
-    #[test]
-    fn a_directory_never_has_the_name_of_a_file() {
-        let view = View::Fits;
-        for (name, here) in [
-            ("a", "a"),
-            ("a.fits", "a%2Efits"),
-            ("a%2Ebin", "a%2Ebin"),
-            (".fits", "%2Efits"),
-        ] {
-            assert_eq!(view.directory_name(name), here);
-            assert_eq!(view.directory_in_arrays(here).as_deref(), Some(name));
-        }
-        assert_eq!(view.directory_in_arrays("a.fits"), None);
-    }
+/// The files of `hdus/`.
+pub(super) fn hdu_entries(snapshot: &Snapshot) -> Vec<(OsString, Node)> {
+    let units = snapshot.fits().map_or(&[][..], Fits::hdus);
+    let numbered = (0..).zip(units);
+    numbered.flat_map(|(n, hdu)| hdu_files(n, hdu)).collect()
 }
+
+/// The two files of unit `n`.
+fn hdu_files(n: u32, hdu: &Hdu) -> [(OsString, Node); 2] {
+    let stem = hdu.file_stem(n);
+    let stem = encode(&stem);
+    [
+        (format!("{stem}.bin").into(), Node::HduBin(n)),
+        (format!("{stem}.hdr").into(), Node::HduHeader(n)),
+    ]
+}
+
+/// The file of that name in `hdus/`. Names begin with the unit's number.
+pub(super) fn find_hdu(snapshot: &Snapshot, name: &OsStr) -> Option<Node> {
+    let text = name.to_str()?;
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let n: u32 = text.get(..digits)?.parse().ok()?;
+    let hdu = snapshot.fits()?.hdus().get(index(n))?;
+    let found = hdu_files(n, hdu).into_iter().find(|entry| entry.0 == name);
+    found.map(|entry| entry.1)
+}
+
+/// The bytes of a file of `hdus/`.
+pub(super) fn hdu_source(snapshot: &Snapshot, node: Node) -> Result<Arc<dyn Source>> {
+    let fits = snapshot.fits().ok_or(Error::NotFound)?;
+    let found = match node {
+        Node::HduHeader(n) if index(n) < fits.hdus().len() => fits.header(index(n)),
+        Node::HduBin(n) if index(n) < fits.hdus().len() => fits.data(index(n)),
+        _ => return Err(Error::NotFound),
+    };
+    Ok(found?)
+}
+
+#[cfg(test)]
+mod tests;

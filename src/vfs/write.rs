@@ -101,8 +101,8 @@ impl Vfs {
             return Err(Error::NotPermitted("only regular files can be made"));
         }
         let node = self.make(parent, name, facts)?;
-        let made = self.attr(&self.shown.now(), node);
-        made.map_err(|_| Error::NotPermitted("open(2) makes a new block, mknod(2) none"))
+        let attr = self.attr(&self.shown.now(), node);
+        attr.map_err(|_| Error::NotPermitted("open(2) makes a new block, mknod(2) none"))
     }
 
     /// Makes a file and opens it: in the root a scratch file, or `tree.yaml` anew; in `blocks/` a new last block; there and beside
