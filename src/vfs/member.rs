@@ -11,8 +11,8 @@ use log::warn;
 use super::attr::{Attr, FileFacts, VfsOptions};
 use super::catalogue::Catalogue;
 use super::error::Error;
-use super::news::{Losses, News};
 use super::node::Node;
+use super::saves::{Losses, News};
 use super::tree_file::Refused;
 use super::version::{Shows, Versions, shown};
 use super::{
