@@ -9,21 +9,21 @@
 //! be reached until the directory is back.
 
 mod file;
-mod names;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 pub(super) use self::file::{Role, ScratchFile, Unsaved, copy_pieces, is_beginning, is_blank};
-pub(super) use self::names::MemberScratch;
-use super::attr::{Attr, FileKind};
-use super::node::{Node, TREE_NAME};
-use super::{Result, locked};
+use super::attr::{Attr, FileFacts, FileKind};
+use super::node::{NUMBERS, Node, TREE_NAME};
+use super::state::Shown;
+use super::{Error, Result, locked};
 use crate::asdf::names::SUFFIXES;
+use crate::error::Error as Library;
 use crate::source::ScratchRoom;
 
 /// What each name costs of the limit, in bytes.
@@ -241,6 +241,210 @@ impl Table {
     }
 }
 
+/// The scratch files of one member, and the names of `tree.yaml`, blocks and arrays that are gone.
+pub(super) struct MemberScratch {
+    pub(super) scratch: Arc<Scratch>,
+    /// Which member of the mount it is.
+    pub(super) member: u32,
+    pub(super) shown: Arc<Shown>,
+}
+
+impl MemberScratch {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        locked(&self.scratch.table)
+    }
+
+    /// A directory, as the table knows it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is gone, or never has scratch files.
+    pub(super) fn place(&self, directory: Node) -> Result<Directory> {
+        let path = match directory {
+            Node::Root => Some(String::new()),
+            Node::Blocks => Some("blocks".to_owned()),
+            Node::ArrayDir(_) => self.shown.now().catalogue().path(directory),
+            _ => None,
+        };
+        let (member, path) = (self.member, path.ok_or(Error::NotFound)?);
+        Ok(Directory { member, path })
+    }
+
+    /// The directory, if there is anything in the table at all: its path takes a while to find.
+    fn place_if_any(&self, directory: Node) -> Option<Directory> {
+        let mut table = self.table();
+        let is_empty = table.names.is_empty() && table.hidden().is_empty();
+        drop(table);
+        (!is_empty).then(|| self.place(directory).ok()).flatten()
+    }
+
+    /// The file of a name.
+    pub(super) fn lookup(&self, directory: Node, name: &OsStr) -> Option<Arc<ScratchFile>> {
+        let place = self.place_if_any(directory)?;
+        let table = self.table();
+        table.get(&place, name).map(|named| Arc::clone(&named.file))
+    }
+
+    /// The file of a node.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn file(&self, node: Node) -> Result<Arc<ScratchFile>> {
+        let table = self.table();
+        let found = match node {
+            Node::Scratch(number) => table.files.get(&number).and_then(Weak::upgrade),
+            // one that was `tree.yaml` before FILE was closed
+            _ => table
+                .named(self.member, node)
+                .map(|(_, _, named)| Arc::clone(&named.file)),
+        };
+        found.ok_or(Error::NotFound)
+    }
+
+    /// The path of a file, by one of its names.
+    pub(super) fn path_of(&self, node: Node) -> Option<String> {
+        let table = self.table();
+        let (directory, name, _) = table.named(self.member, node)?;
+        Some(directory.path_of(name))
+    }
+
+    /// The names in a directory.
+    pub(super) fn names(&self, directory: Node) -> Vec<OsString> {
+        let Some(place) = self.place_if_any(directory) else {
+            return Vec::new();
+        };
+        let table = self.table();
+        let names = table.names.get(&place).into_iter();
+        names.flat_map(BTreeMap::keys).cloned().collect()
+    }
+
+    /// Makes an empty file, or a symlink to `target`. `made_of`: which of FILE's texts there is.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Exists`]; [`Library::NoRoom`] beyond the limit.
+    pub(super) fn create(
+        &self,
+        directory: Node,
+        name: &OsStr,
+        target: Option<&OsStr>,
+        facts: FileFacts,
+        made_of: u64,
+    ) -> Result<Node> {
+        let place = self.place(directory)?;
+        let mut table = self.table();
+        if table.get(&place, name).is_some() {
+            return Err(Error::Exists);
+        }
+        table.files.retain(|_, file| file.strong_count() > 0);
+        let number = table.next;
+        // the kernel may keep a number after its file is gone: one that came again would lead to other bytes
+        let next = number.checked_add(1).filter(|next| *next < NUMBERS);
+        let Some(next) = next.filter(|_| table.files.len() < MAX_FILES) else {
+            let why = format!("there are {MAX_FILES} scratch files already");
+            return Err(Library::NoRoom { why, limit: false }.into());
+        };
+        let kind = target.map_or(FileKind::File, |_| FileKind::Symlink);
+        let text = target.map_or_else(Vec::new, |target| target.as_bytes().to_vec());
+        let (node, text, room) = (Node::Scratch(number), Arc::new(text), &self.scratch.room);
+        let file = Arc::new(ScratchFile::new(node, kind, room, text, facts, made_of));
+        let named = Named::charged(Arc::clone(&file), room)?;
+        table.next = next;
+        table.files.insert(number, Arc::downgrade(&file));
+        table.put(place, name, named);
+        Ok(node)
+    }
+
+    /// Gives a file another name in the root; it replaces one that has that name, for what that costs.
+    ///
+    /// # Errors
+    /// [`Library::NoRoom`] beyond the limit.
+    pub(super) fn give(&self, name: &OsStr, file: &Arc<ScratchFile>) -> Result<()> {
+        let root = self.place(Node::Root)?;
+        let mut table = self.table();
+        let there = table.names.get_mut(&root);
+        if let Some(replaced) = there.and_then(|names| names.get_mut(name)) {
+            file.link();
+            std::mem::replace(&mut replaced.file, Arc::clone(file)).unlink();
+            return Ok(());
+        }
+        let given = Named::charged(Arc::clone(file), &self.scratch.room)?;
+        table.put(root, name, given);
+        Ok(())
+    }
+
+    /// Takes a name away.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn take(&self, place: &Directory, name: &OsStr) -> Result<()> {
+        let taken = self.table().remove(place, name);
+        taken.map(drop).ok_or(Error::NotFound)
+    }
+
+    /// Gives a file another name instead of its own; it replaces one that has that name.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn rename(&self, from: (Node, &OsStr), to: (Node, &OsStr)) -> Result<()> {
+        let (old, new) = (self.place(from.0)?, self.place(to.0)?);
+        let mut table = self.table();
+        let named = table.remove(&old, from.1).ok_or(Error::NotFound)?;
+        table.put(new, to.1, named);
+        Ok(())
+    }
+
+    /// Exchanges two names of the root.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(super) fn exchange(&self, a: &OsStr, b: &OsStr) -> Result<()> {
+        let root = self.place(Node::Root)?;
+        let mut table = self.table();
+        let names = table.names.get_mut(&root).ok_or(Error::NotFound)?;
+        // asked before the first name is taken, so that an error leaves both as they were
+        if !names.contains_key(b) {
+            return Err(Error::NotFound);
+        }
+        let first = names.remove(a).ok_or(Error::NotFound)?;
+        let second = names.insert(b.to_owned(), first).ok_or(Error::NotFound)?;
+        names.insert(a.to_owned(), second);
+        Ok(())
+    }
+
+    /// Removes the name of `tree.yaml`, a block or an array's file for a while.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], also if it is gone already.
+    pub(super) fn hide(&self, directory: Node, name: &OsStr) -> Result<()> {
+        let place = self.place(directory)?;
+        let mut table = self.table();
+        let name = (place, name.to_owned());
+        if table.hidden().contains_key(&name) {
+            return Err(Error::NotFound);
+        }
+        table.hidden.insert(name, Instant::now());
+        Ok(())
+    }
+
+    /// The names of things in FILE that were removed from a directory a moment ago.
+    pub(super) fn hidden(&self, directory: Node) -> HashSet<OsString> {
+        let Some(place) = self.place_if_any(directory) else {
+            return HashSet::new();
+        };
+        let mut table = self.table();
+        let hidden = table.hidden().keys().filter(|(of, _)| *of == place);
+        hidden.map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Shows the name of a thing in FILE again. Whether it was removed a moment ago.
+    pub(super) fn unhide(&self, directory: Node, name: &OsStr) -> bool {
+        let Some(place) = self.place_if_any(directory) else {
+            return false;
+        };
+        let mut table = self.table();
+        table.hidden().remove(&(place, name.to_owned())).is_some()
+    }
+}
+
 /// Whether an editor makes files of that name.
 pub(super) fn is_made_by_editor(name: &OsStr) -> bool {
     let name = name.as_bytes();
@@ -290,63 +494,4 @@ fn is_of_tempfile(characters: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_editors_are_told_from_those_of_users() {
-        let editors = [
-            ".tree.yaml.swp",
-            ".tree.yaml.swx",
-            "4913",
-            "5036",
-            "tree.yaml~",
-            ".tree.yaml.un~",
-            "tree.yaml.~1~",
-            ".#tree.yaml",
-            "#tree.yaml#",
-            ".goutputstream-9XK2A1",
-            "tree.yaml.pQ3xYz",
-            ".tree.yaml.Xq12Ab",
-            "sedA8xYkQ",
-            "tmp_k3x9q1a",
-            "tmpqwertyui",
-            "tree.yaml.rej",
-            "tree.yaml.save",
-            ".tree.yaml.kate-swp",
-            "DEADJOE",
-            "tree.yaml___jb_tmp___",
-            "tree.yaml___jb_old___",
-            ".~lock.tree.yaml#",
-            "tmp.8XkQ1aZ0bC",
-            ".t",
-        ];
-        for name in editors {
-            assert!(is_made_by_editor(name.as_ref()), "{name}");
-        }
-        let users = [
-            "results.csv",
-            "tree.yaml.backup",
-            "tree.yaml.bak",
-            "tree.yaml.orig",
-            "tree.yaml.tmp",
-            "tree2.yaml",
-            "notes",
-            "sediment.csv",
-            "#1.txt",
-            "data_2024.npy",
-            "tmpfile",
-            "a.asdf",
-        ];
-        for name in users {
-            assert!(!is_made_by_editor(name.as_ref()), "{name}");
-        }
-        for name in ["XXtfDEBd", "XXabcdef", "XXa.tmp", "x.tmp.npy"] {
-            assert!(is_temporary_data(name.as_ref()), "{name}");
-        }
-        for name in ["XXfinal2", "XXa.npy"] {
-            let is_one = is_made_by_editor(name.as_ref());
-            assert!(!is_one, "{name}");
-        }
-    }
-}
+mod tests;
