@@ -411,14 +411,9 @@ fn what_was_given_up_is_nowhere_any_more_and_told() {
     again.write_all_at(&data[..1], 0).unwrap();
     again.sync_all().unwrap();
     drop(again);
-    let is_told = || mount.text("info/status").contains("given up");
-    assert!(is_told(), "the array was not written again");
-    let again = open(&mount.path("arrays/x.bin"));
-    again.write_all_at(&data[..2], 0).unwrap();
-    again.sync_all().unwrap();
-    drop(again);
     let status = mount.text("info/status");
-    assert!(status.contains("block 0 saved") && !is_told(), "{status}");
+    let is_told = status.contains("given up");
+    assert!(status.contains("block 0 saved") && !is_told, "{status}");
     mount.unmount();
     assert!(shown(&file, "blocks/0.bin") == data);
     assert_eq!(check(&file), 0);
