@@ -105,7 +105,6 @@ mod tree_save;
 mod version;
 mod views;
 mod write;
-mod xattr;
 mod zarr;
 
 use std::ffi::{OsStr, OsString};
@@ -130,9 +129,9 @@ pub use names::Detail;
 pub use node::{Format, Node, View};
 pub use saves::Losses;
 pub use scratch::{REPLACED_WITHIN, Scratch};
+pub use stat::shortened;
 pub use tree_file::TreeMark;
 pub use version::{VERSIONS, Versions};
-pub use xattr::shortened;
 
 use blocks::Blocks;
 use data::DataHandle;

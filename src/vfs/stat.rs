@@ -1,8 +1,11 @@
-//! What `stat(2)` says of the files of the mount, and changes of owner and mode, which are those of FILE.
+//! What `stat(2)` and `getxattr(2)` say of the files of the mount, and changes of attributes: owner and mode, which are those of FILE, and
+//! `user.asdf.*`.
 
+use std::ffi::OsStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use rustix::fs::StatVfs;
+use rustix::fs::{StatVfs, XattrFlags};
 
 use super::attr::sizes_of_disk;
 use super::node::{Node, View};
@@ -10,9 +13,12 @@ use super::scratch::{Role, ScratchFile};
 use super::state::State;
 use super::views::hdu_source;
 use super::{
-    Attr, Attributes, Error, FileFacts, Result, Saves, Vfs, VfsOptions, info, locked,
-    root_directories,
+    Attr, Attributes, Error, FileFacts, Losses, Result, Saves, TreeFile, Vfs, VfsOptions, index,
+    info, locked, root_directories,
 };
+use crate::asdf::text_frame::standard;
+use crate::codec::{Choice, codes};
+use crate::save::processes::pid_namespace;
 use crate::save::store::Facts;
 use crate::source::len_u64;
 
@@ -22,6 +28,29 @@ const MODE_MASK: u32 = 0o7777;
 const EXECUTE_BITS: u32 = 0o111;
 /// The number of the user who may change any file.
 const ROOT: u32 = 0;
+
+/// What our extended attributes begin with.
+const PREFIX: &str = "user.asdf.";
+/// Those of the mount rather than the file: they answer, but are not listed, so that nothing copies them with the root.
+const UNLISTED: [&str; 7] = [
+    "cache_used",
+    "pid",
+    "pidns",
+    "refused",
+    "scratch",
+    "unkept",
+    "unsaved",
+];
+/// The longest value that one gets, in bytes; Linux has 64 KiB (`XATTR_SIZE_MAX`).
+const LONGEST: usize = 60 << 10;
+
+/// What a value gets that names no compression.
+static UNKNOWN_COMPRESSION: LazyLock<String> = LazyLock::new(|| {
+    let mut names = vec!["none".to_owned()];
+    names.extend(codes());
+    let last = names.pop().unwrap_or_default();
+    format!("unknown compression; choose {} or {last}", names.join(", "))
+});
 
 impl Vfs {
     /// Sizes of FILE's file system; `None` if FILE is on a server, as they are not known then.
@@ -203,5 +232,263 @@ impl Saves {
         }
         // else another program has changed FILE at the same time, which the next look finds
         Ok(())
+    }
+}
+
+impl Vfs {
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`], [`Error::NotFound`].
+    pub fn getxattr(&self, node: Node, name: &OsStr) -> Result<Vec<u8>> {
+        let wanted = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX))
+            .ok_or(Error::NoAttribute)?;
+        if wanted == "unkept" || wanted == "unsaved" {
+            self.tree.wait_for_closing();
+        }
+        if wanted == "unkept" {
+            // a program that is about to unmount asks this: there may be room for the text by now; if not, the attribute tells
+            let _ = self.tree.rescue(&self.saves);
+        }
+        // all are made for one that is asked for: they are few, and one function decides what there is
+        let all = self.attributes_of(node)?;
+        let found = all.into_iter().find(|(name, _)| *name == wanted);
+        let (_, value) = found.ok_or(Error::NoAttribute)?;
+        Ok(shortened(value).into_bytes())
+    }
+
+    /// The names of the attributes that tell of the file, each with a NUL behind it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn listxattr(&self, node: Node) -> Result<Vec<u8>> {
+        let names = self.attributes_of(node)?;
+        Ok(names
+            .iter()
+            .filter(|(name, _)| !UNLISTED.contains(name))
+            .flat_map(|(name, _)| format!("{PREFIX}{name}\0").into_bytes())
+            .collect())
+    }
+
+    /// Sets an attribute: `user.asdf.compression` of a block encodes it anew, `user.asdf.revert` of the root has `tree.yaml` show FILE's
+    /// tree again instead of a text that was refused, and loses that if it is in memory only and the value is `discard`.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Exists`], [`Error::NoAttribute`] where the flags forbid it; [`Error::NotSupported`] for any
+    /// other attribute.
+    pub fn setxattr(
+        &self,
+        node: Node,
+        name: &OsStr,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        if node == Node::Root && name == "user.asdf.revert" {
+            return self.tree.give_up_refused(&self.saves, value == b"discard");
+        }
+        self.saves.open_for_writing()?;
+        if !flags.is_empty() {
+            match self.getxattr(node, name) {
+                Ok(_) if flags.contains(XattrFlags::CREATE) => return Err(Error::Exists),
+                // setxattr(2): ENODATA if there is nothing to replace
+                Err(error) if flags.contains(XattrFlags::REPLACE) => return Err(error),
+                _ => {}
+            }
+        }
+        match node {
+            block @ Node::Block(n) if name == "user.asdf.compression" => {
+                let choice = compression(value);
+                self.saves.noted(
+                    block,
+                    choice.and_then(|choice| self.saves.recompress(n, choice)),
+                )?;
+                locked(&self.saves.news).forget_refusals(Some(index(n)));
+                Ok(())
+            }
+            _ => Err(Error::NotSupported(
+                "only user.asdf.compression of a block and user.asdf.revert of the root can be set",
+            )),
+        }
+    }
+
+    /// Our attributes can't be removed, and there are no others.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::NotPermitted`], [`Error::NoAttribute`].
+    pub fn removexattr(&self, node: Node, name: &OsStr) -> Result<()> {
+        self.saves.open_for_writing()?;
+        self.getxattr(node, name)?;
+        Err(Error::NotPermitted("user.asdf attributes follow the file"))
+    }
+
+    /// The attributes of a node, without their prefix; none for a node of which there is nothing to tell.
+    fn attributes_of(&self, node: Node) -> Result<Vec<(&'static str, String)>> {
+        let state = self.shown.now();
+        Ok(match node {
+            Node::Root => root_attributes(&self.saves, &state, &self.losses()),
+            Node::Block(n) => block_attributes(&state, index(n))?,
+            Node::Array(n, _) => array_attributes(&state, n)?,
+            Node::Tree(_) | Node::Scratch(_) => match self.file_of(node) {
+                Ok(file) if file.role() == Role::Tree => text_attributes(&self.tree),
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        })
+    }
+}
+
+/// A text that fits into an attribute.
+#[must_use]
+pub fn shortened(mut text: String) -> String {
+    // cut between characters: half of one would make getfattr print the value in base64
+    text.truncate(text.floor_char_boundary(LONGEST));
+    text
+}
+
+/// The compression that a value names.
+fn compression(value: &[u8]) -> Result<Choice> {
+    let choice = Choice::named(value.trim_ascii_end());
+    choice.ok_or_else(|| Error::Invalid(&UNKNOWN_COMPRESSION))
+}
+
+/// Of `tree.yaml`: why it is not saved, and where the text is kept.
+fn text_attributes(tree: &TreeFile) -> Vec<(&'static str, String)> {
+    let refused = tree.refusal(|refused| {
+        let kept = refused.kept().map(|kept| kept.display().to_string());
+        let kept = kept.map(|kept| ("rejected", kept));
+        [("error", refused.describe())]
+            .into_iter()
+            .chain(kept)
+            .collect()
+    });
+    refused.unwrap_or_default()
+}
+
+/// Of the root: what is known of FILE, and the attributes of the mount, which are [`UNLISTED`].
+fn root_attributes(saves: &Saves, state: &State, losses: &Losses) -> Vec<(&'static str, String)> {
+    let layout = state.snapshot.layout();
+    let mut out = vec![
+        ("file", saves.path.display().to_string()),
+        ("version", layout.version.to_string()),
+        ("container", state.snapshot.container()),
+        ("cache_used", state.snapshot.cache().used().to_string()),
+        ("pid", std::process::id().to_string()),
+    ];
+    out.extend(pid_namespace().map(|namespace| ("pidns", namespace)));
+    let news = [
+        ("unsaved", losses.unsaved.join("\n")),
+        ("scratch", losses.scratch.join(", ")),
+    ];
+    let news = news.into_iter().filter(|(_, value)| !value.is_empty());
+    out.extend(news);
+    if saves.tree.refusal(|_| ()).is_some() {
+        out.push(("refused", "tree.yaml".to_owned()));
+    }
+    if saves.tree.only_in_memory().is_some() {
+        out.push(("unkept", "tree.yaml".to_owned()));
+    }
+    if let Some(standard) = standard(state.snapshot.text()) {
+        out.push(("standard", standard));
+    }
+    out
+}
+
+/// Of a block: its header, how much of it is verified, and what is wrong with it.
+fn block_attributes(state: &State, n: usize) -> Result<Vec<(&'static str, String)>> {
+    let snapshot = &state.snapshot;
+    let header = snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
+    let mut out = vec![
+        (
+            "compression",
+            Choice::of(header.compression, snapshot.framing(n)).to_string(),
+        ),
+        ("checksum", header.checksum_text()),
+        ("checksum_state", snapshot.checksum_state(n).to_string()),
+        ("allocated_size", header.allocated.to_string()),
+        ("used_size", header.used.to_string()),
+        ("data_size", snapshot.block_len(n).unwrap_or(0).to_string()),
+        ("offset", header.offset.to_string()),
+        ("flags", header.flags.to_string()),
+    ];
+    if let Some(error) = snapshot.block_error(n) {
+        out.push(("problem", error.to_string()));
+    }
+    Ok(out)
+}
+
+/// Of an array: its declaration, as far as the tree has one, and what is wrong with it.
+fn array_attributes(state: &State, number: u32) -> Result<Vec<(&'static str, String)>> {
+    let array = state.array(number)?;
+    let optional = [
+        ("datatype", array.datatype_text()),
+        ("shape", array.shape_text()),
+        ("byteorder", array.byteorder_text()),
+        ("strides", array.strides_text()),
+        ("unit", array.unit().map(str::to_owned)),
+        ("problem", array.remark()),
+    ];
+    let mut out: Vec<_> = optional
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect();
+    out.push(("source", array.source_text()));
+    out.push(("tag", array.tag().to_owned()));
+    out.push(("path", array.path()));
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::vfs::testing::writable;
+
+    /// `rsync -X` left out the file of a table with thousands of columns, because the kernel took no datatype of that length.
+    #[test]
+    fn no_value_is_longer_than_the_kernel_takes() {
+        let fields = (0..4000).map(|n| format!("{{name: column_{n}, datatype: float32}}"));
+        let fields = fields.collect::<Vec<_>>().join(", ");
+        let text = format!(
+            "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+            t: !core/ndarray-1.0.0 {{source: 0, datatype: [{fields}], byteorder: little, shape: [0]}}\n...\n"
+        );
+        let (_dir, vfs) = writable(&Sample::new().text(text.as_bytes()).block(b"abc"));
+        let table = vfs.lookup(Node::ARRAYS, "t.bin".as_ref()).unwrap().node;
+        let value = vfs.getxattr(table, "user.asdf.datatype".as_ref()).unwrap();
+        assert!(value.starts_with(b"[column_0:float32,column_1:"));
+        assert_eq!(value.len(), LONGEST);
+    }
+
+    #[test]
+    fn compressions_are_named_by_their_code_and_dialect() {
+        let code = |value: &[u8]| compression(value).unwrap().code;
+        assert_eq!(code(b"none"), [0; 4]);
+        assert_eq!(code(b"zlib\n"), *b"zlib");
+        assert_eq!(code(b"lz4"), *b"lz4\0");
+        for bad in [
+            &b""[..],
+            b"nope",
+            b"zlib2",
+            b":",
+            b"zlib:",
+            b"zlib:chunk",
+            b"none:chunk",
+        ] {
+            assert!(matches!(compression(bad), Err(Error::Invalid(_))));
+        }
+    }
+
+    #[cfg(feature = "blosc")]
+    #[test]
+    fn a_dialect_is_called_as_it_is_chosen() {
+        for (name, framing) in [("blsc", None), ("blsc:chunk", Some("one chunk"))] {
+            let choice = compression(name.as_bytes()).unwrap();
+            assert_eq!(choice, Choice::of(*b"blsc", framing));
+            assert_eq!(choice.to_string(), name);
+        }
+        assert!(compression(b"blsc:chunks").is_err());
+        assert_eq!(Choice::of(*b"bls2", Some("one chunk")).to_string(), "bls2");
     }
 }
