@@ -129,17 +129,21 @@ impl Views {
     }
 }
 
+/// The number of the FITS file of an array, a table or a directory.
+fn fits_number(snapshot: &Snapshot, catalogue: &Catalogue, subject: Subject) -> Option<u32> {
+    match subject {
+        Subject::Array(i) => catalogue.number_of_array(snapshot, i),
+        Subject::Table(place) | Subject::Directory(place) => {
+            catalogue.number_of(snapshot.paths()?, place)
+        }
+    }
+}
+
 /// The files that FITS can hold.
 fn fits_files(snapshot: &Snapshot, catalogue: &Catalogue) -> HashMap<u32, ViewFile> {
-    let arrays: HashMap<usize, u32> = catalogue.numbers_of_arrays().collect();
     let plan = snapshot.fits_plan();
     let shown = |subject: Subject| {
-        let number = match subject {
-            Subject::Array(i) => *arrays.get(&i)?,
-            Subject::Table(place) | Subject::Directory(place) => {
-                catalogue.number_of(snapshot.paths()?, place)?
-            }
-        };
+        let number = fits_number(snapshot, catalogue, subject)?;
         let file = plan.file(subject).ok()?;
         let shown = ViewFile {
             subject,
@@ -205,12 +209,7 @@ impl<'a> InViews<'a> {
 
     /// The path of the FITS file of an array, a table or a directory below the mountpoint.
     pub(super) fn fits_path(self, subject: Subject) -> Option<String> {
-        let number = match subject {
-            Subject::Array(i) => self.catalogue.number_of_array(self.snapshot, i),
-            Subject::Table(place) | Subject::Directory(place) => {
-                self.catalogue.number_of(self.snapshot.paths()?, place)
-            }
-        }?;
+        let number = fits_number(self.snapshot, self.catalogue, subject)?;
         let path = self.path(Node::View(View::Fits, number))?;
         are_names(&path).then_some(path)
     }
