@@ -133,13 +133,8 @@ impl Vfs {
                 direct: false,
             }
         } else {
-            // if the new tree.yaml is closed without a write, that is forgotten, and it shows FILE's tree
-            let truncate = match node {
-                Node::Tree(_) | Node::Array(..) => true,
-                // one that was taken away is written anew
-                Node::Block(_) => access.write,
-                _ => false,
-            };
+            // one that was taken away is written anew; if it is closed without a write, it shows FILE's bytes
+            let truncate = true;
             self.open_node(&self.shown.now(), node, Access { truncate, ..access })?
         };
         let attr = self.attr(&self.shown.now(), node);
