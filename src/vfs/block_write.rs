@@ -197,7 +197,7 @@ impl WrittenFile {
             saves.shown.now().note_left(left);
             self.note_patch(left.modified());
         }
-        Ok(put.inspect_err(|error| saves.patch_failed(writer, error))?)
+        Ok(put.inspect_err(|error| saves.failed(writer, error))?)
     }
 
     /// Sets the checksum of a raw block to "not verified", before bytes of it, or of the `whole` block, are written.
@@ -295,7 +295,7 @@ impl WrittenFile {
     pub(super) fn sync_patch(&self, saves: &Saves) -> Result<()> {
         let mut saving = self.begin(saves)?;
         let synced = saving.writer.sync_patch();
-        Ok(synced.inspect_err(|error| saves.patch_failed(&mut saving.writer, error))?)
+        Ok(synced.inspect_err(|error| saves.failed(&mut saving.writer, error))?)
     }
 
     /// Begins to keep what is written into a block until it is saved.

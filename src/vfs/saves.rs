@@ -301,14 +301,6 @@ impl Saves {
         }
     }
 
-    /// Takes in that bytes could not be written into a raw block.
-    pub(super) fn patch_failed(&self, writer: &mut Writer, error: &Library) {
-        if let Library::Stale { .. } = error {
-            writer.distrust();
-            self.refresh_soon();
-        }
-    }
-
     /// Shows the snapshot that follows from a save; `change`, `sum` and `text` as in [`Saves::commit`]. The thread holds the writer's lock.
     ///
     /// # Errors
