@@ -60,54 +60,43 @@ pub(super) enum Sum {
 }
 
 impl Sum {
-    /// What becomes of the checksum of block `n` when edits of it are saved.
-    pub(super) fn of(snapshot: &Snapshot, n: usize, block: &Overlay) -> Result<Self, Library> {
+    /// What becomes of the checksum of block `n` when it gets these bytes; `edits`: the same, if some bytes of the block may stay.
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        n: usize,
+        decoded: &dyn Source,
+        edits: Option<&Overlay>,
+    ) -> Result<Self, Library> {
         let header = snapshot.layout().blocks.get(n);
         let Some(header) = header.filter(|it| it.has_checksum() && !it.streamed()) else {
             return Ok(Self::None);
         };
-        let touched = block.touched();
-        let len = touched
-            .iter()
-            .map(|range| range.end.saturating_sub(range.start))
-            .fold(0, u64::saturating_add);
-        let all_new = len == block.len();
-        if all_new && header.compression == [0; 4] {
+        let is_all_new = edits.is_none_or(|block| {
+            let touched = block.touched().into_iter();
+            let lens = touched.map(|range| range.end.saturating_sub(range.start));
+            lens.fold(0, u64::saturating_add) == block.len()
+        });
+        if is_all_new && header.compression == [0; 4] {
             return Ok(Self::Stored);
         }
-        match snapshot.verify_edited(n, block) {
+        let verified = match edits {
+            Some(block) => snapshot.verify_edited(n, block),
+            None => snapshot.verify_checksum(n, &mut |_| {}).and_then(|state| {
+                let is_decoded = state == ChecksumState::Decoded;
+                let sum = is_decoded.then(|| md5(decoded, &mut |_| {}));
+                Ok((state, sum.transpose()?))
+            }),
+        };
+        match verified {
             Ok((state, Some(sum))) => Ok(Self::Is(sum, state)),
             // no old byte stays
-            _ if all_new => Ok(Self::Stored),
+            _ if is_all_new => Ok(Self::Stored),
             Ok((ChecksumState::Wrong, None)) => {
                 warn!("block {n}: its checksum did not match before this edit, and stays as it is");
                 Ok(Self::Is(header.checksum, ChecksumState::Wrong))
             }
             Ok(_) => Ok(Self::Stored),
             Err(error) => Err(error),
-        }
-    }
-
-    /// What becomes of the checksum of block `n` when it gets other bytes altogether.
-    pub(super) fn of_new(
-        snapshot: &Snapshot,
-        n: usize,
-        decoded: &dyn Source,
-    ) -> Result<Self, Library> {
-        let header = snapshot.layout().blocks.get(n);
-        let Some(header) = header.filter(|it| it.has_checksum() && !it.streamed()) else {
-            return Ok(Self::None);
-        };
-        if header.compression == [0; 4] {
-            return Ok(Self::Stored);
-        }
-        // one that can't be verified follows neither convention
-        match snapshot.verify_checksum(n, &mut |_| {}) {
-            Ok(ChecksumState::Decoded) => {
-                let sum = md5(decoded, &mut |_| {})?;
-                Ok(Self::Is(sum, ChecksumState::Decoded))
-            }
-            _ => Ok(Self::Stored),
         }
     }
 

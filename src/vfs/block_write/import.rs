@@ -178,13 +178,13 @@ impl WrittenFile {
             let stored = resized(block)?;
             let mut edit = Edit::block(BlockEdit::Replace { n, stored });
             saves.check_free(n, writer.growth(&edit)?)?;
-            let sum = Sum::of(snapshot, n, block)?;
+            let sum = Sum::of(snapshot, n, &**block, Some(block))?;
             edit.set_checksum(sum.over(&**block)?);
             (edit, sum)
         } else {
             // how short the codec will make it is not known yet
             saves.check_room_for(n, len)?;
-            let sum = Sum::of(snapshot, n, block)?;
+            let sum = Sum::of(snapshot, n, &**block, Some(block))?;
             let stored = saves.reencoded(snapshot, n, block, &sum)?;
             (Edit::block(BlockEdit::Replace { n, stored }), sum)
         };
@@ -202,7 +202,7 @@ impl WrittenFile {
     ) -> Result<()> {
         let (saves, n, snapshot) = (saving.saves, self.block, &saving.state.snapshot);
         saves.check_room_for(n, decoded.len())?;
-        let sum = Sum::of_new(snapshot, n, &*decoded)?;
+        let sum = Sum::of(snapshot, n, &*decoded, None)?;
         let header = snapshot.layout().blocks.get(n).ok_or(Error::NotFound)?;
         let stored = saves.encoded(header.compression, snapshot.framing(n), decoded, &sum)?;
         let mut edit = Edit::block(BlockEdit::Replace { n, stored });
