@@ -377,6 +377,11 @@ impl Vfs {
     fn open_node(&self, state: &Arc<State>, node: Node, mut access: Access) -> Result<Opened> {
         if !access.only_reads() {
             self.saves.open_for_writing()?;
+            if !node.is_data() && !matches!(node, Node::Tree(_) | Node::Scratch(_)) {
+                return Err(Error::ReadOnly(
+                    "it is made of the rest: write to tree.yaml, or to a file in arrays/ or blocks/",
+                ));
+            }
             access.pid = process_of(access.pid).unwrap_or(0);
             // also O_RDONLY with O_TRUNC: its close ends what it has begun
             access.write = true;
@@ -396,6 +401,8 @@ impl Vfs {
             | Node::HduBin(_)
             | Node::View(..)
             | Node::StatsTsv => {
+                // there may be no such file any more
+                self.attr(state, node)?;
                 // the kernel keeps no pages of what may grow or is being written, and none of statistics, which cost less than their pages
                 direct = node == Node::StatsTsv
                     || state.is_growing(node)
@@ -416,9 +423,6 @@ impl Vfs {
             | Node::FitsTsv
             | Node::ZarrTsv
             | Node::TreeJson => {
-                if access.write {
-                    return Err(Error::ReadOnly("info/ describes the mount"));
-                }
                 if node == Node::Status {
                     self.tree.wait_for_closing();
                 }

@@ -66,7 +66,6 @@ impl DataHandle {
         node: Node,
         access: Access,
     ) -> Result<Self> {
-        check_openable(state, node, access.write)?;
         if state.is_elsewhere(node) {
             // the kernel shows the same pages to all handles of the file: those that are open look at the other file anew, too
             saves.blocks.changed();
@@ -273,28 +272,6 @@ fn check_encodable(snapshot: &Snapshot, block: usize) -> Result<()> {
     Err(Error::ReadOnly(
         "blocks of this compression are read-only: recompress it first, with setfattr -n user.asdf.compression -v zlib",
     ))
-}
-
-/// Checks that a block or array is there, and may be opened so.
-fn check_openable(state: &State, node: Node, writes: bool) -> Result<()> {
-    if let Node::Array(number, _) = node {
-        state.array(number)?;
-    }
-    if let Node::HduHeader(_) | Node::HduBin(_) = node {
-        hdu_source(&state.snapshot, node)?;
-    }
-    if node == Node::StatsTsv && writes {
-        return Err(Error::ReadOnly("info/ describes the mount"));
-    }
-    if let Node::View(view, number) = node {
-        state.in_views().len(view, number)?;
-        if writes {
-            return Err(Error::ReadOnly(
-                "views are made of arrays: write to the file in arrays/",
-            ));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
