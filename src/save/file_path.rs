@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::acl::limited;
+use super::rejected;
 use super::store::{ASKED, Access, Disk, Store, is_gone, open_waiting, stat_at};
 use crate::error::{Error, Result, lock};
 use crate::source::{FileSource, Source, Stat, open_beneath};
@@ -392,6 +393,15 @@ impl FilePath {
             rustix::fs::Access::WRITE_OK,
             flags,
         )?)
+    }
+
+    /// The files beside it that hold refused texts.
+    #[must_use]
+    pub fn rejected(&self) -> Vec<PathBuf> {
+        let found = self.resolved(Access::Read).ok().filter(|_| !self.is_far());
+        let names = found.map(|(directory, name)| rejected::beside(&directory, &name));
+        let names = names.into_iter().flatten();
+        names.map(|name| self.whole.with_file_name(name)).collect()
     }
 
     /// The directory that the file is in, opened for that access to the file, and its name there. Symbolic links are resolved here,

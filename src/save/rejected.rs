@@ -190,9 +190,8 @@ impl Elsewhere {
 
 const ENDING: &str = "rejected.yaml";
 
-/// The files beside FILE that hold texts from earlier mounts, as far as their numbers go on. In other directories they may be of another
-/// FILE.
-pub(super) fn older<S: Store>(store: &S, file: &OsStr) -> Vec<OsString> {
+/// The files beside FILE that hold refused texts, as far as their numbers go on. In other directories they may be of another FILE.
+pub(super) fn beside<S: Store>(store: &S, file: &OsStr) -> Vec<OsString> {
     let mut names = candidates(file);
     // the first may have been mended, and removed
     let first = names.next().filter(|name| store.stat_name(name).is_ok());
@@ -335,13 +334,13 @@ mod tests {
             let mut rejected = RejectedText::new(&[]);
             rejected.keep(&sim, (FILE.as_ref(), None), text).unwrap();
         };
-        assert!(older(&*sim, FILE.as_ref()).is_empty());
+        assert!(beside(&*sim, FILE.as_ref()).is_empty());
         keep(b"one");
         keep(b"two");
         let names = [NAME, "f.asdf.2.rejected.yaml"];
-        assert_eq!(older(&*sim, FILE.as_ref()), names);
+        assert_eq!(beside(&*sim, FILE.as_ref()), names);
         sim.unlink(NAME.as_ref()).unwrap();
-        assert_eq!(older(&*sim, FILE.as_ref()), names[1..]);
+        assert_eq!(beside(&*sim, FILE.as_ref()), names[1..]);
     }
 
     #[test]

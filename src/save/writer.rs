@@ -23,7 +23,7 @@ use super::journal::{JOURNAL_LIMIT, Range, Record};
 use super::own_writes::OwnWrites;
 use super::plan::{Pad, Plan};
 use super::recovery::{self, Recovery};
-use super::rejected::{self, RejectedText, other_directories};
+use super::rejected::{RejectedText, other_directories};
 use super::status::Status;
 use super::store::{Access, Disk, Store, busy};
 use super::view::StoreSource;
@@ -504,12 +504,6 @@ impl<S: Store> Writer<S> {
             save.bytes = Some(self.seen(old)?);
         }
         Ok(save)
-    }
-
-    /// The names of the files beside FILE that hold texts which earlier mounts refused. Call it before this one refuses any.
-    #[must_use]
-    pub fn older_rejected(&self) -> Vec<OsString> {
-        rejected::older(&*self.store, &self.name)
     }
 
     /// Keeps a text that was refused in a file beside FILE, or where [`rejected`](super::rejected) says. The path, from FILE's directory.

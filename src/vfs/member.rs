@@ -308,10 +308,7 @@ impl Vfs {
 
     /// Takes up what an earlier [`Vfs`] of FILE has left. Call it before this is used.
     pub fn take_up(&mut self, remains: Remains) {
-        let mut news = locked(&self.saves.news);
-        // if FILE was opened for writing to repair it, the texts beside it have been looked for already
-        let found = std::mem::replace(&mut *news, remains.news).older_texts;
-        news.note_older_texts(found);
+        *locked(&self.saves.news) = remains.news;
     }
 
     /// Makes this the `Vfs` of a member of the mount, and goes on from the last one of FILE: with its `tree`, with the versions of its
@@ -395,25 +392,6 @@ mod tests {
 
     const TEXT: &[u8] = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\nmeta: {flux: &a !core/ndarray-1.0.0 \
         {source: 0, datatype: uint8, byteorder: little, shape: [4]}}\nagain: *a\n...\n";
-
-    /// A member with scratch files that was opened to repair an interrupted save forgot the texts beside FILE.
-    #[test]
-    fn refused_texts_that_are_found_at_a_repair_stay_known() {
-        let (dir, mut vfs) = writable(&Sample::new());
-        let [found, known] = ["found", "known"].map(|name| dir.path().join(name));
-        let left = |older_texts| {
-            let mut news = News::default();
-            news.note_older_texts(older_texts);
-            Remains { files: None, news }
-        };
-        let texts = |vfs: &Vfs| locked(&vfs.saves.news).older_texts.clone();
-        locked(&vfs.saves.news).note_older_texts(vec![found.clone()]);
-        vfs.take_up(left(Vec::new()));
-        assert_eq!(texts(&vfs), [found]);
-        // what is left knows them from the time when FILE was first opened for writing
-        vfs.take_up(left(vec![known.clone()]));
-        assert_eq!(texts(&vfs), [known]);
-    }
 
     fn closed(vfs: &Vfs) -> ClosedFile {
         let state = vfs.shown.now();

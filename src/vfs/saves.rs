@@ -102,14 +102,8 @@ impl Saves {
 
     /// Takes FILE as it has been opened for writing.
     pub(super) fn opened(&self, writer: Writer) {
-        // looked for without the lock: FILE's directory may be on a disk that does not answer
-        let older = writer.older_rejected().into_iter();
-        let older = older.map(|name| self.path.with_file_name(name)).collect();
-        let mut news = locked(&self.news);
-        news.note_older_texts(older);
         // it was locked by others, perhaps
-        news.forget_refusals(None);
-        drop(news);
+        locked(&self.news).forget_refusals(None);
         let status = Arc::clone(writer.status());
         // there is no other: the thread that opens FILE later holds `compared`
         let _ = self.writer.set((Mutex::new(writer), status));
@@ -445,8 +439,6 @@ impl Losses {
 pub(super) struct News {
     /// When the last save was, and what it did.
     pub(super) last_save: Option<(SystemTime, String)>,
-    /// The texts beside FILE that earlier mounts refused and that were there when FILE was opened for writing.
-    pub(super) older_texts: Vec<PathBuf>,
     /// Why changes were refused or given up, the oldest first.
     lines: Vec<Line>,
 }
@@ -464,13 +456,6 @@ struct Line {
 }
 
 impl News {
-    /// Notes the texts of before that were found beside FILE, unless some are noted already.
-    pub(super) fn note_older_texts(&mut self, found: Vec<PathBuf>) {
-        if self.older_texts.is_empty() {
-            self.older_texts = found;
-        }
-    }
-
     /// Why what was written into blocks was given up.
     pub(super) fn given_up(&self) -> impl Iterator<Item = &String> {
         self.texts(true)
@@ -496,7 +481,7 @@ impl News {
 
     /// Whether there is nothing to say.
     pub(super) fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.last_save.is_none() && self.older_texts.is_empty()
+        self.lines.is_empty() && self.last_save.is_none()
     }
 
     /// Notes why a change was refused, or given up if it `is_loss`. It replaces what was refused of the block before.

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::path::Path;
 
 use super::{MAX_PROBLEMS, Text};
 use crate::asdf::check::Validate;
@@ -83,11 +84,13 @@ fn whereabouts(saves: &Saves, text: &mut Text) {
     if let Some(why) = saves.why_not_there().or_else(changed) {
         text.line(format_args!("changed   {why}"));
     }
-    let older = locked(&saves.news).older_texts.clone();
-    for older in older.iter().filter(|it| it.symlink_metadata().is_ok()) {
+    let known = saves.tree.refusal(|it| it.kept().map(Path::to_owned));
+    let known = known.flatten();
+    let others = saves.file.rejected().into_iter();
+    for other in others.filter(|it| Some(it) != known.as_ref()) {
         text.line(format_args!(
-            "rejected  {}: an earlier mount refused this text; correct it and copy it over tree.yaml, or remove it",
-            older.display()
+            "rejected  {}: this text was refused; correct it and copy it over tree.yaml, or remove it",
+            other.display()
         ));
     }
 }
