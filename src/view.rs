@@ -89,8 +89,9 @@ fn padded(bytes: Arc<dyn Source>, len: u64) -> Result<Arc<dyn Source>> {
     if missing == 0 {
         return Ok(bytes);
     }
-    let missing = usize::try_from(missing);
-    let zeros = vec![0; missing.map_err(|_| corrupt("more zeros than memory has addresses"))?];
+    let missing =
+        usize::try_from(missing).map_err(|_| corrupt("more zeros than there is memory"))?;
+    let zeros = vec![0; missing];
     Ok(Arc::new(Joined::new(bytes, Arc::new(Memory::new(zeros)))?))
 }
 

@@ -159,10 +159,12 @@ impl Saves {
             // bytes of the file have changed, nobody knows which
             self.seal(old.stat.id);
         }
-        self.blocks.rebase(&self.shown.now().snapshot);
         if is_by_another {
             info!("{} was changed by another program", self.path.display());
             self.tree.reloaded(text);
+        } else {
+            // edits go on above the bytes that are read anew; above those of another program they are refused
+            self.blocks.rebase(&self.shown.now().snapshot);
         }
         Ok(())
     }
