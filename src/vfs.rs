@@ -377,11 +377,7 @@ impl Vfs {
     fn open_node(&self, state: &Arc<State>, node: Node, mut access: Access) -> Result<Opened> {
         if !access.only_reads() {
             self.saves.open_for_writing()?;
-            if !node.is_data() && !matches!(node, Node::Tree(_) | Node::Scratch(_)) {
-                return Err(Error::ReadOnly(
-                    "it is made of the rest: write to tree.yaml, or to a file in arrays/ or blocks/",
-                ));
-            }
+            node.check_writable()?;
             access.pid = process_of(access.pid).unwrap_or(0);
             // also O_RDONLY with O_TRUNC: its close ends what it has begun
             access.write = true;

@@ -341,7 +341,7 @@ impl Array {
     }
 
     /// Its NPY header.
-    fn npy_header(&self) -> Result<Vec<u8>> {
+    pub(crate) fn npy_header(&self) -> Result<Vec<u8>> {
         let header = self.data.form.npy_header();
         header.map_err(|error| error.at(self.place()))
     }

@@ -24,6 +24,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::sync::Arc;
 
+use super::error::Error;
 use crate::asdf::names::SUFFIXES;
 use crate::asdf::{Array, ArrayData, Snapshot};
 use crate::error::Result;
@@ -117,6 +118,18 @@ impl Node {
     /// Whether it has the bytes of a block or an array, which can be written.
     pub(super) fn is_data(self) -> bool {
         matches!(self, Self::Block(_) | Self::Array(..))
+    }
+
+    /// Checks that it can be written.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub(super) fn check_writable(self) -> super::Result<()> {
+        if self.is_data() || matches!(self, Self::Tree(_) | Self::Scratch(_)) {
+            return Ok(());
+        }
+        let why = "it is made of the rest: write to tree.yaml, or to a file in arrays/ or blocks/";
+        Err(Error::ReadOnly(why))
     }
 
     /// Whether it is a text under `info/`.
