@@ -2,7 +2,8 @@
 //! the only copy.
 //!
 //! The file is `FILE.rejected.yaml`; if that fails for any reason, it has the same name in `$XDG_STATE_HOME/asdf-mount/`, else in
-//! `$TMPDIR`. A file that is there already holds a text from an earlier mount: it stays, and the next free number is taken.
+//! `$TMPDIR`. A file that is there already stays, and the next free number is taken, unless it has what was written there last. So a
+//! text from an earlier mount stays, one that was given up, and a file that the user has corrected or put there.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,10 +14,12 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
+use super::digest::{Digest, Sha256, sha256};
 use super::name;
-use super::store::{Disk, Store};
+use super::store::{Access, Disk, Store};
 use super::view::write_fully;
 use crate::error::{Error, Result};
+use crate::source::len_u64;
 
 /// How many names are tried.
 const NAMES: u32 = 1000;
@@ -36,6 +39,23 @@ struct Kept {
     name: OsString,
     /// Which of the other directories it is in; `None` beside FILE.
     place: Option<usize>,
+    text: Print,
+}
+
+/// What a text is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Print {
+    len: u64,
+    digest: [u8; 32],
+}
+
+impl Print {
+    fn of(text: &[u8]) -> Self {
+        Self {
+            len: len_u64(text.len()),
+            digest: sha256(text),
+        }
+    }
 }
 
 /// A directory that is made when it is needed. The part of its path that exists is held open from before the mount: the mountpoint
@@ -79,11 +99,12 @@ impl RejectedText {
             match self.write(store, place, (file, open), text) {
                 Ok(name) => {
                     let whole = path.join(&name);
-                    if let Some(before) = self.kept.replace(Kept { name, place })
+                    let text = Print::of(text);
+                    if let Some(before) = self.kept.replace(Kept { name, place, text })
                         && before.place != place
                     {
                         // the older text may stay: the newer one is kept
-                        let _ = self.remove(store, &before);
+                        let _ = self.remove(store, &before, &[before.text]);
                     }
                     return Ok(whole);
                 }
@@ -99,12 +120,25 @@ impl RejectedText {
         Err(Error::io(format!("{others}{}", path.display()), cause))
     }
 
-    /// Removes the text again, if there is one. A failure leaves it there.
-    pub(super) fn clear<S: Store>(&mut self, store: &Arc<S>) -> Result<()> {
+    /// Where a text is kept, from FILE's directory, if its file is still there.
+    pub(super) fn kept<S: Store>(&self, store: &Arc<S>) -> Option<PathBuf> {
+        let kept = self.kept.as_ref()?;
+        let found = match kept.place {
+            None => store.stat_name(&kept.name),
+            Some(place) => self
+                .directory(place)
+                .and_then(|it| it.stat_name(&kept.name)),
+        };
+        // one that can't be looked at may be gone: better two files than none
+        found.ok().map(|_| self.path(kept.place).join(&kept.name))
+    }
+
+    /// Removes the text again, if there is one, and its file has that or what is `saved` now. A failure leaves it there.
+    pub(super) fn clear<S: Store>(&mut self, store: &Arc<S>, saved: &[u8]) -> Result<()> {
         let Some(kept) = self.kept.take() else {
             return Ok(());
         };
-        match self.remove(store, &kept) {
+        match self.remove(store, &kept, &[kept.text, Print::of(saved)]) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
                 let what = kept.name.display().to_string();
                 self.kept = Some(kept);
@@ -112,6 +146,11 @@ impl RejectedText {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Leaves the file with the text to the user.
+    pub(super) fn release(&mut self) {
+        self.kept = None;
     }
 
     /// Leaves a text that is kept beside FILE where it is, as another directory is FILE's now.
@@ -140,7 +179,6 @@ impl RejectedText {
         text: &[u8],
     ) -> io::Result<OsString> {
         let held = self.kept.as_ref().filter(|kept| kept.place == place);
-        let held = held.map(|kept| kept.name.as_os_str());
         match place {
             None => {
                 let owned = open.filter(|open| is_of_other_user(&**store, open));
@@ -150,10 +188,11 @@ impl RejectedText {
         }
     }
 
-    fn remove<S: Store>(&self, store: &Arc<S>, kept: &Kept) -> io::Result<()> {
+    /// Removes a file, if it has one of these texts.
+    fn remove<S: Store>(&self, store: &Arc<S>, kept: &Kept, texts: &[Print]) -> io::Result<()> {
         match kept.place {
-            None => store.unlink(&kept.name),
-            Some(place) => self.directory(place)?.unlink(&kept.name),
+            None => remove(&**store, &kept.name, texts),
+            Some(place) => remove(&self.directory(place)?, &kept.name, texts),
         }
     }
 }
@@ -207,12 +246,41 @@ fn candidates(file: &OsStr) -> impl Iterator<Item = OsString> + use<> {
     std::iter::once(first).chain(others)
 }
 
-/// Writes a file that is there whole or not at all: `held` again, or under the first name that is free. It gets the owner and the
-/// permissions of `owned`.
+/// Whether a file has one of these texts. One that can't be read may have another.
+fn has<S: Store>(store: &S, name: &OsStr, texts: &[Print]) -> bool {
+    let read = || -> io::Result<bool> {
+        let file = store.open(name, Access::Read)?;
+        let (mut hash, mut len, mut buf) = (Sha256::new(), 0, vec![0; 64 << 10]);
+        // it may be any file by now, of any length
+        while texts.iter().any(|text| len <= text.len) {
+            let read = match store.read(&file, &mut buf, len) {
+                Ok(0) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+                other => other?,
+            };
+            hash.update(buf.get(..read).unwrap_or_default());
+            len = len.saturating_add(len_u64(read));
+        }
+        let digest = hash.finalize().into();
+        Ok(texts.contains(&Print { len, digest }))
+    };
+    read().unwrap_or(false)
+}
+
+/// Removes a file, if it has one of these texts.
+fn remove<S: Store>(store: &S, name: &OsStr, texts: &[Print]) -> io::Result<()> {
+    if has(store, name, texts) {
+        store.unlink(name)?;
+    }
+    Ok(())
+}
+
+/// Writes a file that is there whole or not at all: `held` again, if that has the text of before, or under the first name that is free.
+/// It gets the owner and the permissions of `owned`.
 fn write<S: Store>(
     store: &S,
     file: &OsStr,
-    held: Option<&OsStr>,
+    held: Option<&Kept>,
     text: &[u8],
     owned: Option<&S::File>,
 ) -> io::Result<OsString> {
@@ -227,8 +295,11 @@ fn write<S: Store>(
             store.sync_all(&made)
         })
         .and_then(|()| match held {
-            Some(held) => store.rename(&temporary, held).map(|()| held.to_owned()),
-            None => take_free_name(store, &temporary, file),
+            Some(held) if has(store, &held.name, &[held.text]) => {
+                store.rename(&temporary, &held.name)?;
+                Ok(held.name.clone())
+            }
+            _ => take_free_name(store, &temporary, file),
         });
     match filled {
         Ok(name) => {
@@ -308,7 +379,7 @@ mod tests {
                 assert_eq!(kept.unwrap(), taken.join(NAME));
                 assert_eq!(std::fs::read_to_string(taken.join(NAME)).unwrap(), text);
             }
-            rejected.clear(&sim).unwrap();
+            rejected.clear(&sim, b"").unwrap();
             assert_eq!(std::fs::read_dir(taken).unwrap().count(), 0);
             let _ = std::fs::remove_dir(&state);
         }
@@ -356,8 +427,70 @@ mod tests {
         let kept = rejected.keep(&disk, (FILE.as_ref(), None), b"two").unwrap();
         assert_eq!(kept, Path::new(NAME));
         assert!(!directories[0].join(NAME).exists());
-        rejected.clear(&disk).unwrap();
+        rejected.clear(&disk, b"").unwrap();
         assert!(disk.stat_name(NAME.as_ref()).is_err());
+    }
+
+    /// They were overwritten, and removed: what the user had corrected, and other files that had got the name.
+    #[test]
+    fn a_file_with_another_text_is_neither_overwritten_nor_removed() {
+        let disk = sim(false);
+        let put = |name: &str, text: &[u8]| {
+            let file = disk.create("new".as_ref(), None).unwrap();
+            write_fully(&*disk, &file, text, 0).unwrap();
+            disk.rename("new".as_ref(), name.as_ref()).unwrap();
+        };
+        let has = |name: &str, text: &[u8]| disk.content(name.as_ref()).as_deref() == Some(text);
+        let mut rejected = RejectedText::new(&[]);
+        let mut keep = |text: &[u8]| {
+            let kept = rejected.keep(&disk, (FILE.as_ref(), None), text);
+            kept.unwrap().into_os_string().into_string().unwrap()
+        };
+        assert_eq!(keep(b"one"), NAME);
+        assert_eq!(keep(b"two"), NAME);
+        let [second, third] = [2, 3].map(|n| format!("{FILE}.{n}.rejected.yaml"));
+        // of the same length, and longer
+        put(NAME, b"mon");
+        assert_eq!(keep(b"three"), second);
+        put(&second, &[b'x'; 10_000]);
+        assert_eq!(keep(b"four"), third);
+        assert!(has(NAME, b"mon") && has(&second, &[b'x'; 10_000]));
+        put(&third, b"saved, and more");
+        rejected.clear(&disk, b"saved").unwrap();
+        assert!(has(&third, b"saved, and more"));
+        // what is FILE's text now is needed no more
+        let kept = rejected.keep(&disk, (FILE.as_ref(), None), b"five");
+        let kept = kept.unwrap().into_os_string().into_string().unwrap();
+        put(&kept, b"saved");
+        rejected.clear(&disk, b"saved").unwrap();
+        assert_eq!(disk.content(kept.as_ref()), None);
+    }
+
+    /// It was said to be there, and the text was given up.
+    #[test]
+    fn a_file_that_is_gone_keeps_no_text() {
+        let place = tempfile::tempdir().unwrap();
+        let state = place.path().join("state");
+        for sealed in [false, true] {
+            let disk = sim(sealed);
+            let mut rejected = RejectedText::new(std::slice::from_ref(&state));
+            assert_eq!(rejected.kept(&disk), None);
+            let path = rejected.keep(&disk, (FILE.as_ref(), None), b"one").unwrap();
+            assert_eq!(rejected.kept(&disk).as_ref(), Some(&path));
+            if sealed {
+                std::fs::remove_dir_all(&state).unwrap();
+            } else {
+                disk.unlink(path.as_os_str()).unwrap();
+            }
+            assert_eq!(rejected.kept(&disk), None);
+            let again = rejected.keep(&disk, (FILE.as_ref(), None), b"one");
+            assert_eq!(again.unwrap(), path);
+            rejected.release();
+            assert_eq!(rejected.kept(&disk), None);
+            rejected.clear(&disk, b"one").unwrap();
+            assert!(disk.stat_name(NAME.as_ref()).is_ok() != sealed);
+            assert_eq!(state.join(NAME).exists(), sealed);
+        }
     }
 
     /// What is mounted over it must not get the text: that would be the mount itself.
@@ -408,7 +541,7 @@ mod tests {
         assert_eq!(kept, Path::new(NAME));
         assert!(!place.path().join("state").exists());
         disk.arm(Trouble::default());
-        rejected.clear(&disk).unwrap();
+        rejected.clear(&disk, b"").unwrap();
         assert!(disk.stat_name(NAME.as_ref()).is_err());
     }
 }

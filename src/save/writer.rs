@@ -513,16 +513,33 @@ impl<S: Store> Writer<S> {
     pub fn keep_rejected(&mut self, text: &[u8]) -> Result<PathBuf> {
         let file = (self.name.as_os_str(), Some(&self.file));
         let name = self.rejected.keep(&self.store, file, text)?;
-        let elsewhere = self.store.path_elsewhere();
-        Ok(elsewhere.map_or(name.clone(), |directory| directory.join(name)))
+        Ok(self.as_found(name))
     }
 
-    /// Removes the refused text that was kept, if any, after a save has succeeded.
+    /// Where the text is that was kept last, from FILE's directory; `None` if its file is gone.
+    #[must_use]
+    pub fn kept_rejected(&self) -> Option<PathBuf> {
+        let name = self.rejected.kept(&self.store)?;
+        Some(self.as_found(name))
+    }
+
+    /// Removes the refused text that was kept, if any, after `saved` has been saved. A file that has neither of these texts by now stays.
     ///
     /// # Errors
     /// [`Error::Io`] if it can't be removed.
-    pub fn clear_rejected(&mut self) -> Result<()> {
-        self.rejected.clear(&self.store)
+    pub fn clear_rejected(&mut self, saved: &[u8]) -> Result<()> {
+        self.rejected.clear(&self.store, saved)
+    }
+
+    /// Leaves the refused text that was kept where it is: no save removes it, and no other text takes its place.
+    pub fn release_rejected(&mut self) {
+        self.rejected.release();
+    }
+
+    /// A path from FILE's directory, as it is found from where that was at first.
+    fn as_found(&self, path: PathBuf) -> PathBuf {
+        let elsewhere = self.store.path_elsewhere();
+        elsewhere.map_or(path.clone(), |directory| directory.join(path))
     }
 
     /// FILE, open for writing. Each save opens it anew: no lease can be had while it is open.

@@ -215,8 +215,12 @@ impl Saves {
     /// # Errors
     /// Why it can't be kept there.
     pub(super) fn put_aside(&self, writer: &mut Writer, text: &[u8]) -> Result<PathBuf> {
-        let name = writer.keep_rejected(text)?;
-        Ok(self.path.parent().unwrap_or(Path::new("")).join(name))
+        Ok(self.beside(&writer.keep_rejected(text)?))
+    }
+
+    /// The path of what has that path from FILE's directory.
+    pub(super) fn beside(&self, path: &Path) -> PathBuf {
+        self.path.parent().unwrap_or(Path::new("")).join(path)
     }
 
     /// What the writer of FILE tells while another thread saves; `None` if FILE has not been opened for writing.

@@ -248,9 +248,11 @@ impl Vfs {
         if wanted == "unkept" || wanted == "unsaved" {
             self.tree.wait_for_closing();
         }
-        if wanted == "unkept" {
+        match wanted {
             // a program that is about to unmount asks this: there may be room for the text by now; if not, the attribute tells
-            let _ = self.tree.rescue(&self.saves);
+            "unkept" => drop(self.tree.rescue(&self.saves)),
+            "error" | "rejected" => self.tree.rescue_if_idle(&self.saves),
+            _ => {}
         }
         // all are made for one that is asked for: they are few, and one function decides what there is
         let all = self.attributes_of(node)?;
@@ -386,7 +388,7 @@ fn root_attributes(saves: &Saves, state: &State, losses: &Losses) -> Vec<(&'stat
     if saves.tree.refusal(|_| ()).is_some() {
         out.push(("refused", "tree.yaml".to_owned()));
     }
-    if saves.tree.only_in_memory().is_some() {
+    if saves.tree.refusal(|it| it.kept().is_none()) == Some(true) {
         out.push(("unkept", "tree.yaml".to_owned()));
     }
     if let Some(standard) = standard(state.snapshot.text()) {

@@ -305,34 +305,20 @@ impl TreeFile {
     /// else.
     pub(super) fn refuse(&self, unsaved: &Unsaved, error: &Error, kept: Result<PathBuf, String>) {
         unsaved.file.note_refused(unsaved.version, error);
-        let mut inner = locked(&self.inner);
-        let in_memory = kept.is_err();
-        inner.refused = Some(Refused {
+        locked(&self.inner).note_refused(Refused {
             file: unsaved.file.node,
             text: Arc::clone(&unsaved.text),
             why: error.clone(),
             kept,
             made_of: unsaved.made_of,
         });
-        // what waits there to be saved, or was refused, too, is shown instead
-        if in_memory && !inner.name.file().is_dirty() {
-            inner.show_current(Role::Plain);
-        }
     }
 
-    /// The refused text, if it could not be kept on disk.
-    pub(super) fn only_in_memory(&self) -> Option<Arc<Vec<u8>>> {
-        let inner = locked(&self.inner);
-        inner.only_in_memory().map(|it| Arc::clone(&it.text))
-    }
-
-    /// Notes that a refused text is kept on disk now.
-    pub(super) fn is_kept(&self, text: &Arc<Vec<u8>>, path: PathBuf) {
+    /// Notes where the refused text is kept now. Call it with the writer's lock, under which another text may be refused.
+    pub(super) fn note_kept(&self, kept: Result<PathBuf, String>) {
         let mut inner = locked(&self.inner);
-        let refused = inner.refused.as_mut();
-        let refused = refused.filter(|it| it.kept.is_err() && Arc::ptr_eq(&it.text, text));
-        if let Some(refused) = refused {
-            refused.kept = Ok(path);
+        if let Some(refused) = inner.refused.take() {
+            inner.note_refused(Refused { kept, ..refused });
         }
     }
 
@@ -383,6 +369,10 @@ impl Refused {
         ))
     }
 
+    pub(super) fn text(&self) -> Arc<Vec<u8>> {
+        Arc::clone(&self.text)
+    }
+
     /// Where it is kept on disk.
     pub(super) fn kept(&self) -> Option<&Path> {
         self.kept.as_deref().ok()
@@ -423,6 +413,14 @@ impl Inner {
             next: mark.next,
             recent: VecDeque::new(),
             refused: None,
+        }
+    }
+
+    fn note_refused(&mut self, refused: Refused) {
+        self.refused = Some(refused);
+        // what waits there to be saved, or was refused, too, is shown instead
+        if self.only_in_memory().is_some() && !self.name.file().is_dirty() {
+            self.show_current(Role::Plain);
         }
     }
 

@@ -102,7 +102,7 @@ impl TreeFile {
             named();
         }
         // a good save ends the refused text; the file beside FILE would only mislead
-        if let Err(error) = writer.clear_rejected() {
+        if let Err(error) = writer.clear_rejected(&unsaved.text) {
             let file = saves.path.display();
             warn!(
                 "{file}: the refused text that was kept is out of date, but can't be removed: {error}"
@@ -155,42 +155,67 @@ impl TreeFile {
         }
     }
 
-    /// Tries once more to keep a refused text that is in memory only.
+    /// Keeps the refused text, if there is one and no file on disk keeps it: there was no room for it, or the file has been removed since.
     ///
     /// # Errors
-    /// Why it still can't be kept.
+    /// Why it can't be kept.
     pub(super) fn rescue(&self, saves: &Saves) -> Result<()> {
-        if self.only_in_memory().is_none() {
+        if self.refusal(|_| ()).is_none() {
             return Ok(());
         }
-        let mut writer = saves.writer()?;
-        // asked again with the lock: another thread may have kept the text meanwhile
-        let Some(text) = self.only_in_memory() else {
-            return Ok(());
-        };
-        let path = saves.put_aside(&mut writer, &text)?;
-        info!(
-            "{}: the text that was refused is kept in {} now",
-            saves.path.display(),
-            path.display()
-        );
-        self.is_kept(&text, path);
-        Ok(())
+        self.keep_again(saves, &mut *saves.writer()?)
     }
 
-    /// Has `tree.yaml` show FILE's tree again instead of a text that was refused; that stays where it is kept on disk.
+    /// The same for who only tells of the text, and does not wait for a save.
+    pub(super) fn rescue_if_idle(&self, saves: &Saves) {
+        if let Ok(Some(mut writer)) = saves.idle_writer() {
+            // noted: it is told with the text
+            let _ = self.keep_again(saves, &mut writer);
+        }
+    }
+
+    fn keep_again(&self, saves: &Saves, writer: &mut Writer) -> Result<()> {
+        let refused = self.refusal(|it| (it.text(), it.kept().is_some()));
+        let Some((text, is_kept)) = refused else {
+            return Ok(());
+        };
+        let there = writer.kept_rejected().filter(|_| is_kept);
+        let kept = match there {
+            // its directory may have got another name
+            Some(path) => Ok(saves.beside(&path)),
+            None => saves.put_aside(writer, &text).inspect(|path| {
+                let (file, path) = (saves.path.display(), path.display());
+                info!("{file}: the text that was refused is kept in {path} now");
+            }),
+        };
+        self.note_kept(kept.clone().map_err(|error| error.to_string()));
+        kept.map(drop)
+    }
+
+    /// Has `tree.yaml` show FILE's tree again instead of a text that was refused. The file that keeps that on
+    /// disk is the user's from then on.
     ///
     /// # Errors
     /// Why the text can't be kept, if it is in memory only, and unless it may be `lost`.
     pub(super) fn give_up_refused(&self, saves: &Saves, lost: bool) -> Result<()> {
-        if !lost {
-            self.rescue(saves)?;
+        if self.refusal(|_| ()).is_none() {
+            return Ok(());
         }
-        // a second text was refused after the first had been rescued
-        if !lost && self.only_in_memory().is_some() {
-            return Err(Error::Busy("a text has just been refused"));
+        // held meanwhile, so that no second text is refused before the first is let go of
+        let mut writer = match saves.writer() {
+            Ok(writer) => writer,
+            // a member that was closed since: FILE has not been opened for writing again, and the file is the user's already
+            Err(_) if lost || self.refusal(|it| it.kept().is_some()) == Some(true) => {
+                self.revert();
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        if !lost {
+            self.keep_again(saves, &mut writer)?;
         }
         self.revert();
+        writer.release_rejected();
         Ok(())
     }
 }

@@ -421,6 +421,7 @@ fn the_owner_of_a_mount_of_many_gives_refused_texts_up() {
         assert_eq!(one.stderr, said(&asked, &[("tree.yaml", &file)]));
         assert_eq!(mount.text("d/b.asdf/tree.yaml"), tree(1));
         assert_eq!(mount.text("a.asdf/tree.yaml"), "--- [\n");
+        fs::remove_file(dir.path().join("d/b.asdf.rejected.yaml")).unwrap();
     }
     for wrong in ["d", "none.asdf"] {
         let said = asdf_mount([OsStr::new("--revert"), mount.path(wrong).as_os_str()]);

@@ -410,19 +410,19 @@ fn a_refused_text_is_given_up_when_that_is_asked_for() {
         assert!(status().contains("\nrevert    asdf-mount --revert "));
         let said = asdf_mount([OsStr::new("--revert"), asked]);
         assert_eq!(said.code, 0, "{}", said.stderr);
-        assert!(
-            said.stderr.contains("sample.asdf.rejected.yaml"),
-            "{}",
-            said.stderr
-        );
+        assert!(said.stderr.ends_with(".rejected.yaml\n"), "{}", said.stderr);
         assert_eq!(fs::read(&tree).unwrap(), good);
         assert!(!status().contains("NOT SAVED"), "{}", status());
         assert!(rejected.exists());
     }
-    // what is kept is that of the last refusal, and an unmount has nothing to tell
+    // both texts are the user's, and an unmount has nothing to tell
     let said = asdf_mount([OsStr::new("-u"), mount.dir.as_os_str()]);
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
-    assert_eq!(fs::read(&rejected).unwrap(), b"no tree\n");
+    let second = dir.path().join("sample.asdf.2.rejected.yaml");
+    for kept in [&rejected, &second] {
+        assert_eq!(fs::read(kept).unwrap(), b"no tree\n");
+    }
+    fs::remove_file(second).unwrap();
 
     let mount = Mount::new(&file, &[]);
     let older = format!("\nrejected  {}: ", rejected.display());
@@ -431,6 +431,114 @@ fn a_refused_text_is_given_up_when_that_is_asked_for() {
     assert!(!mount.text("info/status").contains(&older));
     let said = asdf_mount([OsStr::new("--revert"), dir.path().as_os_str()]);
     assert_eq!(said.code, 10, "{}", said.stderr);
+}
+
+/// Writes a text that is refused.
+fn be_refused(mount: &Mount, text: &str) {
+    let written = File::create(mount.path("tree.yaml")).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    assert!(written.is_err(), "{text}");
+}
+
+/// The next refused text, or good save, took away what the user had written into the file, or had put there.
+#[test]
+fn a_file_is_neither_overwritten_nor_removed_once_it_is_the_users() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &[]);
+    let good = mount.text("tree.yaml");
+    let bad = |end: &str| good.replace("a: 1", &format!("a: [{end}"));
+    let [first, second, third] = ["", "2.", "3."].map(|number| {
+        dir.path()
+            .join(format!("sample.asdf.{number}rejected.yaml"))
+    });
+    let text = |file: &PathBuf| fs::read_to_string(file).unwrap();
+    // given up: the user was told where it is
+    be_refused(&mount, &bad("one"));
+    let said = asdf_mount([OsStr::new("--revert"), mount.dir.as_os_str()]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    be_refused(&mount, &bad("two"));
+    assert_eq!(text(&first), bad("one"));
+    assert_eq!(text(&second), bad("two"));
+    // corrected, but another program writes first
+    fs::write(&second, "an hour of work").unwrap();
+    be_refused(&mount, &bad("three"));
+    assert_eq!(text(&second), "an hour of work");
+    assert_eq!(text(&third), bad("three"));
+    // moved away, and another file put there
+    fs::rename(&third, dir.path().join("mine")).unwrap();
+    fs::write(&third, "mine, too").unwrap();
+    fs::write(mount.path("tree.yaml"), &good).unwrap();
+    assert!(!mount.text("info/status").contains("NOT SAVED"));
+    assert_eq!(text(&third), "mine, too");
+    assert_eq!(text(&first), bad("one"));
+}
+
+/// What is corrected as the manual says leaves no file behind.
+#[test]
+fn a_corrected_file_goes_when_its_text_is_saved() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mount = Mount::new(&Sample::new("a: 1\n").write(dir.path()), &[]);
+    let rejected = dir.path().join("sample.asdf.rejected.yaml");
+    be_refused(&mount, &mount.text("tree.yaml").replace("a: 1", "a: [1"));
+    let text = fs::read_to_string(&rejected).unwrap();
+    fs::write(&rejected, text.replace("a: [1", "a: [1, 2]")).unwrap();
+    fs::copy(&rejected, mount.path("tree.yaml")).unwrap();
+    assert!(mount.text("tree.yaml").contains("a: [1, 2]"));
+    assert!(!rejected.exists());
+}
+
+/// The only copy was given up, with a message that named a file which was no longer there.
+#[test]
+fn a_refused_text_is_kept_again_when_its_file_is_gone() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("d")).unwrap();
+    let file = Sample::new("a: 1\n").write(&at("d"));
+    let rejected = file.with_file_name("sample.asdf.rejected.yaml");
+    let mount = Mount::new(&file, &[]);
+    let bad = mount.text("tree.yaml").replace("a: 1", "a: [");
+    let kept = |path: &PathBuf| fs::read_to_string(path).unwrap();
+    be_refused(&mount, &bad);
+    fs::remove_file(&rejected).unwrap();
+    assert!(mount.text("info/status").contains("your text is in /"));
+    assert_eq!(kept(&rejected), bad);
+
+    fs::remove_file(&rejected).unwrap();
+    let named = mount.attribute("tree.yaml", "user.asdf.rejected").unwrap();
+    assert_eq!(kept(&PathBuf::from(named)), bad);
+
+    fs::remove_file(&rejected).unwrap();
+    let said = asdf_mount([OsStr::new("--revert"), mount.dir.as_os_str()]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert_eq!(kept(&rejected), bad);
+
+    // its directory has another name, and another directory has that of before
+    fs::remove_file(&rejected).unwrap();
+    be_refused(&mount, &bad);
+    fs::rename(at("d"), at("old")).unwrap();
+    fs::create_dir(at("d")).unwrap();
+    let moved = at("old").join("sample.asdf.rejected.yaml");
+    let status = mount.text("info/status");
+    let place = format!("your text is in {}\n", moved.display());
+    assert!(status.contains(&place), "{status}");
+
+    fs::remove_file(&moved).unwrap();
+    let said = asdf_mount([OsStr::new("-u"), mount.dir.as_os_str()]);
+    assert_eq!(said.code, 40, "{}", said.stderr);
+    let place = format!("it is kept in {}\n", moved.display());
+    assert!(said.stderr.ends_with(&place), "{}", said.stderr);
+    assert_eq!(kept(&moved), bad);
 }
 
 /// A mount that root made for others kept the texts of all users where only root could read them.

@@ -481,7 +481,7 @@ fn a_refused_text_is_kept_until_it_is_cleared() {
     let mut later = folder.open().writer;
     later.keep_rejected(b"three").unwrap();
     assert_eq!(folder.others().len(), 2);
-    later.clear_rejected().unwrap();
+    later.clear_rejected(b"").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"two");
 }
 

@@ -103,6 +103,7 @@ fn news(saves: &Saves, scratch: &[String], text: &mut Text) {
             "saving    by a new file: {done} of {total} written"
         ));
     }
+    saves.tree.rescue_if_idle(saves);
     let refused = saves.tree.refusal(Refused::describe);
     let news = locked(&saves.news);
     let mut unsaved = refused.iter().chain(news.given_up()).peekable();

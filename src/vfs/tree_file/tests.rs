@@ -292,6 +292,22 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
     }
 }
 
+#[test]
+fn a_refused_text_is_shown_once_no_file_keeps_it_any_more() {
+    let tree = tree();
+    let file = written(&tree, OTHER);
+    refuse(&tree, &file.to_save().unwrap().unwrap(), true);
+    tree.reloaded(Arc::new(THEIRS.to_vec()));
+    close(&tree, &file);
+    assert_eq!(shown(&tree), THEIRS);
+    tree.note_kept(Err("it is gone".to_owned()));
+    assert_eq!(shown(&tree), OTHER);
+    // a program may have opened it: it stays what it is
+    tree.note_kept(Ok("kept".into()));
+    assert_eq!(shown(&tree), OTHER);
+    assert_eq!(tree.refusal(|it| it.kept().is_some()), Some(true));
+}
+
 /// A file whose rename over the tree had been refused could not replace it whatever was written into it.
 #[test]
 fn a_scratch_file_that_is_written_anew_is_of_the_text_of_now() {
