@@ -69,7 +69,12 @@
 //! - A whole record that does not, while FILE does not parse: the same, because nothing that can be read is lost by it.
 //! - A whole record that does not, while FILE parses: another program has changed FILE. Nothing is touched, a record in the tail
 //!   is copied to `NAME.asdf-mount-rescued`, and FILE can only be read.
-//! - Parts of a record behind everything that belongs to FILE: cut off.
+//! - A sidecar of another inode, while FILE parses and is not half of that save: FILE has replaced the file that was saved. The sidecar
+//!   is renamed to `NAME.asdf-mount-rescued`, and FILE is as it is. If it may be half of the save, it can only be read.
+//! - A sidecar of a save that keeps the length, which explains FILE, while FILE is longer: the end was appended to a streamed block.
+//!   J3 and J4 again, which set no length.
+//! - Parts of a record behind everything that belongs to FILE: cut off. If anything else stands behind them, another program has added
+//!   it: nothing is touched, and FILE can only be read.
 //! - Temporary files of R that no process has locked: removed, if FILE parses.
 //!
 //! # When things fail

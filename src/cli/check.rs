@@ -314,8 +314,18 @@ fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
             return Err(Failure::reading(path, &error));
         }
     };
-    if opened.recovery == Recovery::Redone {
-        findings.note(Verdict::Clean, "the interrupted save has been finished");
+    match &opened.recovery {
+        Recovery::Redone => {
+            findings.note(Verdict::Clean, "the interrupted save has been finished");
+        }
+        Recovery::Replaced(kept) => {
+            let text = format!(
+                "a save was interrupted{}",
+                report::of_replaced(kept.as_deref())
+            );
+            findings.note(Verdict::Clean, &text);
+        }
+        Recovery::Clean | Recovery::Dropped | Recovery::Foreign(_) => {}
     }
     if matches!(opened.scan.layout.index, BlockIndex::Wrong(..)) {
         // a save of the same text writes what is wrong around it: the index
@@ -339,6 +349,10 @@ fn check_recovery(recovery: &Recovery, findings: &mut Findings<'_>) {
             Verdict::Suspicious,
             "a save was interrupted before it took effect; the next mount, or --repair, removes what it left",
         ),
+        Recovery::Replaced(kept) => {
+            let text = format!("a save was interrupted{}", report::of_replaced(kept.as_deref()));
+            findings.note(Verdict::Suspicious, &text);
+        }
         Recovery::Foreign(why) => {
             let text = format!("a save was interrupted, and the file changed since: {why}");
             findings.note(Verdict::Damaged, &text);

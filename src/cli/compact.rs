@@ -15,7 +15,7 @@ use crate::save::{self, Room, WholeBlock};
 /// Writes `file` to `out` without the blocks that no array uses.
 pub(super) fn compact(out: &Path, file: &Path, options: &Options) -> Result<Exit, Failure> {
     let original = Original::open(file, options)?;
-    let fail = |error: Error| unwritten(file, &error);
+    let fail = |error: Error| unwritten(file, out, &error);
     let (text, blocks) = compacted(&original.snapshot).map_err(fail)?;
     let padding = original.snapshot.padding(Room::MOST).map_err(fail)?;
     let bytes = save::whole(text, &blocks, Room::Kept(padding)).map_err(fail)?;

@@ -119,12 +119,14 @@ fn plain(snapshot: Snapshot) -> Result<Snapshot> {
     }
 }
 
-/// The failure to write what is made of `file`. What is in the way is the matter then, and not the file.
-pub(super) fn unwritten(file: &Path, error: &Error) -> Failure {
+/// The failure to write what is made of `file` to `out`, or into that directory. Where that can't be written, it is the matter, and not
+/// the file.
+pub(super) fn unwritten(file: &Path, out: &Path, error: &Error) -> Failure {
     let why = match error {
         Error::Io { what, cause } if cause.kind() == ErrorKind::AlreadyExists => {
             format!("{what}: it is there already, and nothing is replaced; name another")
         }
+        Error::Io { what, .. } if what.starts_with(&*out.to_string_lossy()) => error.to_string(),
         error => format!("{}: {error}", file.display()),
     };
     Failure::new(Exit::Other, why)
@@ -163,7 +165,7 @@ fn remove_empty(directories: &[&Path]) {
 /// Writes `file` to `directory` as a tree and one file for each block that an array uses.
 pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Result<Exit, Failure> {
     let original = Original::open(file, options)?;
-    let fail = |error: Error| unwritten(file, &error);
+    let fail = |error: Error| unwritten(file, directory, &error);
     let count = original.snapshot.layout().blocks.len();
     let ending = format!("{count:04}.asdf").len();
     let stem = file.file_stem().unwrap_or_default();
@@ -292,7 +294,7 @@ fn as_uri(name: &str) -> String {
 /// Writes `file` to `out` with every block that its arrays name in other files.
 pub(super) fn implode(out: &Path, file: &Path, options: &Options) -> Result<Exit, Failure> {
     let original = Original::open(file, options)?;
-    let fail = |error: Error| unwritten(file, &error);
+    let fail = |error: Error| unwritten(file, out, &error);
     let sandbox = Sandbox::new(&original.path, options.allow_external.as_deref()).map_err(fail)?;
     let (text, blocks) = imploded(&original.snapshot, &sandbox).map_err(fail)?;
     let bytes = save::whole(text, &blocks, Room::Usual).map_err(fail)?;
@@ -400,6 +402,22 @@ mod tests {
         let all = 0..snapshot.arrays().len();
         all.map(|i| read_all(&*snapshot.array_bin(i).unwrap(), 1000).unwrap())
             .collect()
+    }
+
+    /// The input was named, though the disk of the new file was the full one.
+    #[test]
+    fn a_full_disk_is_told_of_the_file_that_is_written() {
+        const ENOSPC: i32 = 28;
+        let full = |what: &str| Error::io(what, io::Error::from_raw_os_error(ENOSPC));
+        let said = |out: &str, what: &str| {
+            let failure = unwritten(Path::new("in.asdf"), Path::new(out), &full(what));
+            // no path is taken off
+            failure.about(Path::new("none")).to_owned()
+        };
+        for (out, what) in [("out.asdf", "out.asdf"), ("parts", "parts/in0000.asdf")] {
+            assert!(said(out, what).starts_with(&format!("{what}: No space")));
+        }
+        assert!(said("out.asdf", "reading").starts_with("in.asdf: reading: "));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::complain;
 use super::exit::{Exit, Failure, error_of};
 use super::on_refuse;
 use super::options::Options;
-use super::report::{reading, reading_alone};
+use super::report::{of_replaced, reading, reading_alone};
 use super::unmount::serving::{is_daemon_here, serves};
 use crate::asdf::external::Sandbox;
 use crate::asdf::layout::Severity;
@@ -209,7 +209,7 @@ impl Opening<'_> {
                 }));
             }
         };
-        tell_recovery(path, &opened.recovery);
+        tell_recovery(path, what_was_settled(&opened.recovery));
         let fail = |error| self.failed(&error);
         let meta = opened.writer.file().metadata();
         let meta = meta.map_err(|cause| fail(Error::io("reading the file's attributes", cause)))?;
@@ -230,7 +230,7 @@ impl Opening<'_> {
 
     /// The file system of a file that was opened for reading; `writing` says how it is opened for writing later, or why it is not.
     fn read(&self, opened: ReadOnly, writing: Result<SaveOptions, String>) -> Result<Vfs, Failure> {
-        tell_recovery(self.path.whole(), &opened.recovery);
+        tell_recovery(self.path.whole(), what_is_shown(&opened.recovery));
         let stat = opened.file.stat;
         let (cache, reading) = (Arc::clone(self.cache), self.reading.clone());
         let snapshot = opened.snapshot(cache, reading);
@@ -308,26 +308,49 @@ fn unwritable(why: String) -> String {
     why
 }
 
-/// Says what an interrupted save had left.
-fn tell_recovery(path: &Path, recovery: &Recovery) {
-    let path = path.display();
+/// What became of an interrupted save when FILE was opened for writing.
+fn what_was_settled(recovery: &Recovery) -> Option<String> {
+    let said = match recovery {
+        Recovery::Clean => return None,
+        Recovery::Redone => "; it has been finished",
+        Recovery::Dropped => " before it took effect; what it had left was removed",
+        Recovery::Replaced(kept) => &of_replaced(kept.as_deref()),
+        Recovery::Foreign(why) => &format!(", and the file changed since: {why}"),
+    };
+    Some(said.to_owned())
+}
+
+/// How an interrupted save is shown when FILE was opened for reading only, and on disk is as it was.
+fn what_is_shown(recovery: &Recovery) -> Option<String> {
     match recovery {
-        Recovery::Clean => {}
-        Recovery::Redone => warn!("{path}: a save had been interrupted; it has been finished"),
-        Recovery::Dropped => {
-            warn!(
-                "{path}: a save had been interrupted before it took effect; what it had left was removed"
-            );
-        }
-        Recovery::Foreign(why) => {
-            warn!("{path}: a save had been interrupted, and the file changed since: {why}");
-        }
+        Recovery::Redone => Some("; it is shown finished, and the next writable mount finishes it on disk".to_owned()),
+        Recovery::Dropped => Some(" before it took effect; what it had left is not shown, and the next writable mount removes it".to_owned()),
+        Recovery::Clean | Recovery::Replaced(_) | Recovery::Foreign(_) => what_was_settled(recovery),
+    }
+}
+
+/// Says what an interrupted save had left, if it had.
+fn tell_recovery(path: &Path, said: Option<String>) {
+    if let Some(said) = said {
+        warn!("{}: a save had been interrupted{said}", path.display());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A read-only mount said that the save had been finished.
+    #[test]
+    fn a_save_that_is_only_shown_finished_is_not_told_as_finished() {
+        for recovery in [Recovery::Redone, Recovery::Dropped] {
+            let settled = what_was_settled(&recovery).unwrap();
+            let shown = what_is_shown(&recovery).unwrap();
+            assert!(shown.contains("shown") && shown.contains("the next writable mount"));
+            assert!(!settled.contains("next"), "{settled}");
+        }
+        assert_eq!(what_is_shown(&Recovery::Clean), None);
+    }
 
     /// FILE without its name for the moment between two steps of a program that replaces it was read-only until it was closed.
     #[test]

@@ -3,6 +3,7 @@
 mod json;
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +57,15 @@ pub(super) fn open(
     let reading = reading_alone(&file, options).map_err(fail)?;
     let opened = save::open_read_only(file).map_err(fail)?;
     Ok((full, opened, reading))
+}
+
+/// Of which file an interrupted save was, and where its journal is kept if it has been set aside.
+pub(super) fn of_replaced(kept: Option<&OsStr>) -> String {
+    let aside = match kept {
+        Some(kept) => format!("; its journal is kept as {}", kept.display()),
+        None => "; the next writable mount sets its journal aside".to_owned(),
+    };
+    format!(", of a file that this one has replaced since{aside}")
 }
 
 /// How a file is to be read that shares its directory with no other one that is open.

@@ -2,9 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::digest::sha256;
+use super::store::Store;
 
 /// The longest name of a file, in bytes.
 const NAME_MAX: usize = 255;
@@ -12,6 +14,8 @@ const NAME_MAX: usize = 255;
 const OURS: &[u8] = b".asdf-mount-";
 /// Digits of the random part of a temporary file's name.
 const DIGITS: usize = 16;
+/// How many names are tried for a file that is to be kept.
+const NAMES: u32 = 1000;
 
 /// `.NAME.asdf-mount-journal`: a redo record that does not lie in FILE itself.
 pub(super) fn sidecar(file: &OsStr) -> OsString {
@@ -41,6 +45,38 @@ pub fn short_enough(name: &OsStr, ending: usize) -> OsString {
 pub(super) fn beside(file: &OsStr, ending: &str) -> OsString {
     let room = NAME_MAX.saturating_sub(ending.len()).saturating_sub(1);
     OsString::from_vec([&stem(file, room)[..], b".", ending.as_bytes()].concat())
+}
+
+/// `NAME.ENDING`, `NAME.2.ENDING` and so on: the names of files to keep, in the order in which they are tried.
+fn numbered(file: &OsStr, ending: &'static str) -> impl Iterator<Item = OsString> + use<> {
+    let first = beside(file, ending);
+    let file = file.to_owned();
+    let others = (2..=NAMES).map(move |n| beside(&file, &format!("{n}.{ending}")));
+    std::iter::once(first).chain(others)
+}
+
+/// Those of these names that are taken, as far as their numbers go on.
+pub(super) fn taken<S: Store>(store: &S, file: &OsStr, ending: &'static str) -> Vec<OsString> {
+    let mut names = numbered(file, ending);
+    // the first may have been removed
+    let first = names.next().filter(|name| store.stat_name(name).is_ok());
+    let others = names.take_while(|name| store.stat_name(name).is_ok());
+    first.into_iter().chain(others).collect()
+}
+
+/// Renames `from` to the first of these names that is free, and stays free until then: another mount may be looking for one, too.
+pub(super) fn take_free<S: Store>(
+    store: &S,
+    from: &OsStr,
+    (file, ending): (&OsStr, &'static str),
+) -> io::Result<OsString> {
+    for name in numbered(file, ending) {
+        match store.rename_to_new(from, &name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            renamed => return renamed.map(|()| name),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// The ending has a fixed place, so that a name that has to be cut is still the same each time.

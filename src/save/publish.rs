@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::name;
 use super::recovery;
 use super::store::{Access, Disk, Store};
-use super::view::write_all;
+use super::view::write_fully;
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, at_most, each_piece, len_u64};
 
@@ -22,7 +22,7 @@ const STEP: usize = 1 << 20;
 /// Makes the file `path` of `bytes`, with these permissions. `progress` is told how many bytes were written, and ends that by an error.
 ///
 /// # Errors
-/// [`Error::Io`] if there is such a file already or it can't be written; of reading `bytes`; of `progress`.
+/// [`Error::Io`] that names `path` if there is such a file already or it can't be written; of reading `bytes`; of `progress`.
 pub fn publish(
     path: &Path,
     bytes: &dyn Source,
@@ -38,7 +38,8 @@ pub fn publish(
     // removes what a killed run has left; the temporary file of a run that goes on is locked
     recovery::remove_temporaries(&disk, own);
     let (temporary, file) = locked_temporary(&disk, own).map_err(failed)?;
-    let done = fill(&disk, &file, bytes, progress).and_then(|()| {
+    let write = |piece: &[u8], at| write_fully(&disk, &file, piece, at).map_err(failed);
+    let done = fill(write, bytes, progress).and_then(|()| {
         file.set_permissions(permissions).map_err(failed)?;
         // data before the name: else a power cut could leave the name with an empty file
         disk.sync_all(&file).map_err(failed)?;
@@ -106,16 +107,15 @@ pub fn is_published(path: &Path, bytes: &dyn Source) -> Result<bool> {
     Ok(same)
 }
 
-/// Writes all bytes into the file.
+/// Writes all bytes into the file. `write` writes some of them at an offset.
 fn fill(
-    disk: &Disk,
-    file: &Arc<File>,
+    write: impl Fn(&[u8], u64) -> Result<()>,
     bytes: &dyn Source,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
     let mut at = 0;
     each_piece(bytes, 0..bytes.len(), STEP, |piece| {
-        write_all(disk, file, piece, at)?;
+        write(piece, at)?;
         let len = len_u64(piece.len());
         at = at.saturating_add(len);
         progress(len)

@@ -8,17 +8,20 @@ use std::sync::Arc;
 
 use super::baseline::{in_directory, scanned, stat};
 use super::inplace::{InPlace, is_ours};
-use super::journal::{Head, Record};
+use super::journal::{Head, Range, Record};
 use super::name;
 use super::own_writes::OwnWrites;
 use super::rope::{Rope, Segment, Segments};
-use super::sector::{RECORD_LIMIT, SECTOR, SECTOR_LEN, Tag};
+use super::sector::{RECORD_LIMIT, SECTOR, SECTOR_LEN, Tag, may_be_ours};
 use super::store::{Access, Store, impossible};
-use super::view::{StoreSource, write_all};
+use super::view::{StoreSource, write_fully};
 use crate::asdf::layout::{BlockIndex, Extent, Region};
 use crate::asdf::scan::{Scan, scan};
 use crate::error::{Error, Result};
-use crate::source::{Source, Stat, Window, read_all, read_up_to};
+use crate::source::{Source, Stat, Window, len_u64, read_all, read_up_to};
+
+/// What the name of a record that FILE has no use for ends with.
+const RESCUED: &str = "asdf-mount-rescued";
 
 /// What was found, and done where FILE may be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,6 +34,9 @@ pub enum Recovery {
     /// A save was interrupted before it was committed, or when all was done but tidying up. What was left of its journal has
     /// been removed, or is not shown.
     Dropped,
+    /// A save of another file, which FILE has replaced, was interrupted. Its journal has been kept under this name; read only, it is
+    /// where it was.
+    Replaced(Option<OsString>),
     /// A save is pending, but another program has changed FILE since: why that is thought. Read only, FILE is shown as it is.
     Foreign(String),
 }
@@ -43,19 +49,21 @@ enum Traces {
     Pending(Record),
     /// A tail that was never completed, or not wholly removed: FILE ends here.
     Unfinished(u64),
-    /// A whole record that does not explain FILE, which parses, or does not belong to it: the reason, and the bytes of a record in
-    /// FILE's tail.
+    /// A whole record that does not explain FILE, which parses, or does not belong to it; or parts of one, and behind them what another
+    /// program has added: the reason, and the bytes of a whole record in FILE's tail.
     Foreign(String, Option<Extent>),
 }
 
-/// Looks for the traces of an interrupted save. `bytes` are those of FILE.
+/// Looks for the traces of an interrupted save. `bytes` are those of FILE. Runs `when_replaced` if the sidecar is that of another file,
+/// which FILE has replaced: it says nothing of FILE then.
 fn find<S: Store>(
     store: &Arc<S>,
     name: &OsStr,
     file: &S::File,
     bytes: &Arc<dyn Source>,
+    when_replaced: impl FnOnce() -> Result<()>,
 ) -> Result<Traces> {
-    if let Some(found) = find_sidecar(store, name, file, &**bytes)? {
+    if let Some(found) = find_sidecar(store, name, file, &**bytes, when_replaced)? {
         return Ok(found);
     }
     match Record::read(&**bytes)? {
@@ -87,10 +95,14 @@ fn find_sidecar<S: Store>(
     name: &OsStr,
     file: &S::File,
     bytes: &dyn Source,
+    when_replaced: impl FnOnce() -> Result<()>,
 ) -> Result<Option<Traces>> {
     let sidecar = name::sidecar(name);
     let foreign = |why: &str| {
-        let why = format!("{}: {why}", sidecar.display());
+        let why = format!(
+            "{}: {why}; if you remove it, the file can be saved again as it is now, without the interrupted save",
+            sidecar.display()
+        );
         Ok(Some(Traces::Foreign(why, None)))
     };
     let ignore = |why: &str| {
@@ -126,8 +138,10 @@ fn find_sidecar<S: Store>(
         record.old_len.min(record.new_len),
         record.old_len.max(record.new_len),
     );
+    // a save that sets no length writes nothing behind the old end: what has been appended to a streamed block stays
+    let appended = short == long && its.size > long && explains(bytes, &record)?;
     // during a save FILE has one of the two lengths, or one in between
-    let changed = !(short..=long).contains(&its.size);
+    let changed = !(short..=long).contains(&its.size) && !appended;
     if !ours {
         let its_own = !replaced && !changed && explains(bytes, &record)?;
         return if its_own {
@@ -137,12 +151,40 @@ fn find_sidecar<S: Store>(
         };
     }
     if replaced {
-        return foreign("belongs to a file that has been replaced since");
+        // a copy of a file that was half saved is half saved as well
+        if scan(bytes, false).is_err() || is_torn(bytes, &record)? {
+            return foreign(
+                "belongs to a file that has been replaced since, maybe by a half saved one",
+            );
+        }
+        return when_replaced().map(|()| None);
     }
     if changed {
         return foreign("the file's length has been changed since");
     }
-    judge(bytes, record, None).map(Some)
+    match judge(bytes, record, None)? {
+        Traces::Foreign(why, _) => foreign(&why),
+        found => Ok(Some(found)),
+    }
+}
+
+/// Whether FILE is what the save of that record leaves when it is stopped in its middle: neither the old file nor the new one.
+fn is_torn(file: &dyn Source, record: &Record) -> Result<bool> {
+    let (old, new) = (record.old_len, record.new_len);
+    let of_save = (old.min(new)..=old.max(new)).contains(&file.len());
+    let is = |len: u64, side: fn(&Range) -> &[u8]| {
+        if of_save && file.len() != len {
+            return Ok(false);
+        }
+        for range in &record.ranges {
+            let side = side(range);
+            if read_up_to(file, range.offset, side.len())? != side {
+                return Ok(false);
+            }
+        }
+        Ok::<_, Error>(true)
+    };
+    Ok(explains(file, record)? && !is(old, |range| &range.old)? && !is(new, |range| &range.new)?)
 }
 
 /// What to do with `record`: it is pending if FILE is what that save can have left. If FILE is anything else, the record is
@@ -215,9 +257,20 @@ fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Option<Traces>> {
         return Ok(None);
     }
     let sector = read_up_to(&**file, base, SECTOR_LEN)?;
+    let added = is_added_to(&**file, base)?;
+    let partial = |len| {
+        // to cut the file would lose what another program has added to it
+        let why = "bytes have been added to the file behind what is left of an interrupted save; --compact makes a file \
+            without both";
+        Ok(Some(if added {
+            Traces::Foreign(why.to_owned(), None)
+        } else {
+            Traces::Unfinished(len)
+        }))
+    };
     let Some(head) = Tag::parse(&sector).and_then(|_| Head::of_sector(&sector)) else {
         // a record is removed from its end, so one without its start was never completed
-        return Ok(Some(Traces::Unfinished(tag.old_len)));
+        return partial(tag.old_len);
     };
     if let Some(len) = head.record_len()
         && let Ok(record) = Window::new(Arc::clone(file), base, len)
@@ -226,15 +279,34 @@ fn unfinished(file: &Arc<dyn Source>, tag: Tag) -> Result<Option<Traces>> {
         let why = "an interrupted save is pending, but bytes have been added to the file since";
         let tail = Extent {
             start: base,
-            end: file.len(),
+            end: base.saturating_add(len),
         };
         return Ok(Some(Traces::Foreign(why.to_owned(), Some(tail))));
     }
-    Ok(Some(Traces::Unfinished(if head.witness.holds(&**file)? {
+    partial(if head.witness.holds(&**file)? {
         tag.new_len
     } else {
         tag.old_len
-    })))
+    })
+}
+
+/// Whether there is anything from `base` on, where a record begins, that no save has written: sectors that are neither one of a record,
+/// of which the end may be missing, nor zero.
+fn is_added_to(file: &dyn Source, base: u64) -> Result<bool> {
+    /// How much is read at a time.
+    const STEP: usize = 1 << 20;
+    if file.len().saturating_sub(base) > RECORD_LIMIT {
+        return Ok(true);
+    }
+    let mut at = base;
+    while at < file.len() {
+        let piece = read_up_to(file, at, STEP)?;
+        if piece.is_empty() || !piece.chunks(SECTOR_LEN).all(may_be_ours) {
+            return Ok(true);
+        }
+        at = at.saturating_add(len_u64(piece.len()));
+    }
+    Ok(false)
 }
 
 /// Finishes or removes what an interrupted save has left, and says what FILE is then. FILE is locked; `file` is it, open for
@@ -254,11 +326,17 @@ pub(super) fn settle<S: Store>(
     let writable = || store.open(name, Access::Write).map_err(failed);
     let before = stat(store, file)?;
     let bytes: Arc<dyn Source> = Arc::new(StoreSource::new(store, file, before.size));
-    let recovery = match find(store, name, file, &bytes)? {
+    let mut aside = None;
+    let when_replaced = || {
+        aside = Some(set_aside(&**store, name)?);
+        Ok(())
+    };
+    let recovery = match find(store, name, file, &bytes, when_replaced)? {
         Traces::Clean(scan) => {
             let scan = scan?;
             remove_temporaries(&**store, name);
-            return Ok((Recovery::Clean, before, scan));
+            let recovery = aside.map_or(Recovery::Clean, |kept| Recovery::Replaced(Some(kept)));
+            return Ok((recovery, before, scan));
         }
         Traces::Pending(record) => {
             let save = InPlace {
@@ -279,10 +357,13 @@ pub(super) fn settle<S: Store>(
         }
         Traces::Foreign(why, tail) => {
             let kept = match tail {
-                Some(tail) => format!("{}", rescue(store, name, &bytes, tail)?.display()),
-                None => format!("{}", name::sidecar(name).display()),
+                Some(tail) => {
+                    let kept = rescue(store, name, &bytes, tail)?;
+                    format!(", the save is kept in {}", kept.display())
+                }
+                None => String::new(),
             };
-            let why = format!("{why}; nothing was touched, the save is kept in {kept}");
+            let why = format!("{why}; nothing was touched{kept}");
             return Err(Error::Stale { why });
         }
     };
@@ -291,26 +372,55 @@ pub(super) fn settle<S: Store>(
     Ok((recovery, before, scan))
 }
 
-/// Copies a record that can't be used to a file beside FILE, if that is not there already.
+/// Gives the sidecar, which is that of another file, a name that is in the way of no save: which.
+fn set_aside<S: Store>(store: &S, name: &OsStr) -> Result<OsString> {
+    let sidecar = name::sidecar(name);
+    let failed = |cause| Error::io(format!("{}: setting it aside", sidecar.display()), cause);
+    let kept = name::take_free(store, &sidecar, (name, RESCUED)).map_err(failed)?;
+    store.sync_dir().map_err(failed)?;
+    log::info!("{}: set aside as {}", sidecar.display(), kept.display());
+    Ok(kept)
+}
+
+/// Copies a record that can't be used to a file beside FILE, if there is no such copy already: whole, or not at all.
 fn rescue<S: Store>(
     store: &Arc<S>,
     name: &OsStr,
     bytes: &Arc<dyn Source>,
     tail: Extent,
 ) -> Result<OsString> {
-    let rescued = name::beside(name, "asdf-mount-rescued");
-    let failed = |cause| Error::io(rescued.display().to_string(), cause);
-    let copy = match store.create(&rescued, None) {
-        Ok(copy) => copy,
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(rescued),
-        Err(cause) => return Err(failed(cause)),
-    };
     let record = Window::new(Arc::clone(bytes), tail.start, tail.len())?;
-    let bytes = read_all(&record, tail.len())?;
-    write_all(&**store, &copy, &bytes, 0)?;
-    store.sync_all(&copy).map_err(failed)?;
+    let record = read_all(&record, RECORD_LIMIT)?;
+    let mut there = name::taken(&**store, name, RESCUED).into_iter();
+    // what can't be read is no copy of it
+    if let Some(kept) = there.find(|kept| holds(store, kept, &record).unwrap_or(false)) {
+        return Ok(kept);
+    }
+    let what = name::beside(name, RESCUED);
+    let failed = |cause| Error::io(what.display().to_string(), cause);
+    let temporary = name::temporary(name);
+    let copy = store.create(&temporary, None).map_err(failed)?;
+    let kept = write_fully(&**store, &copy, &record, 0)
+        .and_then(|()| store.sync_all(&copy))
+        .and_then(|()| name::take_free(&**store, &temporary, (name, RESCUED)));
+    if kept.is_err() {
+        // the first error is returned; a leftover is removed at a later mount
+        let _ = store.unlink(&temporary);
+    }
+    let kept = kept.map_err(failed)?;
     store.sync_dir().map_err(failed)?;
-    Ok(rescued)
+    Ok(kept)
+}
+
+/// Whether the file of that name beside FILE has just these bytes.
+fn holds<S: Store>(store: &Arc<S>, name: &OsStr, bytes: &[u8]) -> Result<bool> {
+    let failed = |cause| Error::io(name.display().to_string(), cause);
+    if !store.stat_name(name).map_err(failed)?.is_regular() {
+        return Ok(false);
+    }
+    let file = store.open(name, Access::Read).map_err(failed)?;
+    let found = StoreSource::open(store, &file)?;
+    Ok(found.len() == len_u64(bytes.len()) && read_all(&found, found.len())? == bytes)
 }
 
 /// Removes the temporary files for FILE that no running program has locked. FILE must have been read: a temporary file may be
@@ -346,7 +456,13 @@ pub(super) fn shown<S: Store>(
     file: &S::File,
     bytes: &mut Arc<dyn Source>,
 ) -> Result<(Recovery, Option<Scan>)> {
-    let (segments, recovery) = match find(store, name, file, bytes)? {
+    let mut replaced = false;
+    let when_replaced = || {
+        replaced = true;
+        Ok(())
+    };
+    let (segments, recovery) = match find(store, name, file, bytes, when_replaced)? {
+        Traces::Clean(scan) if replaced => return Ok((Recovery::Replaced(None), scan.ok())),
         Traces::Clean(scan) => return Ok((Recovery::Clean, scan.ok())),
         Traces::Foreign(why, _) => return Ok((Recovery::Foreign(why), None)),
         Traces::Pending(record) => (redone(bytes.len(), &record)?, Recovery::Redone),
@@ -374,7 +490,10 @@ pub(super) fn redone(len: u64, record: &Record) -> Result<Segments> {
         fill(&mut out, range.offset)?;
         out.push(Segment::Write(Arc::new(range.new.clone())))?;
     }
-    fill(&mut out, record.new_len)?;
+    // finishing it sets no length then, so that what has been appended to a streamed block stays
+    let keeps_length = record.sidecar_of.is_some() && record.old_len == record.new_len;
+    let end = if keeps_length { len } else { 0 };
+    fill(&mut out, record.new_len.max(end))?;
     Ok(out)
 }
 
@@ -382,8 +501,99 @@ pub(super) fn redone(len: u64, record: &Record) -> Result<Segments> {
 mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
-    use crate::save::tests::disk::Sim;
+    use crate::save::sector::ALIGNMENT;
+    use crate::save::tests::disk::{Fault, Sim, Trouble};
+    use crate::save::view::write_all;
     use crate::save::writer::{SaveOptions, Writer};
+
+    /// A full disk left half of it, which later mounts took for the whole.
+    #[test]
+    fn a_record_is_rescued_whole_or_not_at_all() {
+        const ENOSPC: i32 = 28;
+        let name = OsStr::new("f.asdf");
+        let mut file = Sample::new().block(&[7; 3000]).bytes();
+        let len = len_u64(file.len());
+        let record = Record {
+            old_len: len,
+            new_len: len,
+            sidecar_of: None,
+            ranges: vec![Range {
+                offset: 0,
+                old: vec![1; 2000],
+                new: vec![2; 2000],
+            }],
+        };
+        file.resize(file.len().next_multiple_of(ALIGNMENT as usize), 0);
+        let mut tail = Vec::new();
+        let mut write = |part: &[u8]| {
+            tail.extend_from_slice(part);
+            Ok(())
+        };
+        record.write(&mut write).unwrap();
+        file.extend_from_slice(&tail);
+        let mut refused = 0;
+        for fault in [Fault::Errno(ENOSPC), Fault::Short] {
+            for n in 0.. {
+                let disk = Arc::new(Sim::new(name, &file));
+                disk.arm(Trouble {
+                    fault: Some((n, fault)),
+                    ..Trouble::default()
+                });
+                let opened = Writer::open_in(Arc::clone(&disk), name, SaveOptions::default());
+                assert!(opened.is_err());
+                for kept in disk.names().unwrap().iter().filter(|kept| **kept != name) {
+                    assert!(kept.to_string_lossy().ends_with(RESCUED), "{kept:?}");
+                    assert!(disk.content(kept).unwrap() == tail);
+                }
+                refused += usize::from(disk.names().unwrap().len() == 1);
+                assert!(disk.content(name).unwrap() == file);
+                if disk.ops().len() <= n {
+                    break;
+                }
+            }
+        }
+        assert!(refused > 2);
+    }
+
+    /// Whatever fails when it is set aside, it has one of its names.
+    #[test]
+    fn no_fault_loses_the_journal_of_a_file_that_was_replaced() {
+        const EIO: i32 = 5;
+        let name = OsStr::new("f.asdf");
+        let file = Sample::new().streamed(b"abc").bytes();
+        let record = Record {
+            old_len: len_u64(file.len()),
+            new_len: len_u64(file.len()),
+            sidecar_of: Some((1, 77)),
+            ranges: vec![Range {
+                offset: 0,
+                old: vec![1; 20],
+                new: vec![2; 20],
+            }],
+        };
+        let mut bytes = Vec::new();
+        let mut write = |part: &[u8]| {
+            bytes.extend_from_slice(part);
+            Ok(())
+        };
+        record.write(&mut write).unwrap();
+        for n in 0..3 {
+            let disk = Arc::new(Sim::new(name, &file));
+            let sidecar = disk.create(&name::sidecar(name), None).unwrap();
+            write_all(&*disk, &sidecar, &bytes, 0).unwrap();
+            disk.arm(Trouble {
+                fault: Some((n, Fault::Errno(EIO))),
+                ..Trouble::default()
+            });
+            let open = || Writer::open_in(Arc::clone(&disk), name, SaveOptions::default());
+            assert_eq!(open().is_ok(), n == 2);
+            disk.arm(Trouble::default());
+            assert!(open().is_ok());
+            let kept = name::beside(name, RESCUED);
+            assert_eq!(disk.names().unwrap(), [name, &*kept]);
+            assert!(disk.content(&kept).unwrap() == bytes && disk.content(name).unwrap() == file);
+        }
+    }
 
     /// The search for traces of a save scanned FILE, and then the writer did so again.
     #[test]

@@ -21,9 +21,6 @@ use super::view::write_fully;
 use crate::error::{Error, Result};
 use crate::source::len_u64;
 
-/// How many names are tried.
-const NAMES: u32 = 1000;
-
 /// The file that holds the refused text.
 #[derive(Debug)]
 pub(super) struct RejectedText {
@@ -231,19 +228,7 @@ const ENDING: &str = "rejected.yaml";
 
 /// The files beside FILE that hold refused texts, as far as their numbers go on. In other directories they may be of another FILE.
 pub(super) fn beside<S: Store>(store: &S, file: &OsStr) -> Vec<OsString> {
-    let mut names = candidates(file);
-    // the first may have been mended, and removed
-    let first = names.next().filter(|name| store.stat_name(name).is_ok());
-    let others = names.take_while(|name| store.stat_name(name).is_ok());
-    first.into_iter().chain(others).collect()
-}
-
-/// The names for a refused text, in the order in which they are tried.
-fn candidates(file: &OsStr) -> impl Iterator<Item = OsString> + use<> {
-    let first = name::beside(file, ENDING);
-    let file = file.to_owned();
-    let others = (2..=NAMES).map(move |n| name::beside(&file, &format!("{n}.{ENDING}")));
-    std::iter::once(first).chain(others)
+    name::taken(store, file, ENDING)
 }
 
 /// Whether a file has one of these texts. One that can't be read may have another.
@@ -299,7 +284,7 @@ fn write<S: Store>(
                 store.rename(&temporary, &held.name)?;
                 Ok(held.name.clone())
             }
-            _ => take_free_name(store, &temporary, file),
+            _ => name::take_free(store, &temporary, (file, ENDING)),
         });
     match filled {
         Ok(name) => {
@@ -322,17 +307,6 @@ fn write<S: Store>(
 /// also read the text beside it. Otherwise only its owner may.
 fn is_of_other_user<S: Store>(store: &S, file: &S::File) -> bool {
     store.stat(file).is_ok_and(|stat| stat.uid != store.user())
-}
-
-/// Renames the file to the first name that is free, and stays free until then: another mount may be looking for one, too.
-fn take_free_name<S: Store>(store: &S, temporary: &OsStr, file: &OsStr) -> io::Result<OsString> {
-    for name in candidates(file) {
-        match store.rename_to_new(temporary, &name) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            renamed => return renamed.map(|()| name),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// The directories for a text that can't be kept beside FILE: `$XDG_STATE_HOME/asdf-mount`, by default in `~/.local/state`, and

@@ -67,6 +67,15 @@ impl Tag {
     }
 }
 
+/// Whether a crash may have left these bytes of a sector of a record, of which the end may be missing.
+pub(super) fn may_be_ours(sector: &[u8]) -> bool {
+    let ours = sector.iter().zip(&MAGIC).take_while(|(a, b)| a == b);
+    let ours = ours.count();
+    // nothing is known of the bytes behind the magic; where it was cut off, the rest was not written
+    let mut rest = sector.iter().skip(ours);
+    ours == MAGIC.len() || rest.all(|&byte| byte == 0)
+}
+
 /// The parts of `bytes`, which lie at `offset` in a file, that a disk writes whole: one for each sector that they touch.
 #[expect(
     clippy::arithmetic_side_effects,

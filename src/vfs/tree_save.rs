@@ -202,15 +202,7 @@ impl TreeFile {
             return Ok(());
         }
         // held meanwhile, so that no second text is refused before the first is let go of
-        let mut writer = match saves.writer() {
-            Ok(writer) => writer,
-            // a member that was closed since: FILE has not been opened for writing again, and the file is the user's already
-            Err(_) if lost || self.refusal(|it| it.kept().is_some()) == Some(true) => {
-                self.revert();
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
+        let mut writer = saves.writer()?;
         if !lost {
             self.keep_again(saves, &mut writer)?;
         }

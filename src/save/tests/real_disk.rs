@@ -394,11 +394,10 @@ fn raw_data_are_not_written_into_a_file_that_another_program_has_changed() {
     assert_eq!(folder.bytes(), before);
 }
 
-#[test]
-fn a_save_that_was_interrupted_is_shown_and_finished() {
-    let folder = Folder::new(&padded());
-    let plan = folder.open().writer.plan(&edit(20)).unwrap();
-    let old: Arc<dyn Source> = Arc::new(Memory::new(padded()));
+/// Does a save of `edit(len)` up to its commit: FILE has the record in its tail. What FILE is to be.
+fn commit(folder: &Folder, len: usize) -> Vec<u8> {
+    let plan = folder.open().writer.plan(&edit(len)).unwrap();
+    let old: Arc<dyn Source> = Arc::new(Memory::new(folder.bytes()));
     let changes = plan.in_place().unwrap();
     let record = crate::save::inplace::record(&*old, changes, plan.layout().len)
         .unwrap()
@@ -412,8 +411,21 @@ fn a_save_that_was_interrupted_is_shown_and_finished() {
             Ok(())
         })
         .unwrap();
-    drop(file);
-    let want = read_all(&plan.next(old), 1 << 20).unwrap();
+    read_all(&plan.next(old), 1 << 20).unwrap()
+}
+
+/// Why FILE can't be written.
+fn refusal(folder: &Folder) -> String {
+    match Writer::open(&folder.path(), SaveOptions::default()) {
+        Err(NotOpened::Unwritable(Error::Stale { why })) => why,
+        other => panic!("{:?}", other.map(|opened| opened.recovery)),
+    }
+}
+
+#[test]
+fn a_save_that_was_interrupted_is_shown_and_finished() {
+    let folder = Folder::new(&padded());
+    let want = commit(&folder, 20);
     let before = folder.bytes();
     let shown = open_read_only(&folder.path()).unwrap();
     assert_eq!((&shown.recovery, shown.locked), (&Recovery::Redone, false));
@@ -424,6 +436,63 @@ fn a_save_that_was_interrupted_is_shown_and_finished() {
     drop(shown);
     assert_eq!(folder.open().recovery, Recovery::Redone);
     assert_eq!(folder.bytes(), want);
+}
+
+/// They were cut off with the journal, of which the power cut had left some sectors only.
+#[test]
+fn what_is_appended_behind_a_half_written_journal_stays() {
+    let folder = Folder::new(&padded());
+    commit(&folder, 20);
+    let whole = folder.bytes();
+    let start = padded().len().next_multiple_of(4096);
+    // the last sector may be written in part, if the daemon was killed
+    for end in (start + 24..whole.len()).step_by(8) {
+        let mut half = whole[..end].to_vec();
+        fs::write(folder.path(), &half).unwrap();
+        assert_eq!(folder.open().recovery, Recovery::Dropped, "{end}");
+        assert_eq!(folder.bytes(), padded());
+        if end % 512 != 0 {
+            continue;
+        }
+        for lost in [false, true] {
+            if lost && end > start + 512 {
+                half[start..start + 512].fill(0);
+            }
+            let added = [&half, &b"APPENDED"[..]].concat();
+            fs::write(folder.path(), &added).unwrap();
+            let shown = open_read_only(&folder.path()).unwrap();
+            assert!(matches!(shown.recovery, Recovery::Foreign(_)), "{end}");
+            assert_eq!(read_all(&*shown.file.bytes, 1 << 20).unwrap(), added);
+            drop(shown);
+            let why = refusal(&folder);
+            assert!(why.contains("bytes have been added"), "{why}");
+            assert_eq!(folder.bytes(), added);
+            assert!(folder.others().is_empty());
+        }
+    }
+}
+
+/// It was said that the save was kept in a file that had been there before.
+#[test]
+fn a_journal_is_kept_under_a_name_that_is_free() {
+    let folder = Folder::new(&padded());
+    let kept = |name: &str| fs::read(folder.dir.path().join(name)).unwrap();
+    let (first, second) = ("f.asdf.asdf-mount-rescued", "f.asdf.2.asdf-mount-rescued");
+    fs::write(folder.dir.path().join(first), "precious").unwrap();
+    commit(&folder, 20);
+    let start = padded().len().next_multiple_of(4096);
+    let record = folder.bytes()[start..].to_vec();
+    let added = [&folder.bytes(), &b"APPENDED"[..]].concat();
+    fs::write(folder.path(), &added).unwrap();
+    // each mount finds it anew, and keeps it once
+    for _ in 0..2 {
+        let why = refusal(&folder);
+        assert!(why.ends_with(&format!("kept in {second}")), "{why}");
+        assert_eq!(folder.others().len(), 2);
+        assert_eq!(kept(first), b"precious");
+        assert!(kept(second) == record);
+        assert_eq!(folder.bytes(), added);
+    }
 }
 
 #[test]

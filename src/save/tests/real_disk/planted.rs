@@ -145,3 +145,113 @@ fn a_journal_is_finished_and_one_that_others_may_write_only_told_of() {
         assert_eq!(content(&folder.bytes()).0, text(40));
     }
 }
+
+const SIDECAR: &str = ".f.asdf.asdf-mount-journal";
+
+/// A file with a stream whose save of `edit(20)` was interrupted when its record had been made durable; and what it was to be.
+fn committed(change: impl FnOnce(&mut Record)) -> (Folder, Vec<u8>) {
+    let folder = Folder::new(&streamed());
+    folder.open().writer.save(&edit(20)).unwrap();
+    let new = folder.bytes();
+    fs::write(folder.path(), streamed()).unwrap();
+    plant_record(&folder, 0o600, change);
+    (folder, new)
+}
+
+fn of_another_inode(record: &mut Record) {
+    record.sidecar_of.as_mut().unwrap().1 += 1;
+}
+
+/// The file was read-only for good, as its length had changed.
+#[test]
+fn a_save_before_a_stream_that_was_appended_to_is_finished_and_the_rows_stay() {
+    let (_, new) = committed(|_| ());
+    for written in 0..2 {
+        let (folder, _) = committed(|_| ());
+        let rows = b"ROWS";
+        let torn = if written == 0 {
+            streamed()
+        } else {
+            new.clone()
+        };
+        fs::write(folder.path(), [&torn, &rows[..]].concat()).unwrap();
+        let want = [&new, &rows[..]].concat();
+        let shown = open_read_only(&folder.path()).unwrap();
+        assert_eq!(shown.recovery, Recovery::Redone);
+        assert_eq!(read_all(&*shown.file.bytes, 1 << 20).unwrap(), want);
+        drop(shown);
+        assert_eq!(folder.open().recovery, Recovery::Redone);
+        assert_eq!(folder.bytes(), want);
+        assert!(folder.others().is_empty());
+    }
+}
+
+/// The file was read-only for good, and no message said what to do.
+#[test]
+fn a_journal_that_does_not_explain_a_longer_or_shorter_file_is_named_with_what_to_do() {
+    let other = Sample::new().text(b"#ASDF 1.0.0\n---\nother: 1\n...\n");
+    let other = other.padding(&[b' '; 300]).streamed(b"abcdef").bytes();
+    let short = streamed()[..streamed().len() - 1].to_vec();
+    let no_asdf = vec![b'x'; 3000];
+    for bytes in [other, short, no_asdf] {
+        let (folder, _) = committed(|_| ());
+        fs::write(folder.path(), &bytes).unwrap();
+        let why = refusal(&folder);
+        assert!(
+            why.starts_with(SIDECAR) && why.contains("if you remove it"),
+            "{why}"
+        );
+        assert_eq!(folder.bytes(), bytes);
+        assert_eq!(folder.others(), [SIDECAR]);
+    }
+}
+
+/// The file was read-only for good, and called damaged.
+#[test]
+fn a_journal_of_a_file_that_was_replaced_is_set_aside() {
+    let (_, new) = committed(|_| ());
+    let other = Sample::new().padding(&[b'x'; 400]).streamed(b"other");
+    let names = ["f.asdf.asdf-mount-rescued", "f.asdf.2.asdf-mount-rescued"];
+    for bytes in [streamed(), new, other.bytes(), padded()] {
+        let (folder, _) = committed(of_another_inode);
+        fs::write(folder.path(), &bytes).unwrap();
+        let record = fs::read(folder.dir.path().join(SIDECAR)).unwrap();
+        fs::write(folder.dir.path().join(names[0]), "precious").unwrap();
+        let shown = open_read_only(&folder.path()).unwrap();
+        assert_eq!(shown.recovery, Recovery::Replaced(None));
+        drop(shown);
+        assert!(folder.dir.path().join(SIDECAR).exists());
+        let mut opened = folder.open();
+        let kept = Some(names[1].into());
+        assert_eq!(opened.recovery, Recovery::Replaced(kept));
+        let [first, second] = names.map(|name| fs::read(folder.dir.path().join(name)).unwrap());
+        assert!(first == b"precious" && second == record);
+        assert_eq!(folder.others().len(), 2);
+        assert_eq!(folder.bytes(), bytes);
+        opened.writer.save(&edit(30)).unwrap();
+        assert!(folder.bytes().starts_with(&text(30)));
+    }
+}
+
+#[test]
+fn a_copy_of_a_half_saved_file_can_only_be_read_as_long_as_its_journal_is_there() {
+    let two = |record: &mut Record| {
+        of_another_inode(record);
+        let at = record.old_len - 3;
+        record.ranges.push(Range {
+            offset: at,
+            old: b"abc".to_vec(),
+            new: b"xyz".to_vec(),
+        });
+    };
+    let (folder, new) = committed(two);
+    fs::write(folder.path(), &new).unwrap();
+    let why = refusal(&folder);
+    assert!(
+        why.starts_with(SIDECAR) && why.contains("if you remove it"),
+        "{why}"
+    );
+    assert_eq!(folder.bytes(), new);
+    fs::remove_file(folder.dir.path().join(SIDECAR)).unwrap();
+    assert_eq!(folder.open().recovery, Recovery::Clean);
+}
