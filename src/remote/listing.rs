@@ -286,13 +286,14 @@ impl Span {
     }
 }
 
-/// Whether there is any object whose key begins so, as far as one page tells.
-pub(super) async fn has_any(stored: &StoredObject, prefix: &str, patience: &Patience) -> bool {
+/// Whether there is any object whose key begins so and is longer, as far as one page tells.
+pub(super) async fn has_below(stored: &StoredObject, prefix: &str, patience: &Patience) -> bool {
     let all = Span::default();
     let page = page(stored, prefix, &all, &LeftOut::default(), patience).await;
     page.is_ok_and(|page| {
         let found = &page.result;
-        !found.objects.is_empty() || !found.common_prefixes.is_empty()
+        let mut keys = found.objects.iter().map(|meta| meta.location.as_ref());
+        keys.any(|key| key != prefix) || !found.common_prefixes.is_empty()
     })
 }
 

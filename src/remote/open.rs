@@ -53,7 +53,13 @@ pub(super) async fn open(
         Some(_) => None,
         None => last_on_disk(inner, at, &stored).await,
     };
-    let (identity, first) = match first(inner, at, &stored, 0..HEAD * PIECE, last).await? {
+    let mut patience = Patience::new(inner.options.timeout);
+    let answer = first(at, &stored, 0..HEAD * PIECE, last, &mut patience).await;
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return Err(hinted(at, &stored, error, &patience).await),
+    };
+    let (identity, first) = match answer {
         FirstAnswer::Part(identity, bytes) => (identity, bytes),
         FirstAnswer::Whole(len) => return download(inner, at, &stored, len).await,
     };
@@ -111,7 +117,8 @@ pub(super) async fn probe(
         Some(known) => Some(known),
         None => last_on_disk(inner, at, &stored).await,
     };
-    match first(inner, at, &stored, 0..1, known).await? {
+    let mut patience = Patience::new(inner.options.timeout);
+    match first(at, &stored, 0..1, known, &mut patience).await? {
         FirstAnswer::Part(identity, _) => Ok((identity, true)),
         FirstAnswer::Whole(len) => {
             let patience = Patience::new(inner.options.timeout);
@@ -133,18 +140,17 @@ enum FirstAnswer {
 
 /// Asks for the first bytes until there is an answer that is final. Of a file in the `known` state the server need not send any.
 async fn first(
-    inner: &Inner,
     at: &Location,
     stored: &StoredObject,
     range: Range<u64>,
     known: Option<Identity>,
+    patience: &mut Patience,
 ) -> Result<FirstAnswer, RemoteError> {
-    let mut patience = Patience::new(inner.options.timeout);
     // a weak tag says that the content means the same, not that its bytes are the same
     let known = known.filter(|known| known.strong_etag().is_some());
     let tag = known.as_ref().and_then(Identity::strong_etag);
     loop {
-        let failure = match attempt(stored, range.clone(), tag, &mut patience).await {
+        let failure = match attempt(stored, range.clone(), tag, patience).await {
             Ok((identity, bytes)) => return Ok(FirstAnswer::Part(identity, bytes)),
             Err(failure) => failure,
         };
@@ -163,14 +169,12 @@ async fn first(
             };
             return Ok(FirstAnswer::Whole(len));
         }
-        if let Err(error) = patience.wait_after(&failure, at, stored).await {
-            return Err(hinted(at, stored, error, &patience).await);
-        }
+        patience.wait_after(&failure, at, stored).await?;
     }
 }
 
-/// The failure to open an object, with advice if it is missing: there may be objects below it, so that it lacks its slash, or objects whose
-/// names begin with its own.
+/// The failure to open an object, with advice if it is missing: there may be objects below it, so that it lacks its slash, or others whose
+/// names begin with its own. It is missing all the same.
 async fn hinted(
     at: &Location,
     stored: &StoredObject,
@@ -181,9 +185,9 @@ async fn hinted(
     else {
         return error;
     };
-    let why = if listing::has_any(stored, &format!("{key}/"), patience).await {
+    let why = if listing::has_below(stored, &format!("{key}/"), patience).await {
         format!("not an object, but there are objects below it: {url}/ names them")
-    } else if listing::has_any(stored, key, patience).await {
+    } else if listing::has_below(stored, key, patience).await {
         let (folder, name) = url.rsplit_once('/').unwrap_or_default();
         format!(
             "not an object, but the names of objects begin so: {folder}/ with -o match='{name}*' names them"
@@ -191,7 +195,7 @@ async fn hinted(
     } else {
         return error;
     };
-    RemoteError::Failed {
+    RemoteError::Missing {
         url: url.clone(),
         why,
     }

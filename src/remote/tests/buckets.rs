@@ -425,3 +425,31 @@ fn a_prefix_that_is_named_without_its_slash_is_told_of() {
     let error = remote.open(&at("s3://pub/o1")).err().unwrap().to_string();
     assert!(error.contains("check the URL"), "{error}");
 }
+
+/// It could not be told from a server that fails, so that a mount went on showing an object that was deleted.
+#[test]
+fn an_object_that_is_missing_is_missing_whatever_else_there_is() {
+    let stub = Stub::new(|request| {
+        let mut asked = request.target.split(['?', '&']);
+        match asked.find_map(|pair| pair.strip_prefix("prefix=")) {
+            // a listing that is older than the answer still has it
+            Some("old.asdf") => page(&["old.asdf"], None),
+            Some("side.asdf") => page(&["side.asdf.md5"], None),
+            Some(_) => page(&[], None),
+            None => Answer::new(404, b"<Code>NoSuchKey</Code>"),
+        }
+    });
+    let remote = bucket_of(&stub, &KEYS, options());
+    for (name, hint) in [("old", false), ("side", true), ("none", false)] {
+        let at = at(&format!("s3://pub/{name}.asdf"));
+        let error = remote.open(&at).map(drop).unwrap_err();
+        let said = error.to_string();
+        assert_eq!(said.contains("begin so"), hint, "{said}");
+        assert_eq!(errno(&error.into()), Some(2), "{said}");
+        // which is made again and again, and lists nothing
+        let asked = stub.requests().len();
+        let gone = remote.probe(&at, None, &Arc::default()).map(drop);
+        assert!(matches!(gone, Err(RemoteError::Missing { .. })), "{gone:?}");
+        assert_eq!(stub.requests().len(), asked + 1);
+    }
+}
