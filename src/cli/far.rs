@@ -139,7 +139,9 @@ pub(super) fn hidden(arguments: &[OsString]) -> (Vec<OsString>, Option<(&'static
         // an argument that makes no sense as a URL has been refused before
         let shown = urls.take(Path::new(argument));
         let shown = shown.map_or_else(|_| argument.clone(), PathBuf::into_os_string);
-        if let Some(url) = argument.to_str().filter(|_| shown != *argument) {
+        // the path of a `file:` URL is no URL to the daemon, and may hold line feeds
+        let url = argument.to_str().filter(|_| shown != *argument);
+        if let Some(url) = url.filter(|_| urls.has(Path::new(&shown))) {
             // writing to a string can't fail
             let _ = writeln!(kept, "{}\n{url}", shown.display());
         }
@@ -346,5 +348,16 @@ mod tests {
         );
         let (_, nothing) = hidden(&["asdf-mount", "a.asdf"].map(OsString::from));
         assert!(nothing.is_none());
+    }
+
+    /// It took two of the lines, so that the daemon knew none of the URLs behind it.
+    #[test]
+    fn a_line_feed_in_the_path_of_a_file_url_hides_no_url() {
+        let line = ["asdf-mount", "file:///a%0Ab.asdf", "https://h/a?t=secret"];
+        let (arguments, kept) = hidden(&line.map(OsString::from));
+        let want = ["asdf-mount", "/a\nb.asdf", "https://h/a?t=…"];
+        assert_eq!(arguments, want.map(OsString::from));
+        let (_, kept) = kept.unwrap();
+        assert_eq!(kept, "https://h/a?t=…\nhttps://h/a?t=secret\n");
     }
 }
