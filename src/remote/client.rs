@@ -349,6 +349,9 @@ impl Clients {
         ];
         // without any keys the library asks the metadata server of the machine, which hangs outside of the cloud
         let mut guesses = !anonymous && !known.iter().any(|&key| says(&builder, key));
+        if let Some(why) = profile.lack().filter(|_| guesses) {
+            return Err(not_made("S3", why.to_owned()));
+        }
         if guesses && let Some((id, secret)) = profile.keys() {
             builder = builder
                 .with_access_key_id(id)

@@ -453,3 +453,118 @@ fn an_object_that_is_missing_is_missing_whatever_else_there_is() {
         assert_eq!(stub.requests().len(), asked + 1);
     }
 }
+
+/// A home with profiles, of which only the default one has keys.
+fn home_of_profiles() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        std::fs::create_dir_all(home.path().join(".aws")).unwrap();
+        std::fs::write(home.path().join(".aws").join(name), text).unwrap();
+    };
+    write(
+        "config",
+        "[profile sso]\nsso_session = x\n[profile role]\nrole_arn = x\nsource_profile = default\n\
+         [profile program]\ncredential_process = x\n[profile empty]\nregion = x\n",
+    );
+    write(
+        "credentials",
+        "[default]\naws_access_key_id = AKHOME\naws_secret_access_key = s\n\
+         [half]\naws_access_key_id = AKHALF\n[sso]\nregion = y\n",
+    );
+    home
+}
+
+/// Without a word, the metadata server of the machine was asked for credentials in the place of those that the user had named.
+#[test]
+fn a_profile_that_is_named_and_has_no_keys_is_told_of() {
+    let home = home_of_profiles();
+    let home = ("HOME", home.path().to_str().unwrap());
+    let signer = Arc::new(Mutex::default());
+    let seen = Arc::clone(&signer);
+    let stub = Stub::new(move |request| {
+        let signature = request.header("authorization").unwrap_or_default();
+        let id = signature
+            .split("Credential=")
+            .nth(1)
+            .map(|id| id[..6].to_owned());
+        *seen.lock().unwrap() = id;
+        Answer::new(404, b"")
+    });
+    let machine = stub.url("");
+    let machine = ("AWS_METADATA_ENDPOINT", machine.as_str());
+    let open = |more: &[Variable<'_>], sign: bool| {
+        *signer.lock().unwrap() = None;
+        let timeout = Duration::from_secs(1);
+        let variables = [&[home, machine], more].concat();
+        let remote = bucket_of(
+            &stub,
+            &variables,
+            RemoteOptions {
+                timeout,
+                sign,
+                ..options()
+            },
+        );
+        let before = stub.requests().len();
+        let error = remote.open(&at("s3://pub/a.asdf")).map(drop).unwrap_err();
+        (error.to_string(), stub.requests().len() - before)
+    };
+    for (variables, want) in [
+        (
+            &[("AWS_PROFILE", "typo")][..],
+            "AWS_PROFILE=typo: no such profile in ~/.aws/credentials or ~/.aws/config",
+        ),
+        (
+            &[("AWS_PROFILE", "sso")],
+            "AWS_PROFILE=sso: has no keys; SSO",
+        ),
+        (&[("AWS_PROFILE", "role")], "roles"),
+        (&[("AWS_PROFILE", "program")], "credential_process"),
+        (
+            &[("AWS_PROFILE", "half")],
+            "AWS_PROFILE=half: has no aws_secret_access_key",
+        ),
+        (
+            &[("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")],
+            "AWS_SHARED_CREDENTIALS_FILE=/nonexistent: No such file",
+        ),
+        (
+            &[("AWS_PROFILE", "typo"), ("AWS_CONFIG_FILE", "/nonexistent")],
+            "AWS_CONFIG_FILE=/nonexistent: No such file",
+        ),
+    ] {
+        let (error, asked) = open(variables, true);
+        assert!(
+            error.contains(want) && asked == 0,
+            "{want}: {asked}, {error}"
+        );
+    }
+    // what is empty counts as not there, and what goes before a profile still does
+    for (variables, sign, want) in [
+        (&[("AWS_PROFILE", "")][..], true, Some("AKHOME")),
+        (&[("AWS_CONFIG_FILE", "")], true, Some("AKHOME")),
+        (
+            &[("AWS_SHARED_CREDENTIALS_FILE", " ")],
+            true,
+            Some("AKHOME"),
+        ),
+        (
+            &[("AWS_PROFILE", "typo"), KEYS[0], KEYS[1]],
+            true,
+            Some("AKTEST"),
+        ),
+        (&[("AWS_PROFILE", "typo")], false, None),
+        (
+            &[("AWS_PROFILE", "sso"), ("AWS_SKIP_SIGNATURE", "true")],
+            true,
+            None,
+        ),
+    ] {
+        let (error, asked) = open(variables, sign);
+        assert!(error.contains("404") && asked > 0, "{variables:?}: {error}");
+        assert_eq!(signer.lock().unwrap().as_deref(), want, "{variables:?}");
+    }
+    // it says nothing of keys, so that the machine may have some
+    let (error, asked) = open(&[("AWS_PROFILE", "empty")], true);
+    assert!(asked > 0, "{error}");
+}
