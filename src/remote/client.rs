@@ -19,6 +19,9 @@ use object_store::{
 use reqwest::Url;
 use reqwest::header::AUTHORIZATION;
 use reqwest::redirect::Policy;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use super::checked::Checked;
 use super::credentials::Profile;
@@ -177,7 +180,13 @@ impl Clients {
                 let bucket = if let Some(found) = found {
                     found
                 } else {
-                    let made = self.bucket(*cloud, bucket).await.map_err(|error| {
+                    let made = self.bucket(*cloud, bucket).await;
+                    let is_plain = |made: &StoredObject| made.server.starts_with("http:");
+                    // before any other failure, which may come of it
+                    if !made.as_ref().is_ok_and(is_plain) {
+                        self.check_certificates(at)?;
+                    }
+                    let made = made.map_err(|error| {
                         let settings = environment::settings(&self.variables, cloud.settings());
                         let url = at.to_string();
                         let why = innermost(&error);
@@ -200,17 +209,26 @@ impl Clients {
         }
     }
 
-    /// Checks the file that the user has named for CA certificates: without it those of the system would be taken.
+    /// Checks the file that the user has named for CA certificates: the library tells of none in it as of none in the system.
     fn check_certificates(&self, at: &Location) -> Result<(), RemoteError> {
         let Some(named) = self.variable("SSL_CERT_FILE") else {
             return Ok(());
         };
-        std::fs::metadata(named)
-            .map(drop)
-            .map_err(|cause| RemoteError::Failed {
-                url: at.to_string(),
-                why: format!("SSL_CERT_FILE={named}: {cause}"),
-            })
+        let why = match std::fs::read(named) {
+            Ok(text) => {
+                let found = CertificateDer::pem_slice_iter(&text).flatten();
+                let (usable, _) = RootCertStore::empty().add_parsable_certificates(found);
+                if usable > 0 {
+                    return Ok(());
+                }
+                "no certificate in it; it has to be a file in the PEM format".to_owned()
+            }
+            Err(cause) => cause.to_string(),
+        };
+        Err(RemoteError::Failed {
+            url: at.to_string(),
+            why: format!("SSL_CERT_FILE={named}: {why}"),
+        })
     }
 
     /// The client for URLs with the scheme of this one, which the first of them makes.

@@ -621,6 +621,47 @@ fn without_ca_certificates_http_is_read_and_https_says_what_it_needs() {
     }
 }
 
+/// The certificates of the system were said to be missing. An empty variable was taken for the name of a file.
+#[test]
+fn a_file_without_certificates_is_named() {
+    let dir = TempDir::new().unwrap();
+    let server = format!("https://127.0.0.1:{}", Server::new().port());
+    let list = |url: &str, file: Option<&Path>| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["--list", "-o", "no-sign-request,timeout=1", url]);
+        command
+            .env_remove("SSL_CERT_DIR")
+            .env_remove("SSL_CERT_FILE");
+        command
+            .env("AWS_ENDPOINT_URL", &server)
+            .env("AWS_REGION", "us-east-1");
+        command.envs(file.map(|file| ("SSL_CERT_FILE", file)));
+        run(&mut command)
+    };
+    let far = format!("{server}/a.asdf");
+    let written = |name: &str, text: &[u8]| {
+        fs::write(dir.path().join(name), text).unwrap();
+        dir.path().join(name)
+    };
+    for file in [
+        written("empty", b""),
+        written("der", b"\x30\x82\x01\x02"),
+        written(
+            "damaged",
+            b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        ),
+        dir.path().to_owned(),
+        dir.path().join("none"),
+    ] {
+        for url in [&*far, "s3://pub/a.asdf"] {
+            let named = format!("{url}: SSL_CERT_FILE={}: ", file.display());
+            assert_refused(&list(url, Some(&file)), 11, &named);
+        }
+    }
+    let without = |url: &str, file: Option<&Path>| list(url, file).stderr;
+    assert_eq!(without(&far, Some(Path::new(""))), without(&far, None));
+}
+
 /// The file was said to be damaged.
 #[test]
 fn a_server_that_goes_away_says_nothing_of_the_file_that_is_checked() {
