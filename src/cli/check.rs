@@ -8,7 +8,6 @@ use std::thread;
 
 use super::exit::{Exit, Failure};
 use super::far::expanded;
-use super::files;
 use super::options::Options;
 use super::progress::Progress;
 use super::{Args, report, say_bytes};
@@ -126,8 +125,7 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
         let why = format!("{}; leave out --repair", save::ONLY_READ);
         return Err(Failure::of(Exit::Usage, far, why));
     }
-    let (paths, options) = &expanded(paths, options)?;
-    let files = files::all(paths, &options.matching);
+    let (files, options) = &expanded(paths, options)?;
     let check = Check {
         options,
         how,
@@ -143,7 +141,7 @@ pub(super) fn check(paths: &[PathBuf], options: &Options, how: &Args) -> Result<
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
-        let (next, files, check) = (&next, &files, &check);
+        let (next, check) = (&next, &check);
         let work = move |sender: mpsc::Sender<_>| {
             // each thread takes the next file, until none is left or the receiver is gone
             while let n = next.fetch_add(1, Ordering::Relaxed)

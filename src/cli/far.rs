@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::exit::{Exit, Failure};
+use super::files::{self, Files};
 use super::options::Options;
 use crate::codec::Cache;
 use crate::collection::{Contents, Listing};
@@ -231,14 +232,12 @@ impl<'a> UrlOpener<'a> {
     }
 }
 
-/// The paths, with the ASDF files below a prefix of a bucket in place of the prefix, and the options with the URLs of these.
-pub(super) fn expanded(
-    paths: &[PathBuf],
-    options: &Options,
-) -> Result<(Vec<PathBuf>, Options), Failure> {
+/// The files that `paths` name, as [`files::all`] has them, with those below each prefix of a bucket too, and the options with the URLs of
+/// these. With each is a failure if it, or what is in it, can't be read by its name.
+pub(super) fn expanded(paths: &[PathBuf], options: &Options) -> Result<(Files, Options), Failure> {
     let mut options = options.clone();
     if !paths.iter().any(|path| options.urls.is_prefix(path)) {
-        return Ok((paths.to_vec(), options));
+        return Ok((files::all(paths, &options.matching), options));
     }
     // no bytes of files are kept in it
     let cache = Cache::new(0);
@@ -247,7 +246,7 @@ pub(super) fn expanded(
     let mut out = Vec::new();
     for path in paths {
         let Some(Sources::Many(Contents::Listing(listing), _)) = opener.prefix(path)? else {
-            out.push(path.clone());
+            out.extend(files::all(std::slice::from_ref(path), &given.matching));
             continue;
         };
         let prefix = given.urls.0.get(path);
@@ -264,8 +263,14 @@ pub(super) fn expanded(
                     .map(|prefix| servers::below(prefix, &name))
                     .transpose()
             });
-            let at = at.map_err(|error| failed(path, &error))?;
-            out.extend(at.map(|at| options.urls.named(at)));
+            match at {
+                Ok(at) => out.extend(at.map(|at| (options.urls.named(at), Ok(())))),
+                Err(error) => {
+                    let path = PathBuf::from(format!("{}{name}", path.display()));
+                    let failure = failed(&path, &error);
+                    out.push((path, Err(failure)));
+                }
+            }
         }
     }
     Ok((out, options))

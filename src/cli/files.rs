@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use super::exit::{Exit, Failure};
 use crate::collection::Match;
 
-/// The files that `paths` name, in order, and those of a directory sorted by name. With each is a failure if it is a file or directory
-/// that could not be looked at. Symbolic links in a directory are not followed.
-pub(super) fn all(paths: &[PathBuf], names: &Match) -> Vec<(PathBuf, Result<(), Failure>)> {
+/// Files, each with a failure if it is a file or directory that could not be looked at.
+pub(super) type Files = Vec<(PathBuf, Result<(), Failure>)>;
+
+/// The files that `paths` name, in order, and those of a directory sorted by name. Symbolic links in a directory are not followed.
+pub(super) fn all(paths: &[PathBuf], names: &Match) -> Files {
     let mut out = Vec::new();
     for path in paths {
         if !path.is_dir() {
@@ -33,7 +35,7 @@ fn unfound(path: PathBuf, why: &dyn Display) -> (PathBuf, Result<(), Failure>) {
 }
 
 /// Adds the files in a directory and below it whose names match, and a failure for each that can't be looked at.
-fn below(directory: &Path, names: &Match, out: &mut Vec<(PathBuf, Result<(), Failure>)>) {
+fn below(directory: &Path, names: &Match, out: &mut Files) {
     let (mut entries, read) = match std::fs::read_dir(directory) {
         Ok(entries) => before_error(entries),
         Err(error) => (Vec::new(), Err(error)),

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::exit::{Exit, Failure};
 use super::far::expanded;
-use super::files;
 use super::options::Options;
 use super::{complain, report, say_bytes};
 use crate::view::zarr::{References, node_name};
@@ -12,8 +11,7 @@ use crate::view::zarr::{References, node_name};
 /// Prints the references to the arrays of a file, or of all below a directory or a prefix: each file is a group with its path below that.
 /// Says what is left out. The status is that of the last file that can't be read.
 pub(super) fn print(given: &Path, options: &Options) -> Result<Exit, Failure> {
-    let (paths, options) = expanded(&[given.to_owned()], options)?;
-    let files = files::all(&paths, &options.matching);
+    let (files, options) = expanded(&[given.to_owned()], options)?;
     let mut status = Exit::Ok;
     let mut references = References::default();
     for (path, found) in &files {

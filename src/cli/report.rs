@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use super::exit::{Exit, Failure, error_of};
 use super::far::{UrlOpener, expanded};
-use super::files;
 use super::options::Options;
 use super::{Args, resolve, say_bytes};
 use crate::asdf::external::Sandbox;
@@ -100,8 +99,7 @@ pub(super) fn reading(
 /// Lists each file, and each in a directory, with its problems behind its lines. The status is that of the last file that can't be
 /// read.
 pub(super) fn list(paths: &[PathBuf], options: &Options, how: &Args) -> Result<Exit, Failure> {
-    let (paths, options) = &expanded(paths, options)?;
-    let files = files::all(paths, &options.matching);
+    let (files, options) = &expanded(paths, options)?;
     let mut status = Exit::Ok;
     let (mut unread, mut blocks, mut arrays) = (0_usize, 0_usize, 0_usize);
     for (n, (path, found)) in files.iter().enumerate() {

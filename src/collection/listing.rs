@@ -14,7 +14,7 @@ use log::warn;
 use super::contents::{DirEntries, Match, far_stat};
 use super::item::ItemKind;
 use super::renewed::Renewed;
-use crate::error::{Result, printable};
+use crate::error::{Error, Place, Result, printable};
 use crate::save::FilePath;
 use crate::source::Stat;
 use crate::vfs::{check_name, locked};
@@ -23,6 +23,8 @@ use crate::vfs::{check_name, locked};
 const PAUSE: u32 = 20;
 /// So many directories are listed at once where all of them are.
 const AT_ONCE: usize = 4;
+/// Why something is in no listing.
+pub(super) const LEFT_OUT: &str = "left out: its name, or its time in the listing, is impossible";
 /// The most directories whose names are remembered.
 const MAX_KNOWN: usize = 1 << 16;
 
@@ -227,7 +229,8 @@ impl Listing {
         file.map_err(|error| error.to_system())
     }
 
-    /// All files below the root, by their names below it, sorted; and the directories that could not be listed.
+    /// All files below the root, by their names below it, sorted, also those that are hidden by a file that is called as their directory is;
+    /// the directories that could not be listed; and what is left out because no file can be called so.
     ///
     /// # Errors
     /// Of listing the root.
@@ -243,7 +246,7 @@ impl Listing {
                 let names = match names {
                     Ok(names) => names,
                     Err(error) => {
-                        out.push((directory.display().to_string(), Err(error)));
+                        out.push((format!("{}/", directory.display()), Err(error)));
                         continue;
                     }
                 };
@@ -256,6 +259,19 @@ impl Listing {
                     let way = path.to_string_lossy().into_owned();
                     let file = self.bucket.file(&way, Some(&**source));
                     out.push((way, file));
+                }
+                for name in &names.left_out {
+                    let hidden = name.strip_suffix('/');
+                    if let Some(name) = hidden.filter(|name| names.shown.contains_key(*name)) {
+                        directories.push(directory.join(name));
+                        continue;
+                    }
+                    // a path would take the slash away that such a name may begin with
+                    let way = match directory.to_string_lossy() {
+                        way if way.is_empty() => name.clone(),
+                        way => format!("{way}/{name}"),
+                    };
+                    out.push((way, Err(Error::unsupported(Place::File, LEFT_OUT))));
                 }
             }
         }
@@ -408,6 +424,62 @@ mod tests {
         ] {
             assert_eq!(names_of(&files), (vec!["a.asdf/".to_owned()], Vec::new()));
         }
+    }
+
+    /// A bucket with a file that is called as a directory, and with names that no file can have.
+    struct Odd;
+
+    impl Listable for Odd {
+        fn name(&self) -> PathBuf {
+            "s3://b/".into()
+        }
+
+        fn ttl(&self) -> Duration {
+            Duration::from_secs(10)
+        }
+
+        fn list(&self, directory: &str) -> Result<Vec<(String, Listed)>> {
+            Ok(match directory {
+                "" => vec![
+                    listed("x.asdf", 3),
+                    listed("x.asdf/", 0),
+                    ("/".to_owned(), Listed::Unreadable),
+                ],
+                "x.asdf" => vec![
+                    listed("in.asdf", 3),
+                    listed("\t.asdf", 3),
+                    listed("\0.asdf", 3),
+                ],
+                _ => return Err(Error::io("s3://b/", io::ErrorKind::TimedOut.into())),
+            })
+        }
+
+        fn file(&self, name: &str, _: Option<&ListedSource>) -> Result<FilePath> {
+            if name.contains('\t') {
+                return Err(Error::unsupported(Place::File, "no such key"));
+            }
+            Ok(name.into())
+        }
+    }
+
+    /// What no mount can show seemed not to be there, and a check of all files ended well without it.
+    #[test]
+    fn all_files_are_also_those_that_a_mount_does_not_show() {
+        let listing = Listing::new(Box::new(Odd), Match::default()).unwrap();
+        let found = listing.all().unwrap();
+        let found = found
+            .iter()
+            .map(|(name, file)| (name.as_str(), file.is_ok()));
+        assert_eq!(
+            found.collect::<Vec<_>>(),
+            [
+                ("/", false),
+                ("x.asdf", true),
+                ("x.asdf/\0.asdf", false),
+                ("x.asdf/\t.asdf", false),
+                ("x.asdf/in.asdf", true),
+            ]
+        );
     }
 
     /// A bucket that can be listed a number of times.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::contents::Contents;
 use super::item::{Item, ItemKind};
+use super::listing::LEFT_OUT;
 use super::many::{Many, failed, is_lack, is_owner};
 use super::members::{Problem, Resolved, problem_of};
 use crate::error::printable_bytes;
@@ -38,8 +39,6 @@ const UNKNOWN: [(Node, &str, Node); 3] = [
     UNREADABLE[1],
     (Node::Root, ClosedFile::TREE_NAME, Node::TREE),
 ];
-/// What is said of a file of a bucket whose name can't be shown.
-const LEFT_OUT: &str = "left out: its name, or its time in the listing, is impossible";
 /// The most lines of a kind in the status.
 const MAX_LINES: usize = 100;
 

@@ -781,6 +781,50 @@ fn a_bucket_is_shown_as_directories() {
     );
 }
 
+/// All was said to be well with a bucket of which some objects were not read.
+#[test]
+fn what_a_bucket_does_not_show_is_checked_or_told_of() {
+    let server = Server::new();
+    let good = Sample::new("n: 1\n").bytes();
+    for name in ["a.asdf", "a.asdf/in.asdf", "/d.asdf", "/d.txt"] {
+        server.put(&format!("/pub/x/{name}"), good.clone());
+    }
+    let said = |flags: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command
+            .env("AWS_ENDPOINT_URL", server.origin())
+            .env("AWS_ALLOW_HTTP", "true")
+            .env("AWS_REGION", "us-east-1")
+            .args(flags)
+            .args(["-o", "no-sign-request", "s3://pub/x/"]);
+        run(&mut command)
+    };
+    let why = "s3://pub/x//d.asdf: left out: its name, ";
+    for flags in [
+        &["--check"][..],
+        &["--check", "--quiet"],
+        &["--list"],
+        &["--references"],
+    ] {
+        let said = said(flags);
+        assert_eq!(said.code, 11, "{flags:?}: {said:?}");
+        assert_eq!(said.stderr.matches(why).count(), 1, "{flags:?}: {said:?}");
+        assert!(!said.stderr.contains("d.txt"), "{said:?}");
+    }
+    let checked = said(&["--check"]).stdout;
+    for line in [
+        "s3://pub/x/a.asdf/in.asdf: ok",
+        "3 files: 2 ok, 0 suspicious, 0 damaged, 1 not checked",
+    ] {
+        assert!(checked.contains(line), "{checked}");
+    }
+    let checked = said(&["--check", "--quiet", "--json"]).stdout;
+    let record = "{\"file\":\"s3://pub/x//d.asdf\",\"verdict\":\"not checked\"";
+    assert!(checked.starts_with(record), "{checked}");
+    let references = said(&["--references"]).stdout;
+    assert!(references.contains("a.asdf/in.asdf/"), "{references}");
+}
+
 /// Each use of a file of a bucket waited for `-o timeout`, once a second had passed since the last attempt.
 /// Two lines told it, the first of which had the URL twice.
 #[test]
