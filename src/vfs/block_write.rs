@@ -373,7 +373,7 @@ impl WrittenFile {
         if !saves.blocks.leave(self, true) {
             return done;
         }
-        if let (Some(fate), Err(why)) = (self.unsaved(), &done) {
+        if let (Some(fate), Err(why)) = (saves.fate_of(self), &done) {
             saves.note_loss(self.block, self.file, why, fate);
             let _writer = saves.writer();
             if self.is_of(&saves.shown.now()) {

@@ -254,12 +254,12 @@ impl WrittenFile {
         refused.map(|(_, why)| why)
     }
 
-    /// What becomes of what is not saved, if anything, when the file is closed: a patch is in FILE already.
+    /// What becomes of what is not saved, if anything, when the file is closed: a patch is in FILE already, if that is still the same file.
     pub(super) fn unsaved(&self) -> Option<&'static str> {
         let inner = locked(&self.inner);
         match &inner.content {
             Content::Saved => None,
-            Content::Patched(_) => Some("what was written is in the file, its checksum is not"),
+            Content::Patched(_) => Some(PATCHED),
             Content::Emptied(bytes) if !inner.saved_if_empty && bytes.is_empty() => None,
             Content::Edited(_) | Content::Emptied(_) => Some(GIVEN_UP),
         }
@@ -283,6 +283,11 @@ impl WrittenFile {
 
 /// What became of bytes that could not be saved.
 pub(super) const GIVEN_UP: &str = "what was written is given up";
+/// What became of bytes that were written where they are in FILE, as long as that is the same file.
+const PATCHED: &str = "what was written is in the file, its checksum is not";
+/// The same, if it is another one.
+pub(super) const PATCHED_BEFORE: &str =
+    "what was written was in the file that another program has changed, replaced or removed";
 
 /// The blocks that are open for writing.
 pub(super) struct Blocks {
@@ -429,11 +434,9 @@ impl Blocks {
         written.any(|it| it.block > n && it.has_block_in(state))
     }
 
-    /// The files with something that is not saved, and what becomes of that.
-    pub(super) fn unsaved(&self) -> Vec<(Arc<WrittenFile>, &'static str)> {
-        let blocks = locked(&self.by_block);
-        let unsaved = |it: &Arc<WrittenFile>| Some((Arc::clone(it), it.unsaved()?));
-        blocks.values().filter_map(unsaved).collect()
+    /// The files that are open for writing.
+    pub(super) fn written(&self) -> Vec<Arc<WrittenFile>> {
+        locked(&self.by_block).values().cloned().collect()
     }
 
     /// Adds a writer of a block through `file`, as this state shows it; `alone`: if no other has it, not even the same file. If one has, gives

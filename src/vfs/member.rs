@@ -255,9 +255,11 @@ impl Vfs {
         if let Err(error) = self.tree.rescue(&self.saves) {
             warn!("{path}: the tree that was refused is lost: {error}");
         }
-        for (written, fate) in self.blocks.unsaved() {
-            self.saves
-                .note_loss(written.block, written.file, &why, fate);
+        for written in self.blocks.written() {
+            if let Some(fate) = self.saves.fate_of(&written) {
+                self.saves
+                    .note_loss(written.block, written.file, &why, fate);
+            }
         }
         self.losses().say(&path)
     }

@@ -20,7 +20,7 @@ use log::{info, warn};
 
 pub(super) use self::encode::check_counted;
 use super::attr::{Reading, usable};
-use super::blocks::Blocks;
+use super::blocks::{Blocks, Content, PATCHED_BEFORE, WrittenFile};
 use super::node::Node;
 use super::state::{Shown, State};
 use super::tree_file::TreeFile;
@@ -374,6 +374,17 @@ impl Saves {
         }
         let why = format!("block {n} would take {growth} bytes more, but the disk has {free} left");
         Err(Library::NoRoom { why, limit: false }.into())
+    }
+
+    /// What becomes of what was written through a file and is not saved, if anything, when that is closed.
+    pub(super) fn fate_of(&self, written: &WrittenFile) -> Option<&'static str> {
+        let fate = written.unsaved()?;
+        let state = self.shown.now();
+        let is_it = |named: Stat| named.id == state.stat.id && written.has_block_in(&state);
+        match written.content() {
+            Content::Patched(_) if !self.file.stat().is_ok_and(is_it) => Some(PATCHED_BEFORE),
+            _ => Some(fate),
+        }
     }
 
     /// Notes that what was written into a block through a file could not be saved, why, and what became of it.

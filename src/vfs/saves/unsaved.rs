@@ -113,6 +113,45 @@ fn what_was_stored_in_a_map_and_is_not_taken_is_told_of_with_its_name() {
     assert_eq!(fs::read(&path).unwrap(), bytes);
 }
 
+/// It was said that FILE has what was written, when FILE was another file, or gone.
+#[test]
+fn what_was_written_into_a_file_that_is_no_longer_there_is_not_said_to_be_in_it() {
+    let [renamed, removed, truncated] = [0, 1, 2];
+    for how in [renamed, removed, truncated] {
+        for closes in [true, false] {
+            // FILE is looked at before a close writes to it, and not any more at the end of the mount
+            if how == truncated && !closes {
+                continue;
+            }
+            let (dir, vfs, [bin, _]) = mounted();
+            let path = dir.path().join("a.asdf");
+            let handle = open(&vfs, bin, false);
+            vfs.write(&handle, 0, b"A", false).unwrap();
+            let bytes = fs::read(&path).unwrap();
+            match how {
+                0 => {
+                    fs::write(dir.path().join("b.asdf"), bytes).unwrap();
+                    fs::rename(dir.path().join("b.asdf"), &path).unwrap();
+                }
+                1 => fs::remove_file(&path).unwrap(),
+                _ => {
+                    let file = fs::File::options().write(true).open(&path).unwrap();
+                    file.set_len(bytes.len() as u64 - 1).unwrap();
+                }
+            }
+            if closes {
+                vfs.saves.refresh_soon();
+                vfs.flush(&handle, 0).unwrap_err();
+                vfs.release(&handle);
+            }
+            assert!(!vfs.end());
+            let said = &vfs.losses().unsaved[0];
+            let fate = "what was written was in the file that another program has changed, replaced or removed";
+            assert!(said.ends_with(fate), "{how} {closes}: {said}");
+        }
+    }
+}
+
 #[test]
 fn an_edit_that_the_end_of_the_mount_cuts_short_is_told_of() {
     let (_dir, vfs, [bin, _]) = mounted();
