@@ -61,6 +61,7 @@ pub(super) fn access(flags: OpenFlags, req: &Request) -> Access {
         pid: req.pid(),
         write: flags.acc_mode() != OpenAccMode::O_RDONLY,
         truncate: how.contains(OFlags::TRUNC),
+        exclusive: how.contains(OFlags::EXCL),
     }
 }
 

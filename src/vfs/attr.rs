@@ -127,6 +127,8 @@ pub struct Access {
     pub write: bool,
     /// Emptied.
     pub truncate: bool,
+    /// As a new file only.
+    pub exclusive: bool,
     /// Thread that opens it, or its process; 0 if unknown.
     pub pid: u32,
 }
@@ -135,6 +137,7 @@ pub struct Access {
 pub(super) const WRITE: Access = Access {
     write: true,
     truncate: false,
+    exclusive: false,
     pid: 0,
 };
 

@@ -79,6 +79,9 @@ pub enum Error {
     /// A name that is taken.
     #[error("it exists already")]
     Exists,
+    /// A name that was free when the kernel looked it up.
+    #[error("another program has made it meanwhile")]
+    MadeMeanwhile,
     /// A file where a directory is needed.
     #[error("not a directory")]
     NotDirectory,
@@ -132,6 +135,8 @@ impl Error {
             Self::Library(error) | Self::Unfinished(error, _) => library(error, call),
             Self::NotFound => not_found(call),
             Self::Exists => Errno::EXIST,
+            // the kernel then looks it up again
+            Self::MadeMeanwhile => Errno::STALE,
             Self::NotDirectory => Errno::NOTDIR,
             Self::IsDirectory => Errno::ISDIR,
             Self::ReadOnly(_) => Errno::ROFS,

@@ -28,6 +28,7 @@ const KEEP_SIZE: i32 = 1;
 /// `stat(2)`: the type of a file in its mode, and that of a regular one.
 const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
+
 impl Vfs {
     /// Changes attributes. A new size is a change of the bytes.
     ///
@@ -109,8 +110,8 @@ impl Vfs {
     /// arrays a file that a tool makes to rename it over another one.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::Exists`]; [`NoRoom`](crate::error::Error::NoRoom) beyond the limit of scratch files;
-    /// [`Error::NotPermitted`] elsewhere.
+    /// [`Error::ReadOnly`], [`Error::Exists`], [`Error::MadeMeanwhile`]; [`NoRoom`](crate::error::Error::NoRoom) beyond the limit of
+    /// scratch files; [`Error::NotPermitted`] elsewhere.
     pub fn create(
         &self,
         parent: Node,
@@ -118,7 +119,13 @@ impl Vfs {
         facts: FileFacts,
         access: Access,
     ) -> Result<(Attr, Opened)> {
-        let node = self.make(parent, name, facts)?;
+        let node = self
+            .make(parent, name, facts)
+            .map_err(|error| match error {
+                // the kernel then looks the name up again, and opens the file if the user may
+                Error::Exists if !access.exclusive => Error::MadeMeanwhile,
+                error => error,
+            })?;
         let blocks = self.shown.now().snapshot.layout().blocks.len();
         let is_new = matches!(node, Node::Block(n) if index(n) >= blocks);
         let opened = if is_new {
@@ -150,7 +157,9 @@ impl Vfs {
         match (parent, self.find(&state, parent, name).ok()) {
             // mv from another file system removes the name first: the file that it makes then is the one of FILE again
             (_, Some(node)) if is_back && self.attr(&state, node).is_ok() => return Ok(node),
-            (Node::Blocks, Some(block @ Node::Block(_))) => {
+            (Node::Blocks, Some(block @ Node::Block(n)))
+                if index(n) >= state.snapshot.layout().blocks.len() =>
+            {
                 return self.saves.noted(block, state.new_block(name));
             }
             (Node::Root | Node::Blocks | Node::ArrayDir(_), Some(_)) => return Err(Error::Exists),

@@ -259,7 +259,7 @@ fn an_array_that_was_emptied_can_be_appended_to() {
     let access = Access {
         write: true,
         truncate: true,
-        pid: 0,
+        ..Access::default()
     };
     let handle = vfs
         .open_now(Node::Array(number, Format::Bin), access)

@@ -3,7 +3,8 @@ use crate::asdf::sample::Sample;
 use crate::vfs::attr::WRITE;
 use crate::vfs::scratch::REPLACED_WITHIN;
 use crate::vfs::testing::writable;
-use crate::vfs::{Access, Rename, TREE_NAME};
+use crate::vfs::{Access, Call, Rename, TREE_NAME};
+use rustix::io::Errno;
 
 /// It could not be removed again: its name was taken for that of FILE's tree.
 #[test]
@@ -157,4 +158,27 @@ fn names_of_editors_are_told_from_those_of_users() {
         let is_one = is_made_by_editor(name.as_ref());
         assert!(!is_one, "{name}");
     }
+}
+
+/// A program that made or opened a file got `EEXIST` if another one made it between the kernel's look at the name and its request.
+#[test]
+fn a_name_that_is_taken_meanwhile_is_looked_up_again_unless_a_new_file_is_wanted() {
+    let (_dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let create = |directory, name: &str, exclusive| {
+        let access = Access { exclusive, ..WRITE };
+        let facts = FileFacts::new(0o600, 0, 0);
+        vfs.create(directory, name.as_ref(), facts, access)
+    };
+    let (_, opened) = create(Node::Root, "x", false).unwrap();
+    for (directory, name) in [
+        (Node::Root, "x"),
+        (Node::Root, "info"),
+        (Node::Blocks, "0.bin"),
+    ] {
+        for (exclusive, errno) in [(true, Errno::EXIST), (false, Errno::STALE)] {
+            let taken = create(directory, name, exclusive).map(drop).unwrap_err();
+            assert_eq!(taken.errno(Call::Create), errno.raw_os_error(), "{name}");
+        }
+    }
+    vfs.release(&opened.handle);
 }

@@ -16,6 +16,7 @@ const THEIRS: &[u8] = b"#ASDF 1.0.0\n--- {a: 3}\n...\n";
 const WRITE: Access = Access {
     write: true,
     truncate: false,
+    exclusive: false,
     pid: 1,
 };
 const EMPTIED: Access = Access {

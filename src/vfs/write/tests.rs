@@ -413,7 +413,11 @@ fn each_array_that_is_removed_is_gone_until_it_is_made_again() {
         let facts = || FileFacts::new(0o644, 0, 0);
         let made = vfs.create(Node::ARRAYS, name.as_ref(), facts(), WRITE);
         vfs.release(&made.unwrap().1.handle);
-        let again = vfs.create(Node::ARRAYS, name.as_ref(), facts(), WRITE);
+        let anew = Access {
+            exclusive: true,
+            ..WRITE
+        };
+        let again = vfs.create(Node::ARRAYS, name.as_ref(), facts(), anew);
         assert!(matches!(again, Err(Error::Exists)));
     }
     assert_eq!(names().len(), 4);
