@@ -230,7 +230,8 @@ impl Args {
     /// Whether the paths of files come from standard input.
     #[cfg(feature = "fuse")]
     fn reads_input(&self) -> bool {
-        self.files_from.as_deref() == Some(Path::new("-"))
+        let list = self.files_from.as_deref();
+        list.is_some_and(sources::is_input)
     }
 
     /// Refuses the first flag that was given and makes no difference to the action.

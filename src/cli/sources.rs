@@ -128,7 +128,17 @@ fn listed(file: &Path, args: &Args) -> Result<Vec<PathBuf>, Failure> {
         let error = Error::io(file.display().to_string(), cause);
         Failure::reading(file, &error)
     })?;
+    if !args.nul && text.contains(&0) {
+        let why = "its paths end in NUL; add -0";
+        return Err(Failure::of(Exit::Usage, file, why));
+    }
     Ok(paths(&text, if args.nul { 0 } else { b'\n' }))
+}
+
+/// Whether that is a name of standard input.
+pub(super) fn is_input(list: &Path) -> bool {
+    let names = ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
+    names.iter().any(|name| list == Path::new(name))
 }
 
 /// Why a directory is refused where files are named.

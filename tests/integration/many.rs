@@ -592,21 +592,24 @@ fn files_are_listed_by_name_and_two_of_a_name_are_refused() {
     let said = asdf_mount([Path::new("--files-from"), &list, &at("x/b.data"), &mnt]);
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     shows(&[("a.asdf", 2), ("b.data", 1)]);
-    let mut daemon = Command::new(PROGRAM)
-        .args(["--files-from", "-", "-0"])
-        .arg(&mnt)
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
     let names = format!("{}\0{}\0", at("a.asdf").display(), at("x/b.data").display());
-    daemon
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(names.as_bytes())
-        .unwrap();
-    assert!(daemon.wait().unwrap().success());
-    shows(&[("a.asdf", 0), ("b.data", 1)]);
+    // the daemon has another standard input than the command, unless it needs that
+    for input in ["-", "/dev/stdin", "/proc/self/fd/0"] {
+        let mut daemon = Command::new(PROGRAM)
+            .args(["--files-from", input, "-0"])
+            .arg(&mnt)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut list = daemon.stdin.take().unwrap();
+        list.write_all(names.as_bytes()).unwrap();
+        drop(list);
+        assert!(daemon.wait().unwrap().success(), "{input}");
+        shows(&[("a.asdf", 0), ("b.data", 1)]);
+    }
+    fs::write(&list, names).unwrap();
+    let said = asdf_mount([Path::new("--files-from"), &list, &mnt]);
+    assert_refused(&said, 2, "list: its paths end in NUL; add -0");
     let said = asdf_mount([&at("a.asdf"), &at("none.asdf"), &mnt]);
     assert_refused(&said, 11, "none.asdf: no such file");
     let said = asdf_mount([&at("a.asdf"), &at("x"), &mnt]);
