@@ -19,7 +19,9 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use log::{debug, info, warn};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::iterator::Signals;
 
 use super::Args;
@@ -149,15 +151,13 @@ pub(super) fn serve(
     // before anything is opened; the list of files may be among them
     let device = mountpoint.and_then(inherited::named);
     let inherited = (!args.is_foreground()).then(|| Inherited::take(device));
-    if options.until_eof && args.reads_input() {
-        let why = "-o until-eof: the list of --files-from ends standard input; name a file";
-        return Err(Failure::new(Exit::Usage, why));
-    }
+    check_input(args, options)?;
     let sink = start_log(args)?;
     let heeded = interrupt::heeded(args.is_foreground());
     let signals = Signals::new(&heeded).map_err(|error| no_signals(&error))?;
     let cache = Cache::new(options.cache);
     let told = give_up_on_signal(&heeded, &cache)?;
+    let awaited = end_with_parent(args)?;
     let given_up = |failure| {
         if told.load(Ordering::Relaxed) {
             return Failure::new(Exit::Other, "ended by a signal, and nothing is mounted");
@@ -201,7 +201,7 @@ pub(super) fn serve(
     idle::watch(&files, &mount, &options, &ending)?;
     let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
     end_on_signal(signals, ending)?;
-    announce(args, &options, &sink, &message)?;
+    announce(args, &options, &sink, &message, &awaited)?;
     drop(inherited);
     let ended = ended.wait_for(mount);
     drop(pid_file);
@@ -209,6 +209,15 @@ pub(super) fn serve(
     ended.map_err(|error| Failure::new(Exit::Other, format!("serving the mount: {error}")))?;
     info!("unmounted {}", name.display());
     Ok(if files.end() { Exit::Ok } else { Exit::Pending })
+}
+
+/// Refuses to read the list of files to the end of standard input, and to end the mount with that.
+fn check_input(args: &Args, options: &Options) -> Result<(), Failure> {
+    if options.until_eof && args.reads_input() {
+        let why = "-o until-eof: the list of --files-from ends standard input; name a file";
+        return Err(Failure::new(Exit::Usage, why));
+    }
+    Ok(())
 }
 
 /// How it is mounted, and what is in it.
@@ -385,6 +394,30 @@ fn give_up_on_signal(heeded: &[i32], cache: &Cache) -> Result<Arc<AtomicBool>, F
     Ok(told)
 }
 
+/// Ends this process as a signal would if the parent ends before it has been told that it is mounted. Gives a flag to take back before.
+fn end_with_parent(args: &Args) -> Result<Arc<AtomicBool>, Failure> {
+    let awaited = Arc::new(AtomicBool::new(!args.is_foreground()));
+    if args.is_foreground() {
+        return Ok(awaited);
+    }
+    let awaits = Arc::clone(&awaited);
+    let watch = move || {
+        let stdout = std::io::stdout();
+        // a pipe without a reader is in error; nothing else is waited for
+        let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+        while poll(&mut fds, None) == Err(Errno::INTR) {}
+        if awaits.load(Ordering::SeqCst) {
+            // the process can always signal itself
+            let _ = kill_process(getpid(), Signal::TERM);
+        }
+    };
+    std::thread::Builder::new()
+        .name("parent".to_owned())
+        .spawn(watch)
+        .map_err(|error| no_signals(&error))?;
+    Ok(awaited)
+}
+
 /// Ends the mount when the process is asked to end.
 fn end_on_signal(mut signals: Signals, ending: Ending) -> Result<(), Failure> {
     std::thread::Builder::new()
@@ -423,7 +456,13 @@ fn wait_for_an_answer(mountpoint: &Path) -> Result<(), Failure> {
 }
 
 /// Tells the service manager, the terminal and the parent that the mount can be read. In the background it then leaves the terminal.
-fn announce(args: &Args, options: &Options, sink: &Sink, message: &str) -> Result<(), Failure> {
+fn announce(
+    args: &Args,
+    options: &Options,
+    sink: &Sink,
+    message: &str,
+    awaited: &AtomicBool,
+) -> Result<(), Failure> {
     let fail = |error: std::io::Error| {
         let why = match error.kind() {
             ErrorKind::BrokenPipe => {
@@ -450,6 +489,7 @@ fn announce(args: &Args, options: &Options, sink: &Sink, message: &str) -> Resul
     // In a session of its own the daemon does not keep the shell's terminal. This comes before the parent is told, because the parent
     // returns then: if the terminal is closed at once, its SIGHUP would end the mount.
     let _ = rustix::process::setsid();
+    awaited.store(false, Ordering::SeqCst);
     let mut out = std::io::stdout();
     out.write_all(READY.as_bytes())
         .and_then(|()| out.flush())

@@ -360,6 +360,33 @@ fn a_mount_is_unmounted_by_its_url_and_a_server_that_hangs_is_named() {
     assert!(mounted_at(&mount.dir).is_none());
 }
 
+/// A daemon that waited for a server went on when its command was killed, and mounted later what nobody waited for any more.
+#[test]
+fn a_command_that_is_killed_while_it_waits_for_a_server_leaves_no_daemon() {
+    if !can_mount() {
+        return;
+    }
+    let (server, dir, _) = served();
+    server.hang(Some("/d/a.asdf"));
+    let mnt = fs::canonicalize(dir.path()).unwrap().join("mnt");
+    let log = dir.path().join("log");
+    let mut command = Command::new(PROGRAM)
+        .args(["-o", "timeout=60", "--log-file"])
+        .args([&log, &server.url("/d/a.asdf"), &mnt])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("the server is asked", || {
+        !server.state().requests.is_empty()
+    });
+    assert!(mnt.exists());
+    command.kill().unwrap();
+    command.wait().unwrap();
+    eventually("no daemon", || daemons_of(&mnt).is_empty());
+    assert!(!mnt.exists());
+    server.hang(None);
+}
+
 /// Signals were kept for the mount, which did not come about before the server answered.
 #[test]
 fn a_signal_ends_the_opening_of_a_file_whose_server_hangs() {
