@@ -28,6 +28,8 @@ const EDITORS: [&str; 2] = ["VISUAL", "EDITOR"];
 const DEFAULT_EDITOR: &str = "vi";
 /// The exit status of a shell that does not find a command.
 const NOT_FOUND: i32 = 127;
+/// What a shell adds to the number of the signal that has ended a command, for its exit status.
+const BY_SIGNAL: i32 = 128;
 /// How long an editor that was asked to end is waited for.
 const ENDING: Duration = Duration::from_secs(5);
 /// What is edited.
@@ -122,7 +124,7 @@ impl Place {
         loop {
             let (status, told) = run_editor(&tree, asked)?;
             // an editor that was killed has left its swap files in the mount, which is about to go
-            if told || status.is_none_or(|status| status.signal().is_some()) {
+            if told || status.is_none_or(was_killed) {
                 self.rescue();
             }
             let Some(why) = self.refusal() else {
@@ -219,7 +221,9 @@ fn editor() -> OsString {
 /// Runs the editor. How it has ended, if it has, and whether this process was asked to end meanwhile.
 fn run_editor(tree: &Path, asked: &Asked) -> Result<(Option<ExitStatus>, bool), Failure> {
     let editor = editor();
-    let mut script = editor.clone();
+    // keys that interrupt are the editor's: the shell would end by them, though the editor goes on
+    let mut script = OsString::from("trap : INT QUIT; ");
+    script.push(&editor);
     // EDITOR may have arguments, as "code --wait": the shell splits it, and the path stays one word
     script.push(" \"$@\"");
     let failed =
@@ -261,6 +265,11 @@ fn end_with_descendants(process: Pid) {
     for process in &running {
         wait.for_end(process, || "waiting for the editor".to_owned());
     }
+}
+
+/// Whether a signal has ended the editor, or the shell that has started it says so.
+fn was_killed(status: ExitStatus) -> bool {
+    status.signal().is_some() || status.code().is_some_and(|code| code > BY_SIGNAL)
 }
 
 /// The failure of an editor, which says nothing of what it has saved before.

@@ -100,6 +100,19 @@ fn what_the_editor_saves_is_in_the_file() {
     }
 }
 
+/// Ctrl-C, which an editor such as ed(1) takes for its own, ended the shell that had started it, and so the command failed.
+#[test]
+fn a_key_that_interrupts_an_editor_that_goes_on_is_no_failure() {
+    if !can_mount() {
+        return;
+    }
+    // the parent is the shell
+    let desk = Desk::new("kill -INT $PPID; kill -QUIT $PPID; sed -i 's/a: 1/a: 22/' \"$1\"");
+    let said = desk.edit();
+    assert_eq!((said.code, &*said.stderr), (0, ""));
+    assert!(desk.tree().contains("a: 22\n"));
+}
+
 #[test]
 fn a_tree_that_is_only_looked_at_changes_nothing() {
     if !can_mount() {
