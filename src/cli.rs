@@ -227,7 +227,7 @@ impl Args {
         self.foreground || self.debug
     }
 
-    /// Whether the paths of files come from standard input.
+    /// Whether the paths of files come from standard input. The daemon has another one, unless it needs this.
     #[cfg(feature = "fuse")]
     fn reads_input(&self) -> bool {
         let list = self.files_from.as_deref();
@@ -382,11 +382,12 @@ fn perform(args: &Args, options: &Options, arguments: &[OsString]) -> Result<Exi
         }
         (Action::Unmount | Action::Revert, []) => Err(which("MOUNTPOINT")),
         (Action::Mount, []) if args.files_from.is_some() => Err(which("MOUNTPOINT")),
-        (Action::Revert, [mountpoint]) => unmount::revert(mountpoint, args.discard),
+        (Action::Revert, [mountpoint]) => unmount::revert(mountpoint, &options.urls, args.discard),
         (Action::Unmount, mountpoints) => {
             let given = args.timeout.map(|limit| Duration::from_secs(limit.into()));
             let limit = given.unwrap_or(UNMOUNT_TIMEOUT);
-            Ok(unmount::all(mountpoints, limit, args.discard))
+            let urls = &options.urls;
+            Ok(unmount::all(mountpoints, urls, limit, args.discard))
         }
         (_, []) => Err(which("FILE")),
         (Action::Check, files) => check::check(files, options, args),

@@ -58,7 +58,13 @@ pub(super) fn edit(
         failed => return Ok(failed),
     }
     let edited = place.edit(&asked);
-    match unmount::one(&place.mountpoint, file, UNMOUNT_TIMEOUT, false) {
+    match unmount::one(
+        &place.mountpoint,
+        file,
+        &options.urls,
+        UNMOUNT_TIMEOUT,
+        false,
+    ) {
         Ok(Exit::Ok) => edited,
         Ok(failed) => edited.and(Ok(failed)),
         Err(left) => {

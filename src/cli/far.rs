@@ -44,7 +44,11 @@ pub(crate) struct Urls(BTreeMap<PathBuf, Location>);
 impl Urls {
     /// The URLs in the environment, where the parent has put them for the daemon.
     pub(super) fn from_environment() -> Self {
-        let text = std::env::var(URLS).unwrap_or_default();
+        Self::told(&std::env::var(URLS).unwrap_or_default())
+    }
+
+    /// The URLs in the variable of the daemon.
+    fn told(text: &str) -> Self {
         let lines: Vec<&str> = text.lines().collect();
         let pairs = lines.chunks_exact(2).filter_map(|pair| match pair {
             [shown, url] => Some((PathBuf::from(shown), Location::parse(url)?.ok()?)),
@@ -81,6 +85,30 @@ impl Urls {
         let name = names.find(free).unwrap_or_default();
         self.0.insert(name.clone(), location);
         name
+    }
+
+    /// What is shown of the URL that is called `path`, in the table of mounts too.
+    pub(super) fn shown(&self, path: &Path) -> Option<PathBuf> {
+        let at = self.0.get(path)?;
+        Some(at.to_string().into())
+    }
+
+    /// Whether what is shown of the URL that is called `path` may be what is shown of another one.
+    pub(super) fn hides(&self, path: &Path) -> bool {
+        let is_all = |at: &Location| {
+            let shown = Location::parse(&at.to_string());
+            shown.and_then(Result::ok).as_ref() == Some(at)
+        };
+        self.0.get(path).is_some_and(|at| !is_all(at))
+    }
+
+    /// Whether the URL that is called `path` is one of those in the environment of a daemon, as proc_pid_environ(5) has it.
+    pub(super) fn are_in(&self, path: &Path, environment: &[u8]) -> bool {
+        let mut variables = environment.split(|&byte| byte == 0);
+        let told = variables.find_map(|it| it.strip_prefix(URLS.as_bytes())?.strip_prefix(b"="));
+        let told = Self::told(&String::from_utf8_lossy(told.unwrap_or_default()));
+        let at = self.0.get(path);
+        told.0.values().any(|other| Some(other) == at)
     }
 
     /// Whether `path` is what a prefix of a bucket is called.
@@ -305,6 +333,21 @@ mod tests {
         for wrong in ["https://", "s3://b/a\nb"] {
             assert!(take(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_url_that_is_not_shown_as_a_whole_is_found_with_the_daemon_that_was_given_it() {
+        let mut urls = Urls::default();
+        let mut take = |text: &str| urls.take(Path::new(text)).unwrap();
+        let whole = ["s3://b/k.asdf", "https://h/a#b", "https://h/a?x=…"].map(&mut take);
+        let hidden = ["https://h/a?x=1", "https://h/a?x=2", "https://u:p@h/a"].map(&mut take);
+        assert!(whole[..2].iter().all(|path| !urls.hides(path)));
+        assert!(hidden.iter().all(|path| urls.hides(path)));
+        assert_eq!(urls.shown(&hidden[1]).unwrap(), whole[2]);
+        let environment =
+            b"A=https://h/a?x=2\0ASDF_MOUNT_URLS=https://h/a?x=\xe2\x80\xa6\nhttps://h/a?x=1\n\0B=";
+        let are_in = hidden.map(|path| urls.are_in(&path, environment));
+        assert_eq!(are_in, [true, false, false]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::complain;
 use super::exit::{Exit, Failure};
+use super::far::Urls;
 use crate::collection::REPORT;
 use crate::error::shell_word;
 use crate::save::processes::{has_ended, is_stopped};
@@ -44,13 +45,13 @@ const HELPERS: [&str; 4] = [
 
 /// Unmounts each and waits for its daemon, no longer than `limit`; with `discard` also where a text is lost by that. The status of
 /// the last failure, if any.
-pub(super) fn all(mountpoints: &[PathBuf], limit: Duration, discard: bool) -> Exit {
+pub(super) fn all(mountpoints: &[PathBuf], urls: &Urls, limit: Duration, discard: bool) -> Exit {
     if ask::is_asked() {
         return ask::answer(mountpoints);
     }
     let mut exit = Exit::Ok;
     for mountpoint in mountpoints {
-        match one(mountpoint, mountpoint, limit, discard) {
+        match one(mountpoint, mountpoint, urls, limit, discard) {
             Ok(Exit::Ok) => {}
             Ok(status) => exit = status,
             Err(failure) => {
@@ -63,10 +64,10 @@ pub(super) fn all(mountpoints: &[PathBuf], limit: Duration, discard: bool) -> Ex
 }
 
 /// Makes `tree.yaml` of a mount show FILE's tree again instead of a refused text; with `discard` also if that text is in memory only.
-pub(super) fn revert(mountpoint: &Path, discard: bool) -> Result<Exit, Failure> {
+pub(super) fn revert(mountpoint: &Path, urls: &Urls, discard: bool) -> Result<Exit, Failure> {
     let say = |why: &str| format!("{}: {why}", mountpoint.display());
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
-    let directory = &find::refusing(mountpoint).map_err(|why| fail(&why))?;
+    let directory = &find::refusing(mountpoint, urls).map_err(|why| fail(&why))?;
     let refused = attribute(directory, "user.asdf.refused").unwrap_or_default();
     let refused = refused.to_string_lossy();
     let kept = |tree| {
@@ -136,12 +137,13 @@ fn unkept(directory: &Path) -> PathBuf {
 pub(super) fn one(
     mountpoint: &Path,
     name: &Path,
+    urls: &Urls,
     limit: Duration,
     discard: bool,
 ) -> Result<Exit, Failure> {
     let say = |why: &str| format!("{}: {why}", name.display());
     let fail = |why: &str| Failure::new(Exit::Mountpoint, say(why));
-    let mounted = find::mount_of(mountpoint).map_err(|why| fail(&why))?;
+    let mounted = find::mount_of(mountpoint, urls).map_err(|why| fail(&why))?;
     let path = mounted.directory().to_owned();
     check_owner(&mounted).map_err(|why| fail(&why))?;
     if free_from_killed(&mounted) {
@@ -247,8 +249,7 @@ fn check_owner(mounted: &Mounted) -> Result<(), String> {
     }
 }
 
-/// How long a daemon is waited for before its mountpoint is refused for another mount.
-#[cfg(feature = "fuse")]
+/// How long a daemon is waited for before its mountpoint is refused for another mount, or that of a URL.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// What is known of the daemon of a mount.

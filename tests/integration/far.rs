@@ -360,6 +360,36 @@ fn a_mount_is_unmounted_by_its_url_and_a_server_that_hangs_is_named() {
     assert!(mounted_at(&mount.dir).is_none());
 }
 
+/// All values of a query, and all logins, were one to `-u`: it took away the mount of another file.
+#[test]
+fn a_mount_is_not_unmounted_by_the_url_of_another_file() {
+    if !can_mount() {
+        return;
+    }
+    let (server, _dir, _) = served();
+    let url = |query: &str| server.url(&format!("/d/a.asdf{query}"));
+    let unmount = |name: &Path| asdf_mount([Path::new("-u"), name]);
+    let login = format!("http://me:hush@127.0.0.1:{}/d/a.asdf", server.port());
+    let login = PathBuf::from(login);
+    let plain = Mount::new(&url(""), &[]);
+    assert_refused(&unmount(&login), 10, "a.asdf: not a mounted ASDF file");
+    assert_eq!(unmount(&url("#part")).code, 0);
+    assert!(mounted_at(&plain.dir).is_none());
+    let [a, b] = ["?uri=A", "?uri=B"].map(|query| Mount::new(&url(query), &[]));
+    let refused = unmount(&url("?uri=C"));
+    assert_refused(&refused, 10, "a.asdf?uri=…: not a mounted ASDF file");
+    assert_eq!(unmount(&url("?uri=B")).code, 0);
+    assert!(mounted_at(&b.dir).is_none() && mounted_at(&a.dir).is_some());
+    // a daemon that does not answer is not taken for the one that is meant
+    let stopped = Stopped::daemon_of(&a.dir);
+    let why = format!("its daemon does not tell; name {} instead", a.dir.display());
+    assert_refused(&unmount(&url("?uri=A")), 10, &why);
+    drop(stopped);
+    // as findmnt(8) shows it
+    eventually("unmounted", || unmount(&url("?uri=…")).code == 0);
+    assert!(mounted_at(&a.dir).is_none());
+}
+
 /// A daemon that waited for a server went on when its command was killed, and mounted later what nobody waited for any more.
 #[test]
 fn a_command_that_is_killed_while_it_waits_for_a_server_leaves_no_daemon() {

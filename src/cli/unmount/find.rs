@@ -4,20 +4,23 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::{attribute, daemon_is_gone};
+use super::ask::ask;
+use super::wait::Wait;
+use super::{AT_ONCE, attribute, daemon_is_gone};
+use crate::cli::far::Urls;
 use crate::source::Mounted;
 
 /// The message for a path that names none of our mounts.
 pub(super) const NOT_OURS: &str =
     "not a mounted ASDF file; findmnt -t fuse.asdf-mount lists those that are mounted";
 
-/// The mount that `path` names, which is served by a program; why there is none, otherwise.
-pub(super) fn mount_of(path: &Path) -> Result<Mounted, String> {
+/// The mount that `path` names, which is served by a program; why there is none, otherwise. `urls`: what URLs are called.
+pub(super) fn mount_of(path: &Path, urls: &Urls) -> Result<Mounted, String> {
     let whole = without_links(path);
     if let Some(mounted) = Mounted::at(&whole).filter(Mounted::is_fuse) {
         return Ok(mounted);
     }
-    let mut of_file = showing(path, &whole);
+    let mut of_file = showing(path, &whole, urls)?;
     if of_file.len() > 1 {
         let places: Vec<String> = of_file
             .iter()
@@ -44,17 +47,52 @@ pub(super) fn mount_of(path: &Path) -> Result<Mounted, String> {
 }
 
 /// The mounts that show the file or URL that `path` names; `whole` is its path without links.
-fn showing(path: &Path, whole: &Path) -> Vec<Mounted> {
-    let shows = |mount: &Mounted| {
-        // a URL stands there as it is
-        mount.looks_ours() && (mount.is_of(whole) || mount.is_of(path))
-    };
-    Mounted::all().into_iter().filter(shows).collect()
+///
+/// The table of mounts, which all users can read, has a URL without what may be secret in it, and so has the same text for many URLs. The
+/// whole URL is in the environment of the daemon, which only its user and root can read.
+///
+/// # Errors
+/// If a mount may be that of the URL, or that of another one.
+fn showing(path: &Path, whole: &Path, urls: &Urls) -> Result<Vec<Mounted>, String> {
+    let url = urls.shown(path);
+    let name = url.as_deref().unwrap_or(path);
+    let shows = |mount: &Mounted| mount.looks_ours() && (mount.is_of(whole) || mount.is_of(name));
+    let mounts = Mounted::all().into_iter().filter(shows);
+    if !urls.hides(path) {
+        return Ok(mounts.collect());
+    }
+    let (mut found, mut silent) = (Vec::new(), None);
+    for mount in mounts {
+        match is_of_url(&mount, path, urls) {
+            Some(true) => found.push(mount),
+            Some(false) => {}
+            None => silent = Some(mount),
+        }
+    }
+    match silent.filter(|_| found.is_empty()) {
+        Some(mount) => {
+            let there = mount.directory().display();
+            Err(format!(
+                "{there} may show another query or login of this URL, and its daemon does not tell; name {there} instead"
+            ))
+        }
+        None => Ok(found),
+    }
+}
+
+/// Whether the daemon of a mount was given the URL that `path` is called; nothing if that can't be found out.
+fn is_of_url(mount: &Mounted, path: &Path, urls: &Urls) -> Option<bool> {
+    let answers = ask(mount.directory(), &mut Wait::new(AT_ONCE), String::new).ok()??;
+    let daemon = answers.daemon.ok().flatten();
+    // in another PID namespace that number is another process
+    let daemon = daemon.filter(|_| !answers.is_elsewhere)?;
+    let environment = std::fs::read(format!("/proc/{}/environ", daemon.as_raw_nonzero()));
+    Some(urls.are_in(path, &environment.ok()?))
 }
 
 /// The directory where `path` shows the text that was refused: of several mounts that show a file, the one that has refused a text. In a
 /// mount of many files, a path means the file that it lies in.
-pub(super) fn refusing(path: &Path) -> Result<PathBuf, String> {
+pub(super) fn refusing(path: &Path, urls: &Urls) -> Result<PathBuf, String> {
     let whole = without_links(path);
     let shown = |it: &Path| attribute(it, "user.asdf.file");
     if let Some(mounted) = around(&whole) {
@@ -77,7 +115,7 @@ pub(super) fn refusing(path: &Path) -> Result<PathBuf, String> {
         let place = is_of_many.then(|| mount.directory().join(below))?;
         (shown(&place)? == *whole.as_os_str()).then_some(place)
     };
-    let mounts = showing(path, &whole).into_iter();
+    let mounts = showing(path, &whole, urls)?.into_iter();
     let mounts = mounts.map(|it| it.directory().to_owned());
     let mut places = mounts.chain(Mounted::all().into_iter().filter_map(in_many));
     let first = places.next();
@@ -89,7 +127,7 @@ pub(super) fn refusing(path: &Path) -> Result<PathBuf, String> {
     };
     match refusing {
         Some(place) => Ok(place),
-        None => mount_of(path).map(|mount| mount.directory().to_owned()),
+        None => mount_of(path, urls).map(|mount| mount.directory().to_owned()),
     }
 }
 
