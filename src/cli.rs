@@ -288,18 +288,8 @@ fn counts(blocks: usize, arrays: usize) -> String {
 /// Runs the program. Its exit status.
 #[must_use]
 pub fn run() -> ExitCode {
-    unset_empty("SSL_CERT_FILE");
     let arguments: Vec<OsString> = std::env::args_os().collect();
     run_with(&arguments)
-}
-
-/// Takes a variable that is empty out of the environment, for a library that takes it for the name of a file.
-#[expect(unsafe_code, reason = "the library reads the environment itself")]
-fn unset_empty(name: &str) {
-    if std::env::var_os(name).is_some_and(|value| value.is_empty()) {
-        // SAFETY: the program has started no thread yet, so that nothing else reads the environment.
-        unsafe { std::env::remove_var(name) };
-    }
 }
 
 /// Runs the program with these arguments, the first of which is its name.

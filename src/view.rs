@@ -85,14 +85,15 @@ fn typed(array: &Array) -> Result<(&Datatype, &[u64])> {
 
 /// A source with zeros behind it, so that it has `len` bytes.
 fn padded(bytes: Arc<dyn Source>, len: u64) -> Result<Arc<dyn Source>> {
-    let missing = len.saturating_sub(bytes.len());
+    let missing = usize::try_from(len.saturating_sub(bytes.len()));
+    let missing = missing.map_err(|_| corrupt("more zeros than memory can have"))?;
     if missing == 0 {
         return Ok(bytes);
     }
-    let missing =
-        usize::try_from(missing).map_err(|_| corrupt("more zeros than there is memory"))?;
-    let zeros = vec![0; missing];
-    Ok(Arc::new(Joined::new(bytes, Arc::new(Memory::new(zeros)))?))
+    Ok(Arc::new(Joined::new(
+        bytes,
+        Arc::new(Memory::new(vec![0; missing])),
+    )?))
 }
 
 fn no_longer() -> Error {

@@ -211,7 +211,8 @@ impl Clients {
 
     /// Checks the file that the user has named for CA certificates: the library tells of none in it as of none in the system.
     fn check_certificates(&self, at: &Location) -> Result<(), RemoteError> {
-        let Some(named) = self.variable("SSL_CERT_FILE") else {
+        // the library takes an empty one for the name of a file, too
+        let Some(named) = self.variables.get("SSL_CERT_FILE") else {
             return Ok(());
         };
         let why = match std::fs::read(named) {
@@ -223,6 +224,7 @@ impl Clients {
                 }
                 "no certificate in it; it has to be a file in the PEM format".to_owned()
             }
+            Err(_) if named.is_empty() => "unset it, or name a file".to_owned(),
             Err(cause) => cause.to_string(),
         };
         Err(RemoteError::Failed {

@@ -494,8 +494,8 @@ mod tests {
         let state = vfs.shown.now();
         let head = state.snapshot.arrays()[0].npy_header().unwrap();
         std::fs::write(dir.path().join("a.asdf"), sample("y: 123456\n").bytes()).unwrap();
-        let stale = vfs.write(&handle, 0, &[&*head, b"ABC"].concat(), false);
-        let errno = stale.unwrap_err().errno(Call::Write);
+        let refused = vfs.write(&handle, 0, &[&*head, b"ABC"].concat(), false);
+        let errno = refused.unwrap_err().errno(Call::Write);
         assert_eq!(errno, rustix::io::Errno::STALE.raw_os_error());
     }
 }
