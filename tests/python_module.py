@@ -202,7 +202,8 @@ def a_refused_text_of_another_program_stays(place):
         assert kept.read_text() == theirs
         error = raises(asdf_mount.SaveError, lambda: m.save(HEAD + TREE.replace("deep:", "deep: [")))
         assert error.line == 8, error.reason
-        assert "deep: [" in kept.read_text() and "deep: [" in m.text
+        assert m.text == HEAD + TREE and kept.read_text() == theirs
+        assert sorted(entry.name for entry in path.parent.iterdir()) == ["galaxy.asdf", kept.name]
 
 
 @case

@@ -142,36 +142,7 @@ impl Clients {
             why: innermost(&error),
         };
         match at.kind() {
-            Address::Web { url, login } => {
-                let unmade = |error: reqwest::Error| RemoteError::Failed {
-                    url: at.to_string(),
-                    why: unmade(error),
-                };
-                if url.scheme() == "https" {
-                    self.check_certificates(at)?;
-                }
-                let client = self.web_client(url).map_err(unmade)?;
-                let login = login.as_ref().map(|login| basic(&client, url, login));
-                let login = login.transpose().map_err(unmade)?.flatten();
-                traffic.note_server(&origin_of(url));
-                let store = HttpBuilder::new()
-                    .with_url(url.as_str())
-                    .with_retry(no_retries())
-                    .with_http_connector(Connector::Made(client, login))
-                    .build()
-                    .map_err(failed)?;
-                Ok(StoredObject {
-                    store: Arc::new(store),
-                    path: Path::default(),
-                    pages: None,
-                    origin: String::new(),
-                    server: String::new(),
-                    guesses: false,
-                    answered: Arc::default(),
-                    proxy: proxy::named_for(&self.variables, url),
-                    traffic,
-                })
-            }
+            Address::Web { url, login } => self.web_store(at, url, login.as_ref(), traffic),
             Address::Bucket { cloud, bucket, key } => {
                 let path = Path::parse(key).map_err(|error| failed(error.into()))?;
                 // one client for each bucket: a new one would ask for credentials and the region again
@@ -207,6 +178,45 @@ impl Clients {
                 })
             }
         }
+    }
+
+    /// The store of a URL on a web server.
+    fn web_store(
+        &self,
+        at: &Location,
+        url: &Url,
+        login: Option<&Login>,
+        traffic: Arc<Traffic>,
+    ) -> Result<StoredObject, RemoteError> {
+        let failed = |why| RemoteError::Failed {
+            url: at.to_string(),
+            why,
+        };
+        if url.scheme() == "https" {
+            self.check_certificates(at)?;
+        }
+        let client = self.web_client(url);
+        let client = client.map_err(|error| failed(unmade(error)))?;
+        let login = login.map(|login| basic(&client, url, login));
+        let login = login.transpose().map_err(|error| failed(unmade(error)))?;
+        traffic.note_server(&origin_of(url));
+        let store = HttpBuilder::new()
+            .with_url(url.as_str())
+            .with_retry(no_retries())
+            .with_http_connector(Connector::Made(client, login.flatten()))
+            .build()
+            .map_err(|error| failed(innermost(&error)))?;
+        Ok(StoredObject {
+            store: Arc::new(store),
+            path: Path::default(),
+            pages: None,
+            origin: String::new(),
+            server: String::new(),
+            guesses: false,
+            answered: Arc::default(),
+            proxy: proxy::named_for(&self.variables, url),
+            traffic,
+        })
     }
 
     /// Checks the file that the user has named for CA certificates: the library tells of none in it as of none in the system.

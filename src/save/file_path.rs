@@ -399,9 +399,16 @@ impl FilePath {
     #[must_use]
     pub fn rejected(&self) -> Vec<PathBuf> {
         let found = self.resolved(Access::Read).ok().filter(|_| !self.is_far());
-        let names = found.map(|(directory, name)| rejected::beside(&directory, &name));
-        let names = names.into_iter().flatten();
-        names.map(|name| self.whole.with_file_name(name)).collect()
+        let Some((directory, name)) = found else {
+            return Vec::new();
+        };
+        let elsewhere = directory.path_elsewhere();
+        let names = rejected::beside(&directory, &name).into_iter();
+        let path = |name| match &elsewhere {
+            Some(elsewhere) => elsewhere.join(name),
+            None => self.whole.with_file_name(name),
+        };
+        names.map(path).collect()
     }
 
     /// The directory that the file is in, opened for that access to the file, and its name there. Symbolic links are resolved here,
@@ -425,6 +432,12 @@ impl FilePath {
         // `/` and paths that end in `..` have no name to replace
         let name = path.whole.file_name().ok_or(io::ErrorKind::IsADirectory)?;
         let directory = Disk::found(path.parent(), self.held.clone(), access)?;
+        // another directory may have that path by now: the one that is held still has the file
+        if let Err(gone) = directory.stat_name(name)
+            && is_gone(&gone)
+        {
+            return Err(gone);
+        }
         directory.hold(name);
         Ok((directory, name.to_owned()))
     }

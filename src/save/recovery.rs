@@ -88,6 +88,10 @@ fn find<S: Store>(
     }
 }
 
+/// What removing a sidecar costs.
+const IF_REMOVED: &str =
+    "if you remove it, the file can be saved again as it is now, without the interrupted save";
+
 /// Looks at the file with the name of a sidecar, which may be any file. A record that explains FILE counts; anything else is only
 /// logged.
 fn find_sidecar<S: Store>(
@@ -99,10 +103,7 @@ fn find_sidecar<S: Store>(
 ) -> Result<Option<Traces>> {
     let sidecar = name::sidecar(name);
     let foreign = |why: &str| {
-        let why = format!(
-            "{}: {why}; if you remove it, the file can be saved again as it is now, without the interrupted save",
-            sidecar.display()
-        );
+        let why = format!("{}: {why}; {IF_REMOVED}", sidecar.display());
         Ok(Some(Traces::Foreign(why, None)))
     };
     let ignore = |why: &str| {
@@ -134,21 +135,16 @@ fn find_sidecar<S: Store>(
     // device numbers may change from boot to boot, inode numbers do not
     // FILE may be another file now: cp and mv bring a new inode, and leave the sidecar beside it
     let replaced = record.sidecar_of.is_none_or(|of| of.1 != its.id.1);
-    let (short, long) = (
-        record.old_len.min(record.new_len),
-        record.old_len.max(record.new_len),
-    );
+    let (old, new) = (record.old_len, record.new_len);
     // a save that sets no length writes nothing behind the old end: what has been appended to a streamed block stays
-    let appended = short == long && its.size > long && explains(bytes, &record)?;
+    let appended = old == new && its.size > new && explains(bytes, &record)?;
     // during a save FILE has one of the two lengths, or one in between
-    let changed = !(short..=long).contains(&its.size) && !appended;
+    let changed = !(old.min(new)..=old.max(new)).contains(&its.size) && !appended;
     if !ours {
-        let its_own = !replaced && !changed && explains(bytes, &record)?;
-        return if its_own {
-            foreign("an interrupted save, but not made by this program for this user")
-        } else {
-            ignore("not made by this program for this user")
-        };
+        if !replaced && !changed && explains(bytes, &record)? {
+            return foreign("an interrupted save, but not made by this program for this user");
+        }
+        return ignore("not made by this program for this user");
     }
     if replaced {
         // a copy of a file that was half saved is half saved as well
@@ -498,120 +494,4 @@ pub(super) fn redone(len: u64, record: &Record) -> Result<Segments> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::asdf::sample::Sample;
-    use crate::save::sector::ALIGNMENT;
-    use crate::save::tests::disk::{Fault, Sim, Trouble};
-    use crate::save::view::write_all;
-    use crate::save::writer::{SaveOptions, Writer};
-
-    /// A full disk left half of it, which later mounts took for the whole.
-    #[test]
-    fn a_record_is_rescued_whole_or_not_at_all() {
-        const ENOSPC: i32 = 28;
-        let name = OsStr::new("f.asdf");
-        let mut file = Sample::new().block(&[7; 3000]).bytes();
-        let len = len_u64(file.len());
-        let record = Record {
-            old_len: len,
-            new_len: len,
-            sidecar_of: None,
-            ranges: vec![Range {
-                offset: 0,
-                old: vec![1; 2000],
-                new: vec![2; 2000],
-            }],
-        };
-        file.resize(file.len().next_multiple_of(ALIGNMENT as usize), 0);
-        let mut tail = Vec::new();
-        let mut write = |part: &[u8]| {
-            tail.extend_from_slice(part);
-            Ok(())
-        };
-        record.write(&mut write).unwrap();
-        file.extend_from_slice(&tail);
-        let mut refused = 0;
-        for fault in [Fault::Errno(ENOSPC), Fault::Short] {
-            for n in 0.. {
-                let disk = Arc::new(Sim::new(name, &file));
-                disk.arm(Trouble {
-                    fault: Some((n, fault)),
-                    ..Trouble::default()
-                });
-                let opened = Writer::open_in(Arc::clone(&disk), name, SaveOptions::default());
-                assert!(opened.is_err());
-                for kept in disk.names().unwrap().iter().filter(|kept| **kept != name) {
-                    assert!(kept.to_string_lossy().ends_with(RESCUED), "{kept:?}");
-                    assert!(disk.content(kept).unwrap() == tail);
-                }
-                refused += usize::from(disk.names().unwrap().len() == 1);
-                assert!(disk.content(name).unwrap() == file);
-                if disk.ops().len() <= n {
-                    break;
-                }
-            }
-        }
-        assert!(refused > 2);
-    }
-
-    /// Whatever fails when it is set aside, it has one of its names.
-    #[test]
-    fn no_fault_loses_the_journal_of_a_file_that_was_replaced() {
-        const EIO: i32 = 5;
-        let name = OsStr::new("f.asdf");
-        let file = Sample::new().streamed(b"abc").bytes();
-        let record = Record {
-            old_len: len_u64(file.len()),
-            new_len: len_u64(file.len()),
-            sidecar_of: Some((1, 77)),
-            ranges: vec![Range {
-                offset: 0,
-                old: vec![1; 20],
-                new: vec![2; 20],
-            }],
-        };
-        let mut bytes = Vec::new();
-        let mut write = |part: &[u8]| {
-            bytes.extend_from_slice(part);
-            Ok(())
-        };
-        record.write(&mut write).unwrap();
-        for n in 0..3 {
-            let disk = Arc::new(Sim::new(name, &file));
-            let sidecar = disk.create(&name::sidecar(name), None).unwrap();
-            write_all(&*disk, &sidecar, &bytes, 0).unwrap();
-            disk.arm(Trouble {
-                fault: Some((n, Fault::Errno(EIO))),
-                ..Trouble::default()
-            });
-            let open = || Writer::open_in(Arc::clone(&disk), name, SaveOptions::default());
-            assert_eq!(open().is_ok(), n == 2);
-            disk.arm(Trouble::default());
-            assert!(open().is_ok());
-            let kept = name::beside(name, RESCUED);
-            assert_eq!(disk.names().unwrap(), [name, &*kept]);
-            assert!(disk.content(&kept).unwrap() == bytes && disk.content(name).unwrap() == file);
-        }
-    }
-
-    /// The search for traces of a save scanned FILE, and then the writer did so again.
-    #[test]
-    fn a_mount_scans_the_file_once_and_hashes_its_head_once() {
-        let name = OsStr::new("f.asdf");
-        let text = format!("#ASDF 1.0.0\n---\nnote: {}\n...\n", "x".repeat(100_000));
-        let sample = Sample::new().text(text.as_bytes()).block(b"abc").bytes();
-        let disk = Arc::new(Sim::new(name, &sample));
-        let file = disk.open(name, Access::Read).unwrap();
-        let found = scan(&StoreSource::open(&disk, &file).unwrap(), false).unwrap();
-        let scanned = disk.bytes_read();
-        let head = usize::try_from(found.layout.head().end).unwrap();
-        assert!(Writer::open_in(Arc::clone(&disk), name, SaveOptions::default()).is_ok());
-        let others = 1000;
-        let read = disk.bytes_read() - scanned;
-        assert!(
-            read < scanned + head + others,
-            "{read} bytes, a scan reads {scanned}"
-        );
-    }
-}
+mod tests;

@@ -64,6 +64,13 @@ impl Stat {
         self.has_bytes_of(before) && self.ctime == before.ctime
     }
 
+    /// Whether the file has other owners, permissions or names, which a new [`Stat::ctime`] may tell of.
+    #[must_use]
+    pub fn has_other_access(&self, before: &Self) -> bool {
+        let access = |stat: &Self| (stat.links, stat.uid, stat.gid, stat.mode, stat.left);
+        access(self) != access(before)
+    }
+
     /// The permission bits; with `list_counts`, only the ones that an access control list leaves to every user.
     #[must_use]
     pub fn permissions(&self, list_counts: bool) -> u32 {

@@ -169,7 +169,7 @@ impl WrittenFile {
             self.check_current(saves)?;
             let sum = self.take_checksum(&mut saving, reserved, false)?;
             // what was given up before is being written again
-            locked(&saves.news).saved(self.block);
+            locked(&saves.news).saved(self.block, Some(self.file));
             saves.blocks.set(self, Content::Patched(sum));
             // before the first byte changes: a reader of an earlier state must not get new bytes under an old number
             self.show_patched(saves, saving.through);

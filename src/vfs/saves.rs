@@ -21,7 +21,7 @@ use log::{info, warn};
 pub(super) use self::encode::check_counted;
 use super::attr::{Reading, usable};
 use super::blocks::{Blocks, Content, PATCHED_BEFORE, WrittenFile};
-use super::node::Node;
+use super::node::{Format, Node};
 use super::state::{Shown, State};
 use super::tree_file::TreeFile;
 use super::version::{BlockChange, Through};
@@ -391,7 +391,7 @@ impl Saves {
     pub(super) fn note_loss(&self, block: usize, file: Node, why: &dyn Display, fate: &str) {
         let why = format!("{}: {why}; {fate}", self.shown.now().path(file));
         warn!("{}: {why}", self.path.display());
-        locked(&self.news).refuse(Some(block), true, why);
+        locked(&self.news).refuse(Some(block), Some(file), why);
     }
 
     /// Passes on what became of a change of a block or array. Notes the reason of a refusal for `info/status`, as an errno does not tell it.
@@ -400,7 +400,7 @@ impl Saves {
             let state = self.shown.now();
             let why = format!("{}: {error}", state.path(node));
             let block = state.block_of(node);
-            locked(&self.news).refuse(block, false, why);
+            locked(&self.news).refuse(block, None, why);
         }
         done
     }
@@ -465,8 +465,8 @@ const MAX_LINES: usize = 100;
 #[derive(Debug)]
 struct Line {
     block: Option<usize>,
-    /// Whether what was written is gone.
-    is_loss: bool,
+    /// The file through which was written what is gone, `.bin` for both files of an array; `None` if nothing is.
+    lost: Option<Node>,
     text: String,
 }
 
@@ -482,7 +482,10 @@ impl News {
     }
 
     fn texts(&self, is_loss: bool) -> impl Iterator<Item = &String> {
-        let lines = self.lines.iter().filter(move |it| it.is_loss == is_loss);
+        let lines = self
+            .lines
+            .iter()
+            .filter(move |it| it.lost.is_some() == is_loss);
         lines.map(|line| &line.text)
     }
 
@@ -499,10 +502,11 @@ impl News {
         self.lines.is_empty() && self.last_save.is_none()
     }
 
-    /// Notes why a change was refused, or given up if it `is_loss`. It replaces what was refused of the block before.
-    pub(super) fn refuse(&mut self, block: Option<usize>, is_loss: bool, text: String) {
+    /// Notes why a change was refused, or given up if what was written through a file is `lost`. It replaces what was refused of the block
+    /// before.
+    pub(super) fn refuse(&mut self, block: Option<usize>, lost: Option<Node>, text: String) {
         // what was given up for the same reason says more
-        if !is_loss && self.given_up().any(|said| said.starts_with(&text)) {
+        if lost.is_none() && self.given_up().any(|said| said.starts_with(&text)) {
             return;
         }
         if block.is_some() {
@@ -510,27 +514,36 @@ impl News {
         }
         // said again, it is the newest
         self.lines.retain(|said| said.text != text);
-        self.lines.push(Line {
-            block,
-            is_loss,
-            text,
-        });
+        let lost = lost.map(both_formats);
+        self.lines.push(Line { block, lost, text });
         if self.lines.len() > MAX_LINES {
-            let refusal = self.lines.iter().position(|said| !said.is_loss);
+            let refusal = self.lines.iter().position(|said| said.lost.is_none());
             self.lines.remove(refusal.unwrap_or(0));
         }
     }
 
-    /// Notes that something was written into a block and saved, or that it has been removed.
-    pub(super) fn saved(&mut self, block: usize) {
-        self.lines.retain(|said| said.block != Some(block));
+    /// Notes that something was written into a block through a file, and saved: what was lost of another file is still not. For `None`, that
+    /// the block has been removed.
+    pub(super) fn saved(&mut self, block: usize, file: Option<Node>) {
+        let file = file.map(both_formats);
+        let is_over = |lost: Node| file.is_none_or(|file| file == lost);
+        let lines = &mut self.lines;
+        lines.retain(|said| said.block != Some(block) || !said.lost.is_none_or(is_over));
     }
 
     /// Drops lines about refused changes of a block, which has been encoded anew; for `None`, about arrays that lie in no block: a tree has
     /// been saved in which these may have been changed.
     pub(super) fn forget_refusals(&mut self, block: Option<usize>) {
         self.lines
-            .retain(|said| said.is_loss || said.block != block);
+            .retain(|said| said.lost.is_some() || said.block != block);
+    }
+}
+
+/// A file, or `.bin` for a file of an array: what is written through one of its files shows in the other.
+fn both_formats(file: Node) -> Node {
+    match file {
+        Node::Array(number, _) => Node::Array(number, Format::Bin),
+        file => file,
     }
 }
 

@@ -167,7 +167,7 @@ impl Vfs {
             (Node::Blocks | Node::ArrayDir(_), None) => {
                 self.check_beside(parent, name).inspect_err(|error| {
                     let why = format!("{}: {error}", self.path_to(Some(parent), Some(name)));
-                    locked(&self.saves.news).refuse(None, false, why);
+                    locked(&self.saves.news).refuse(None, None, why);
                 })?;
             }
             _ => {

@@ -88,7 +88,10 @@ const CRATES: &[(&str, &[&str])] = &[
             "vfs/",
         ],
     ),
-    ("rustls", &["remote.rs", "remote/failure.rs"]),
+    (
+        "rustls",
+        &["remote.rs", "remote/client.rs", "remote/failure.rs"],
+    ),
     (
         "serde",
         &["view/json.rs", "cli.rs", "cli/check.rs", "cli/report/"],

@@ -37,8 +37,8 @@ Option = Union[str, int, bool, "os.PathLike[str]", None]
 _TREE = "tree.yaml"
 #: The options that are spelt with an underscore; the others have hyphens.
 _UNDERSCORES = {"allow_external", "allow_other", "allow_root", "auto_unmount"}
-#: The exit statuses of ``-u`` where something that was written is not saved, and where it did not unmount because of that.
-_PENDING, _UNKEPT = 40, 41
+#: The exit statuses of ``-u``: something that was written is not saved; it did not unmount because of that, or as it is in use.
+_PENDING, _UNKEPT, _BUSY = 40, 41, 10
 #: How long ``-u`` waits for the daemon, in seconds.
 _TIMEOUT = 15
 #: What stands in a reason behind it.
@@ -72,7 +72,6 @@ class File(Mapping[str, Any]):
 
     def __init__(self, path: Path, writable: bool, whole: Optional[File] = None) -> None:
         self._whole = whole
-        # why a text was refused is asked for behind the refusal
         self._saving: threading.Lock = whole._saving if whole else threading.Lock()
         self.path = path
         """The directory that shows the file."""
@@ -184,32 +183,33 @@ class File(Mapping[str, Any]):
         self._check()
         if not self.writable:
             raise SaveError("mounted read-only; mount(..., writable=True) saves")
-        tree = self.path / _TREE
         # a text that is renamed is a tree or refused, also an empty one
         new = self.path / f"{_TREE}.{secrets.token_hex(4)}"
         with self._saving:
-            others = _attribute(tree, "error")
+            if _attribute(self.path / _TREE, "error") is not None:
+                # that of another program stays where it is on disk
+                _setxattr(self.path, "user.asdf.revert", b"")
             try:
                 new.write_bytes(text.encode() if isinstance(text, str) else text)
-                os.rename(new, tree)
+                os.rename(new, self.path / _TREE)
             except OSError as error:
                 if error.errno == errno.EPERM:
                     self._read(_TREE)
-                # a refusal is EIO; the refused text of another program may be all that there is of it
-                reason = _attribute(tree, "error") if error.errno == errno.EIO else None
-                if reason is not None and others is None:
-                    self._give_up()
-                raise SaveError((reason or f"{_TREE}: {error.strerror}").partition(_KEPT)[0]) from error
+                reason = self._give_up() if error.errno == errno.EIO else None
+                raise SaveError(reason or f"{_TREE}: {error.strerror}") from error
             finally:
                 with contextlib.suppress(OSError):
                     new.unlink()
 
-    def _give_up(self) -> None:
-        """Gives up a text that was refused, and the copy of it: the caller has the text."""
-        kept = _attribute(self.path / _TREE, "rejected")
+    def _give_up(self) -> Optional[str]:
+        """Gives up a text that was refused, and the copy of it, which the caller has. Why it was."""
+        reason, kept = (_attribute(self.path / _TREE, name) for name in ("error", "rejected"))
+        if reason is None:
+            return None
         _setxattr(self.path, "user.asdf.revert", b"discard")
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(kept or "")
+        if kept is not None:
+            Path(kept).unlink(missing_ok=True)
+        return reason.partition(_KEPT)[0]
 
 
 class Mount(File):
@@ -330,16 +330,16 @@ def _unmount(program: str, path: Path, lifeline: int, owner: int) -> Optional[st
     if os.getpid() != owner:
         # a process that was forked: the mount is its parent's
         return None
-    unsaved = _attribute(path, "unsaved")
     command = [program, "-u", "--timeout", str(_TIMEOUT), "--", str(path)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    unsaved = _attribute(path, "unsaved") if done.returncode == _BUSY else None
     if done.returncode != _UNKEPT:
         # where something of it is in use, the daemon takes it out of sight now, and goes on until that ends
         os.close(lifeline)
     with contextlib.suppress(OSError):
         # where the daemon was killed
         path.rmdir()
-    return _said(done.stderr) if done.returncode in (_PENDING, _UNKEPT) else unsaved if done.returncode else None
+    return _said(done.stderr) if done.returncode in (_PENDING, _UNKEPT) else unsaved
 
 
 def _attribute(path: Path, name: str) -> Optional[str]:

@@ -474,6 +474,54 @@ fn home_of_profiles() -> tempfile::TempDir {
     home
 }
 
+/// Settings that name a profile without keys, or none, and what is told.
+const LACKS: &[(&[Variable<'_>], &str)] = &[
+    (
+        &[("AWS_PROFILE", "typo")],
+        "AWS_PROFILE=typo: no such profile in ~/.aws/credentials or ~/.aws/config",
+    ),
+    (
+        &[("AWS_PROFILE", "sso")],
+        "AWS_PROFILE=sso: has no keys; SSO",
+    ),
+    (&[("AWS_PROFILE", "role")], "roles"),
+    (&[("AWS_PROFILE", "program")], "credential_process"),
+    (
+        &[("AWS_PROFILE", "half")],
+        "AWS_PROFILE=half: has no aws_secret_access_key",
+    ),
+    (
+        &[("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")],
+        "AWS_SHARED_CREDENTIALS_FILE=/nonexistent: No such file",
+    ),
+    (
+        &[("AWS_PROFILE", "typo"), ("AWS_CONFIG_FILE", "/nonexistent")],
+        "AWS_CONFIG_FILE=/nonexistent: No such file",
+    ),
+];
+
+/// Settings by which no profile is looked for, or only the first; whether requests are signed, and the key.
+const UNNAMED: &[(&[Variable<'_>], bool, Option<&str>)] = &[
+    (&[("AWS_PROFILE", "")], true, Some("AKHOME")),
+    (&[("AWS_CONFIG_FILE", "")], true, Some("AKHOME")),
+    (
+        &[("AWS_SHARED_CREDENTIALS_FILE", " ")],
+        true,
+        Some("AKHOME"),
+    ),
+    (
+        &[("AWS_PROFILE", "typo"), KEYS[0], KEYS[1]],
+        true,
+        Some("AKTEST"),
+    ),
+    (&[("AWS_PROFILE", "typo")], false, None),
+    (
+        &[("AWS_PROFILE", "sso"), ("AWS_SKIP_SIGNATURE", "true")],
+        true,
+        None,
+    ),
+];
+
 /// Without a word, the metadata server of the machine was asked for credentials in the place of those that the user had named.
 #[test]
 fn a_profile_that_is_named_and_has_no_keys_is_told_of() {
@@ -509,30 +557,7 @@ fn a_profile_that_is_named_and_has_no_keys_is_told_of() {
         let error = remote.open(&at("s3://pub/a.asdf")).map(drop).unwrap_err();
         (error.to_string(), stub.requests().len() - before)
     };
-    for (variables, want) in [
-        (
-            &[("AWS_PROFILE", "typo")][..],
-            "AWS_PROFILE=typo: no such profile in ~/.aws/credentials or ~/.aws/config",
-        ),
-        (
-            &[("AWS_PROFILE", "sso")],
-            "AWS_PROFILE=sso: has no keys; SSO",
-        ),
-        (&[("AWS_PROFILE", "role")], "roles"),
-        (&[("AWS_PROFILE", "program")], "credential_process"),
-        (
-            &[("AWS_PROFILE", "half")],
-            "AWS_PROFILE=half: has no aws_secret_access_key",
-        ),
-        (
-            &[("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")],
-            "AWS_SHARED_CREDENTIALS_FILE=/nonexistent: No such file",
-        ),
-        (
-            &[("AWS_PROFILE", "typo"), ("AWS_CONFIG_FILE", "/nonexistent")],
-            "AWS_CONFIG_FILE=/nonexistent: No such file",
-        ),
-    ] {
+    for &(variables, want) in LACKS {
         let (error, asked) = open(variables, true);
         assert!(
             error.contains(want) && asked == 0,
@@ -540,26 +565,7 @@ fn a_profile_that_is_named_and_has_no_keys_is_told_of() {
         );
     }
     // what is empty counts as not there, and what goes before a profile still does
-    for (variables, sign, want) in [
-        (&[("AWS_PROFILE", "")][..], true, Some("AKHOME")),
-        (&[("AWS_CONFIG_FILE", "")], true, Some("AKHOME")),
-        (
-            &[("AWS_SHARED_CREDENTIALS_FILE", " ")],
-            true,
-            Some("AKHOME"),
-        ),
-        (
-            &[("AWS_PROFILE", "typo"), KEYS[0], KEYS[1]],
-            true,
-            Some("AKTEST"),
-        ),
-        (&[("AWS_PROFILE", "typo")], false, None),
-        (
-            &[("AWS_PROFILE", "sso"), ("AWS_SKIP_SIGNATURE", "true")],
-            true,
-            None,
-        ),
-    ] {
+    for &(variables, sign, want) in UNNAMED {
         let (error, asked) = open(variables, sign);
         assert!(error.contains("404") && asked > 0, "{variables:?}: {error}");
         assert_eq!(signer.lock().unwrap().as_deref(), want, "{variables:?}");

@@ -438,63 +438,6 @@ fn a_save_that_was_interrupted_is_shown_and_finished() {
     assert_eq!(folder.bytes(), want);
 }
 
-/// They were cut off with the journal, of which the power cut had left some sectors only.
-#[test]
-fn what_is_appended_behind_a_half_written_journal_stays() {
-    let folder = Folder::new(&padded());
-    commit(&folder, 20);
-    let whole = folder.bytes();
-    let start = padded().len().next_multiple_of(4096);
-    // the last sector may be written in part, if the daemon was killed
-    for end in (start + 24..whole.len()).step_by(8) {
-        let mut half = whole[..end].to_vec();
-        fs::write(folder.path(), &half).unwrap();
-        assert_eq!(folder.open().recovery, Recovery::Dropped, "{end}");
-        assert_eq!(folder.bytes(), padded());
-        if end % 512 != 0 {
-            continue;
-        }
-        for lost in [false, true] {
-            if lost && end > start + 512 {
-                half[start..start + 512].fill(0);
-            }
-            let added = [&half, &b"APPENDED"[..]].concat();
-            fs::write(folder.path(), &added).unwrap();
-            let shown = open_read_only(&folder.path()).unwrap();
-            assert!(matches!(shown.recovery, Recovery::Foreign(_)), "{end}");
-            assert_eq!(read_all(&*shown.file.bytes, 1 << 20).unwrap(), added);
-            drop(shown);
-            let why = refusal(&folder);
-            assert!(why.contains("bytes have been added"), "{why}");
-            assert_eq!(folder.bytes(), added);
-            assert!(folder.others().is_empty());
-        }
-    }
-}
-
-/// It was said that the save was kept in a file that had been there before.
-#[test]
-fn a_journal_is_kept_under_a_name_that_is_free() {
-    let folder = Folder::new(&padded());
-    let kept = |name: &str| fs::read(folder.dir.path().join(name)).unwrap();
-    let (first, second) = ("f.asdf.asdf-mount-rescued", "f.asdf.2.asdf-mount-rescued");
-    fs::write(folder.dir.path().join(first), "precious").unwrap();
-    commit(&folder, 20);
-    let start = padded().len().next_multiple_of(4096);
-    let record = folder.bytes()[start..].to_vec();
-    let added = [&folder.bytes(), &b"APPENDED"[..]].concat();
-    fs::write(folder.path(), &added).unwrap();
-    // each mount finds it anew, and keeps it once
-    for _ in 0..2 {
-        let why = refusal(&folder);
-        assert!(why.ends_with(&format!("kept in {second}")), "{why}");
-        assert_eq!(folder.others().len(), 2);
-        assert_eq!(kept(first), b"precious");
-        assert!(kept(second) == record);
-        assert_eq!(folder.bytes(), added);
-    }
-}
-
 #[test]
 fn a_journal_of_a_file_changed_since_is_set_aside() {
     let folder = Folder::new(&padded());

@@ -49,7 +49,7 @@ impl WrittenFile {
         if !is_saved(&done) {
             return done;
         }
-        locked(&saves.news).saved(self.block);
+        locked(&saves.news).saved(self.block, Some(self.file));
         // its writers may go on, also if the save has made it another file
         self.renew(&saves.shown.now());
         saves.blocks.set(self, Content::Saved);
@@ -161,7 +161,7 @@ impl WrittenFile {
         let mut saving = self.begin(saves)?;
         let done = self.save_overlay(&mut saving, block);
         if is_saved(&done) {
-            locked(&saves.news).saved(self.block);
+            locked(&saves.news).saved(self.block, Some(self.file));
             saves.blocks.set(self, Content::Saved);
         }
         done

@@ -84,12 +84,17 @@ fn whereabouts(saves: &Saves, text: &mut Text) {
     if let Some(why) = saves.why_not_there().or_else(changed) {
         text.line(format_args!("changed   {why}"));
     }
+    saves.tree.rescue_if_idle(saves);
     let known = saves.tree.refusal(|it| it.kept().map(Path::to_owned));
     let known = known.flatten();
     let others = saves.file.rejected().into_iter();
+    let then = match saves.why_read_only() {
+        None => "; correct it and copy it over tree.yaml, or remove it",
+        Some(_) => "",
+    };
     for other in others.filter(|it| Some(it) != known.as_ref()) {
         text.line(format_args!(
-            "rejected  {}: this text was refused; correct it and copy it over tree.yaml, or remove it",
+            "rejected  {}: this text was refused{then}",
             other.display()
         ));
     }
@@ -103,7 +108,6 @@ fn news(saves: &Saves, scratch: &[String], text: &mut Text) {
             "saving    by a new file: {done} of {total} written"
         ));
     }
-    saves.tree.rescue_if_idle(saves);
     let refused = saves.tree.refusal(Refused::describe);
     let news = locked(&saves.news);
     let mut unsaved = refused.iter().chain(news.given_up()).peekable();

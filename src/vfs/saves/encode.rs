@@ -181,7 +181,7 @@ impl Saves {
         let what = format!("block {n} removed");
         let change = BlockChange::new(n, None);
         self.commit(&mut writer, &edit, &what, Some(change), None, None)?;
-        locked(&self.news).saved(n);
+        locked(&self.news).saved(n, None);
         Ok(())
     }
 }

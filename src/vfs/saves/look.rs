@@ -150,7 +150,8 @@ impl Saves {
         }
         self.show(new);
         let is_intact = if stat.id == old.stat.id {
-            is_same && !is_untouched
+            // a new time alone may be that of a program which has set the other one back
+            is_same && !is_untouched && stat.has_other_access(&old.stat)
         } else {
             // another file has its name, and the one before may have been written to first
             old.snapshot.stat().is_ok_and(|now| old.is_of(&now))
@@ -212,7 +213,7 @@ impl Saves {
                 );
                 warn!("{why}");
                 // each process that tries has only an errno
-                locked(&self.news).refuse(None, false, why);
+                locked(&self.news).refuse(None, None, why);
                 return Err(Error::Busy("FILE is locked by another mount"));
             }
             Err(NotOpened::Unwritable(error)) => return Err(error.into()),
