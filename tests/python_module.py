@@ -364,14 +364,16 @@ def what_is_not_saved_raises_at_the_end(place):
 
     def run_with_an_array_in_use():
         with asdf_mount.mount(sample(place), writable=True) as m:
-            used.append(m["data"])
+            used.extend([m["data"], m.path])
             used[0][0, 0] = 7
             with contextlib.suppress(OSError), open(m.path / "tree.yaml", "w") as tree:
                 tree.write("#ASDF 1.0.0\n--- [\n")
     used = []
     error = raises(asdf_mount.SaveError, run_with_an_array_in_use)
     assert error.line == 3, error.reason
+    path = used.pop()
     used.clear()
+    assert mounting.wait_until(lambda: not left() and not mounting.daemons(path))
 
 
 @case
