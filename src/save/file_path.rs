@@ -398,8 +398,10 @@ impl FilePath {
     /// The files beside it that hold refused texts.
     #[must_use]
     pub fn rejected(&self) -> Vec<PathBuf> {
-        let found = self.resolved(Access::Read).ok().filter(|_| !self.is_far());
-        let Some((directory, name)) = found else {
+        if self.is_far() {
+            return Vec::new();
+        }
+        let Ok((directory, name)) = self.resolved(Access::Read) else {
             return Vec::new();
         };
         let elsewhere = directory.path_elsewhere();

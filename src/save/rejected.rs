@@ -16,10 +16,10 @@ use rustix::io::Errno;
 
 use super::digest::{Digest, Sha256, sha256};
 use super::name;
-use super::store::{Access, Disk, Store};
+use super::store::{Access, Disk, Store, is_gone};
 use super::view::write_fully;
 use crate::error::{Error, Result};
-use crate::source::len_u64;
+use crate::source::{Stat, len_u64};
 
 /// The file that holds the refused text.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ struct Kept {
     /// Which of the other directories it is in; `None` beside FILE.
     place: Option<usize>,
     text: Print,
+    /// The attributes of the file since then, if they could be had.
+    stat: Option<Stat>,
 }
 
 /// What a text is known by.
@@ -96,8 +98,13 @@ impl RejectedText {
             match self.write(store, place, (file, open), text) {
                 Ok(name) => {
                     let whole = path.join(&name);
-                    let text = Print::of(text);
-                    if let Some(before) = self.kept.replace(Kept { name, place, text })
+                    let kept = Kept {
+                        stat: self.stat(store, place, &name).ok(),
+                        text: Print::of(text),
+                        name,
+                        place,
+                    };
+                    if let Some(before) = self.kept.replace(kept)
                         && before.place != place
                     {
                         // the older text may stay: the newer one is kept
@@ -120,14 +127,24 @@ impl RejectedText {
     /// Where a text is kept, from FILE's directory, if its file is still there.
     pub(super) fn kept<S: Store>(&self, store: &Arc<S>) -> Option<PathBuf> {
         let kept = self.kept.as_ref()?;
-        let found = match kept.place {
-            None => store.stat_name(&kept.name),
-            Some(place) => self
-                .directory(place)
-                .and_then(|it| it.stat_name(&kept.name)),
-        };
-        // one that can't be looked at may be gone: better two files than none
-        found.ok().map(|_| self.path(kept.place).join(&kept.name))
+        match self.stat(store, kept.place, &kept.name) {
+            Err(gone) if is_gone(&gone) => None,
+            // what can't be looked at is there as far as is known
+            _ => Some(self.path(kept.place).join(&kept.name)),
+        }
+    }
+
+    /// The attributes of what has that name in FILE's directory (no `place`) or another one.
+    fn stat<S: Store>(
+        &self,
+        store: &Arc<S>,
+        place: Option<usize>,
+        name: &OsStr,
+    ) -> io::Result<Stat> {
+        match place {
+            None => store.stat_name(name),
+            Some(place) => self.directory(place)?.stat_name(name),
+        }
     }
 
     /// Removes the text again, if there is one, and its file has that or what is `saved` now. A failure leaves it there.
@@ -188,8 +205,8 @@ impl RejectedText {
     /// Removes a file, if it has one of these texts.
     fn remove<S: Store>(&self, store: &Arc<S>, kept: &Kept, texts: &[Print]) -> io::Result<()> {
         match kept.place {
-            None => remove(&**store, &kept.name, texts),
-            Some(place) => remove(&self.directory(place)?, &kept.name, texts),
+            None => remove(&**store, kept, texts),
+            Some(place) => remove(&self.directory(place)?, kept, texts),
         }
     }
 }
@@ -231,10 +248,10 @@ pub(super) fn beside<S: Store>(store: &S, file: &OsStr) -> Vec<OsString> {
     name::taken(store, file, ENDING)
 }
 
-/// Whether a file has one of these texts. One that can't be read may have another.
-fn has<S: Store>(store: &S, name: &OsStr, texts: &[Print]) -> bool {
+/// Whether the file has one of these texts by now. One that can't be read has the text of before if its attributes are those of then.
+fn has<S: Store>(store: &S, kept: &Kept, texts: &[Print]) -> bool {
     let read = || -> io::Result<bool> {
-        let file = store.open(name, Access::Read)?;
+        let file = store.open(&kept.name, Access::Read)?;
         let (mut hash, mut len, mut buf) = (Sha256::new(), 0, vec![0; 64 << 10]);
         // it may be any file by now, of any length
         while texts.iter().any(|text| len <= text.len) {
@@ -249,13 +266,17 @@ fn has<S: Store>(store: &S, name: &OsStr, texts: &[Print]) -> bool {
         let digest = hash.finalize().into();
         Ok(texts.contains(&Print { len, digest }))
     };
-    read().unwrap_or(false)
+    let is_untouched = |_| {
+        let stat = store.stat_name(&kept.name).ok();
+        stat.is_some() && stat == kept.stat
+    };
+    read().unwrap_or_else(is_untouched)
 }
 
 /// Removes a file, if it has one of these texts.
-fn remove<S: Store>(store: &S, name: &OsStr, texts: &[Print]) -> io::Result<()> {
-    if has(store, name, texts) {
-        store.unlink(name)?;
+fn remove<S: Store>(store: &S, kept: &Kept, texts: &[Print]) -> io::Result<()> {
+    if has(store, kept, texts) {
+        store.unlink(&kept.name)?;
     }
     Ok(())
 }
@@ -280,7 +301,7 @@ fn write<S: Store>(
             store.sync_all(&made)
         })
         .and_then(|()| match held {
-            Some(held) if has(store, &held.name, &[held.text]) => {
+            Some(held) if has(store, held, &[held.text]) => {
                 store.rename(&temporary, &held.name)?;
                 Ok(held.name.clone())
             }
