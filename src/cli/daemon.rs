@@ -21,7 +21,6 @@ use std::time::Duration;
 use log::{debug, info, warn};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::iterator::Signals;
 
 use super::Args;
@@ -157,7 +156,7 @@ pub(super) fn serve(
     let signals = Signals::new(&heeded).map_err(|error| no_signals(&error))?;
     let cache = Cache::new(options.cache);
     let told = give_up_on_signal(&heeded, &cache)?;
-    let awaited = end_with_parent(args)?;
+    let awaited = give_up_with_parent(args, &told)?;
     let given_up = |failure| {
         if told.load(Ordering::Relaxed) {
             return Failure::new(Exit::Other, "ended by a signal, and nothing is mounted");
@@ -394,21 +393,21 @@ fn give_up_on_signal(heeded: &[i32], cache: &Cache) -> Result<Arc<AtomicBool>, F
     Ok(told)
 }
 
-/// Ends this process as a signal would if the parent ends before it has been told that it is mounted. Gives a flag to take back before.
-fn end_with_parent(args: &Args) -> Result<Arc<AtomicBool>, Failure> {
+/// Has `told` say that the process is asked to end if the parent ends before it is told that FILE is mounted. Gives a flag to take back
+/// before that.
+fn give_up_with_parent(args: &Args, told: &Arc<AtomicBool>) -> Result<Arc<AtomicBool>, Failure> {
     let awaited = Arc::new(AtomicBool::new(!args.is_foreground()));
     if args.is_foreground() {
         return Ok(awaited);
     }
-    let awaits = Arc::clone(&awaited);
+    let (awaits, told) = (Arc::clone(&awaited), Arc::clone(told));
     let watch = move || {
         let stdout = std::io::stdout();
         // a pipe without a reader is in error; nothing else is waited for
         let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
         while poll(&mut fds, None) == Err(Errno::INTR) {}
         if awaits.load(Ordering::SeqCst) {
-            // the process can always signal itself
-            let _ = kill_process(getpid(), Signal::TERM);
+            told.store(true, Ordering::SeqCst);
         }
     };
     std::thread::Builder::new()
