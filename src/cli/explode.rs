@@ -58,46 +58,29 @@ impl Original {
         })
     }
 
-    /// The names of other files in the tree that lead to no file from `directory`, though they do from the directory of this file: those
-    /// of references, and `sources`.
-    pub(super) fn unreached(
-        &self,
-        directory: &Path,
-        sources: &[Storage],
-    ) -> Result<BTreeSet<String>> {
-        let leads = |from: &Path, uri: &str| {
-            let found = Sandbox::new(&from.join("OUT"), None)?.located(uri);
-            Ok::<_, Error>(found.is_ok_and(|path| path.exists()))
-        };
-        let references = self.snapshot.references().map(|(_, uri)| uri.to_owned());
+    /// Warns of each other file that the tree of the new file `out` names, by a reference or one of `sources`, and that is found from the
+    /// directory of this file, but not from that of `out`.
+    pub(super) fn tell_unreached(&self, out: &Path, sources: &[Storage]) -> Result<()> {
+        let failed = |cause| Error::io(out.display().to_string(), cause);
+        let there = Sandbox::new(&out.canonicalize().map_err(failed)?, None)?;
+        let here = Sandbox::new(&self.path, None)?;
+        let leads = |from: &Sandbox, uri| from.located(uri).is_ok_and(|path| path.exists());
+        let references = self.snapshot.references().map(|(_, uri)| uri);
         let sources = sources.iter().filter_map(|storage| match storage {
-            Storage::External(uri) => Some(uri.clone()),
+            Storage::External(uri) => Some(&**uri),
             Storage::Block(_) | Storage::Fits(_) => None,
         });
-        let here = self.path.parent().unwrap_or(Path::new("/"));
-        let mut unreached = BTreeSet::new();
-        for uri in references.chain(sources) {
-            // what stands behind it is a place in the file
-            let uri = uri.split('#').next().unwrap_or_default().to_owned();
-            if leads(here, &uri)? && !leads(directory, &uri)? {
-                unreached.insert(uri);
+        let uris = references.chain(sources);
+        // what stands behind it is a place in the file
+        let files: BTreeSet<&str> = uris.filter_map(|uri| uri.split('#').next()).collect();
+        for uri in files {
+            if leads(&here, uri) && !leads(&there, uri) {
+                complain(&format!(
+                    "{}: it names {uri}, which is in the directory of {}: copy that, too",
+                    out.display(),
+                    self.path.display()
+                ));
             }
-        }
-        Ok(unreached)
-    }
-
-    /// Warns of [`Self::unreached`]. `out`: the new file.
-    pub(super) fn tell_unreached(&self, out: &Path, sources: &[Storage]) -> Result<()> {
-        let directory = match out.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        for uri in self.unreached(directory, sources)? {
-            complain(&format!(
-                "{}: it names {uri}, which is in the directory of {}: copy that, too",
-                out.display(),
-                self.path.display()
-            ));
         }
         Ok(())
     }
