@@ -380,13 +380,13 @@ impl Saves {
     pub(super) fn fate_of(&self, written: &WrittenFile) -> Option<&'static str> {
         let fate = written.unsaved()?;
         let state = self.shown.now();
-        let is_there = match self.file.stat() {
+        let is_there = || match self.file.stat() {
             Ok(named) => named.id == state.stat.id,
             // what can't be looked at may be the same still
             Err(error) => error.kind() != ErrorKind::NotFound,
         };
         match written.content() {
-            Content::Patched(_) if !is_there || !written.has_block_in(&state) => {
+            Content::Patched(_) if !is_there() || !written.has_block_in(&state) => {
                 Some(PATCHED_BEFORE)
             }
             _ => Some(fate),

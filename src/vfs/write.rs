@@ -102,8 +102,12 @@ impl Vfs {
             return Err(Error::NotPermitted("only regular files can be made"));
         }
         let node = self.make(parent, name, facts)?;
-        let attr = self.attr(&self.shown.now(), node);
-        attr.map_err(|_| Error::NotPermitted("open(2) makes a new block, mknod(2) none"))
+        match (node, self.attr(&self.shown.now(), node)) {
+            (Node::Block(_), Err(Error::NotFound)) => Err(Error::NotPermitted(
+                "open(2) makes a new block, mknod(2) none",
+            )),
+            (_, attr) => attr,
+        }
     }
 
     /// Makes a file and opens it: in the root a scratch file, or `tree.yaml` anew; in `blocks/` a new last block; there and beside

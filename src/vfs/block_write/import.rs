@@ -491,8 +491,13 @@ mod tests {
             ..Access::default()
         };
         let handle = vfs.open_now(array, access).unwrap().handle;
-        let state = vfs.shown.now();
-        let head = state.snapshot.arrays()[0].npy_header().unwrap();
+        let head = vfs.shown.now().snapshot.arrays()[0].npy_header().unwrap();
+        // the state that this save leaves has opened no block yet
+        let elements = u64::try_from(head.len()).unwrap();
+        vfs.write(&handle, elements, b"A", false).unwrap();
+        vfs.flush(&handle, 0).unwrap();
+        // the next look is a second later
+        vfs.saves.look(false);
         std::fs::write(dir.path().join("a.asdf"), sample("y: 123456\n").bytes()).unwrap();
         let refused = vfs.write(&handle, 0, &[&*head, b"ABC"].concat(), false);
         let errno = refused.unwrap_err().errno(Call::Write);
