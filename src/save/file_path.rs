@@ -485,6 +485,25 @@ mod tests {
         assert!(beneath.stat(Path::new("")).unwrap().is_directory());
     }
 
+    /// A look at the new directory let go of the one that had the file, for all files of it.
+    #[test]
+    fn a_directory_that_was_renamed_is_held_although_another_has_its_path() {
+        let place = tempfile::TempDir::new().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("d")).unwrap();
+        std::fs::write(root.join("d/f"), "f").unwrap();
+        let beneath = Arc::new(Beneath::new(&root, false).unwrap());
+        let path = FilePath::beneath(&beneath, "d/f".into()).holding();
+        path.resolved(Access::Read).unwrap();
+        std::fs::rename(root.join("d"), root.join("e")).unwrap();
+        std::fs::create_dir(root.join("d")).unwrap();
+        for _ in 0..2 {
+            let (directory, name) = path.resolved(Access::Read).unwrap();
+            assert!(directory.stat_name(&name).unwrap().is_regular());
+            assert_eq!(directory.path_elsewhere(), Some(root.join("e")));
+        }
+    }
+
     #[test]
     fn what_is_mounted_below_counts_as_absent() {
         let root = Path::new("/");

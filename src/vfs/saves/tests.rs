@@ -1,7 +1,7 @@
 //! What is shown after a save, whatever another program or a failing disk does meanwhile.
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -339,4 +339,23 @@ fn a_block_with_a_wrong_checksum_is_not_written_if_checksums_are_verified() {
         }
         assert!(vfs.snapshot().check_sum(0).is_err());
     }
+}
+
+/// A handle of before gave old bytes and new ones of a file whose time had been set back.
+#[test]
+fn stored_bytes_are_as_before_after_a_new_mode_but_not_with_a_time_that_may_be_set_back() {
+    let (dir, vfs) = writable(&Sample::new().block(b"abc"));
+    let path = dir.path().join("a.asdf");
+    let first = vfs.shown.now();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    look(&vfs);
+    let second = vfs.shown.now();
+    assert!(!Arc::ptr_eq(&first, &second) && !first.is_sealed());
+    let file = File::options().write(true).open(&path).unwrap();
+    let meta = file.metadata().unwrap();
+    let last = meta.len().checked_sub(1).unwrap();
+    file.write_all_at(b"d", last).unwrap();
+    file.set_modified(meta.modified().unwrap()).unwrap();
+    look(&vfs);
+    assert!(first.is_sealed() && second.is_sealed());
 }
