@@ -7,7 +7,8 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, PipeWriter, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
@@ -156,7 +157,7 @@ pub(super) fn serve(
     let signals = Signals::new(&heeded).map_err(|error| no_signals(&error))?;
     let cache = Cache::new(options.cache);
     let told = give_up_on_signal(&heeded, &cache)?;
-    let awaited = give_up_with_parent(args, &told)?;
+    let mounting = give_up_with_parent(args, &told)?;
     let given_up = |failure| {
         if told.load(Ordering::Relaxed) {
             return Failure::new(Exit::Other, "ended by a signal, and nothing is mounted");
@@ -200,7 +201,7 @@ pub(super) fn serve(
     idle::watch(&files, &mount, &options, &ending)?;
     let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
     end_on_signal(signals, ending)?;
-    announce(args, &options, &sink, &message, &awaited)?;
+    announce(args, &options, &sink, &message, mounting)?;
     drop(inherited);
     let ended = ended.wait_for(mount);
     drop(pid_file);
@@ -393,20 +394,22 @@ fn give_up_on_signal(heeded: &[i32], cache: &Cache) -> Result<Arc<AtomicBool>, F
     Ok(told)
 }
 
-/// Has `told` say that the process is asked to end if the parent ends before it is told that FILE is mounted. Gives a flag to take back
-/// before that.
-fn give_up_with_parent(args: &Args, told: &Arc<AtomicBool>) -> Result<Arc<AtomicBool>, Failure> {
-    let awaited = Arc::new(AtomicBool::new(!args.is_foreground()));
+/// Has `told` say that the process is asked to end if the parent ends before the pipe that this gives is closed; nothing is given if no
+/// parent waits.
+fn give_up_with_parent(args: &Args, told: &Arc<AtomicBool>) -> Result<Option<PipeWriter>, Failure> {
     if args.is_foreground() {
-        return Ok(awaited);
+        return Ok(None);
     }
-    let (awaits, told) = (Arc::clone(&awaited), Arc::clone(told));
+    let told = Arc::clone(told);
+    let (mounted, mounting) = std::io::pipe().map_err(|error| no_signals(&error))?;
     let watch = move || {
         let stdout = std::io::stdout();
-        // a pipe without a reader is in error; nothing else is waited for
-        let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+        // A pipe without a reader is in error, and one without a writer hangs up; nothing else is waited for. poll(2) has to return when
+        // FILE is mounted: as long as it waits, it keeps the pipe to the parent open.
+        let mut fds = [stdout.as_fd(), mounted.as_fd()]
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty()));
         while poll(&mut fds, None) == Err(Errno::INTR) {}
-        if awaits.load(Ordering::SeqCst) {
+        if fds[1].revents().is_empty() {
             told.store(true, Ordering::SeqCst);
         }
     };
@@ -414,7 +417,7 @@ fn give_up_with_parent(args: &Args, told: &Arc<AtomicBool>) -> Result<Arc<Atomic
         .name("parent".to_owned())
         .spawn(watch)
         .map_err(|error| no_signals(&error))?;
-    Ok(awaited)
+    Ok(Some(mounting))
 }
 
 /// Ends the mount when the process is asked to end.
@@ -460,7 +463,7 @@ fn announce(
     options: &Options,
     sink: &Sink,
     message: &str,
-    awaited: &AtomicBool,
+    mounting: Option<PipeWriter>,
 ) -> Result<(), Failure> {
     let fail = |error: std::io::Error| {
         let why = match error.kind() {
@@ -488,7 +491,7 @@ fn announce(
     // In a session of its own the daemon does not keep the shell's terminal. This comes before the parent is told, because the parent
     // returns then: if the terminal is closed at once, its SIGHUP would end the mount.
     let _ = rustix::process::setsid();
-    awaited.store(false, Ordering::SeqCst);
+    drop(mounting);
     let mut out = std::io::stdout();
     out.write_all(READY.as_bytes())
         .and_then(|()| out.flush())
