@@ -188,8 +188,12 @@ impl WrittenFile {
         write: impl FnOnce(&mut Put<'_>) -> Result<(), Library>,
     ) -> Result<()> {
         let _writing = saves.writing();
-        // nothing is read of the block by an earlier state from now on, also not by one from between two writes
-        saves.seal(saves.shown.now().stat.id);
+        // Nothing is read of the block by an earlier state from now on, also not by one from between two writes. A save may have put another
+        // file in the place of FILE since: the bytes that are written now are not in the one before.
+        let now = saves.shown.now();
+        saves.seal_all(|state| {
+            state.stat.id == now.stat.id || state.versions.elsewhere() == now.versions.elsewhere()
+        });
         let put = writer.patch(self.block, write);
         // views may have decoded a chunk of an array while it was being written
         saves.shown.now().snapshot.forget_chunks();

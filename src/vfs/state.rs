@@ -412,11 +412,11 @@ impl Shown {
         });
     }
 
-    /// Seals the earlier states of the file with that device and inode number: its bytes are changed in place. Whether there was one to seal.
-    pub(super) fn seal(&self, file: (u64, u64)) -> bool {
+    /// Seals earlier states, by which bytes must not be read any more. Whether there was one to seal.
+    pub(super) fn seal(&self, is_over: impl Fn(&State) -> bool) -> bool {
         let earlier = locked(&self.earlier);
         let states = earlier.iter().filter_map(|it| it.state.upgrade());
-        let sealed = states.filter(|it| it.stat.id == file && it.seal());
+        let sealed = states.filter(|it| is_over(it) && it.seal());
         sealed.count() > 0
     }
 }

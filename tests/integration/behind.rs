@@ -119,6 +119,31 @@ fn a_descriptor_does_not_cut_or_lengthen_a_block_that_has_become_another() {
     assert_eq!(fs::read(&file).unwrap(), other.bytes());
 }
 
+/// It went back to the bytes of before the writes, in the file that a save had replaced.
+#[test]
+fn a_reader_beside_a_writer_sees_no_earlier_bytes_when_another_program_changes_the_file() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = arrays("ab", 1).write(dir.path());
+    let mount = Mount::new(&file, &["-o", "save=replace"]);
+    let writer = writable(&mount.path("arrays/a.bin"));
+    writer.write_all_at(&[8; 2], 0).unwrap();
+    let reader = File::open(mount.path("arrays/a.npy")).unwrap();
+    let tree = mount.text("tree.yaml").replace("n: 1", "n: 3");
+    fs::write(mount.path("tree.yaml"), tree).unwrap();
+    writer.write_all_at(&[9; 2], 4).unwrap();
+    let read = || {
+        let mut elements = [0; 8];
+        reader.read_exact_at(&mut elements, 128).map(|()| elements)
+    };
+    assert_eq!(read().unwrap(), [8, 8, 1, 1, 9, 9, 1, 1]);
+    overwrite(&file, &arrays("ab", 2));
+    shown(&mount, "n: 2");
+    assert_eq!(read().unwrap_err().raw_os_error(), ESTALE);
+}
+
 #[test]
 fn data_that_another_program_changes_are_shown_and_not_written_over() {
     let Some((_dir, file, mount)) = mounted("ab") else {

@@ -294,9 +294,14 @@ impl Saves {
         self.blocks.changed();
     }
 
-    /// Has nothing read by earlier states of the file with this inode number any more.
+    /// Has nothing read any more by earlier states of the file with this device and inode number: its bytes change in place.
     pub(in crate::vfs) fn seal(&self, id: (u64, u64)) {
-        if self.shown.seal(id) {
+        self.seal_all(|state| state.stat.id == id);
+    }
+
+    /// Has nothing read by these earlier states any more.
+    pub(in crate::vfs) fn seal_all(&self, are_over: impl Fn(&State) -> bool) {
+        if self.shown.seal(are_over) {
             // a handle may have made its source of such a state since a newer one is shown
             self.blocks.changed();
         }
