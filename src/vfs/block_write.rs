@@ -24,8 +24,14 @@ use crate::save::{Put, Writer};
 use crate::source::{Overlay, Source, len_u64};
 
 impl DataHandle {
-    /// Writes into a block or array, at the end of it if no offset is given.
-    pub(super) fn write(&self, saves: &Saves, offset: Option<u64>, data: &[u8]) -> Result<()> {
+    /// Writes into a block or array, at the end of it if no offset is given, perhaps from a map.
+    pub(super) fn write(
+        &self,
+        saves: &Saves,
+        offset: Option<u64>,
+        data: &[u8],
+        mapped: bool,
+    ) -> Result<()> {
         let written = self.writes()?;
         look(saves, true);
         let _turn = written.turn();
@@ -40,7 +46,7 @@ impl DataHandle {
                 _ => written.write_array(saves, offset, data),
             },
         };
-        written.note_write(&done);
+        written.note_write(&done, mapped);
         done
     }
 
@@ -345,7 +351,7 @@ impl WrittenFile {
             // ftruncate(2) to the present size changes nothing, and must not encode the block again
             _ => {}
         }
-        self.note_write(&Ok(()));
+        self.note_write(&Ok(()), false);
         Ok(())
     }
 

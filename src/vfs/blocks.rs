@@ -230,16 +230,29 @@ impl WrittenFile {
         }
     }
 
-    /// Notes what became of a write: whether it leaves bytes missing, and that there is something to be saved again.
-    pub(super) fn note_write(&self, written: &Result<()>) {
+    /// Notes what became of a write, perhaps from a map: whether it leaves bytes missing, and that there is something to be saved again.
+    pub(super) fn note_write(&self, written: &Result<()>, mapped: bool) {
         let mut inner = locked(&self.inner);
         inner.refused = None;
-        if let (Content::Emptied(_), Err(why)) = (&inner.content, written) {
+        let Err(why) = written else {
+            return;
+        };
+        let is_lack = matches!(
+            why,
+            Error::Library(Library::Io { .. } | Library::NoRoom { .. })
+        );
+        // nobody writes again what was stored in a map; of another write its program knows
+        let is_missing = match &inner.content {
+            Content::Emptied(_) => true,
+            Content::Edited(_) => mapped && is_lack,
+            Content::Saved | Content::Patched(_) => false,
+        };
+        if is_missing {
             inner.short = Some(why.clone());
         }
     }
 
-    /// Why bytes of the emptied file are missing.
+    /// Why bytes of the file are missing.
     pub(super) fn short(&self) -> Option<Error> {
         locked(&self.inner).short.clone()
     }

@@ -357,6 +357,8 @@ impl Vfs {
                 if there.is_none() {
                     state.new_block(to.1)?;
                 }
+                self.saves
+                    .noted(node, file.check_whole().map_err(Into::into))?;
                 // set before the bytes are read: a descriptor that writes on would change what is being saved
                 let before = file.role();
                 file.set_role(Role::Taken);
@@ -413,9 +415,9 @@ impl Vfs {
     ) -> Result<u32> {
         self.saves.open_for_writing()?;
         match &handle.open {
-            Open::Scratch(file, _) => file.write(offset, data)?,
+            Open::Scratch(file, _) => file.write(offset, data, mapped)?,
             Open::Data(open) => {
-                let done = open.write(&self.saves, offset.into(), data);
+                let done = open.write(&self.saves, offset.into(), data, mapped);
                 if mapped {
                     // the process that has written into the map gets no error
                     if let (Err(why), Ok(written)) = (&done, open.writes()) {

@@ -153,11 +153,14 @@ impl WrittenFile {
         // who reads the block from now on waits until it is whole, see `wait_for_import`; who is reading it has the bytes of before
         drop(saving.saves.stirring());
         self.put(saving.saves, &mut saving.writer, write)?;
-        self.put_checksum(saving, sum)
+        let put = self.put_checksum(saving, sum);
+        // the bytes are in FILE, and only the checksum is left to be put at the next save
+        put.inspect_err(|_| saving.saves.blocks.set(self, Content::Patched(sum)))
     }
 
     /// Saves edits of a block that can't be written where it is.
     pub(in crate::vfs) fn save_edited(&self, saves: &Saves, block: &Arc<Overlay>) -> Result<()> {
+        self.short().map_or(Ok(()), Err)?;
         let mut saving = self.begin(saves)?;
         let done = self.save_overlay(&mut saving, block);
         if is_saved(&done) {

@@ -311,7 +311,7 @@ fn a_close_says_why_a_write_of_an_array_has_failed() {
     vfs.write(&handle, 0, b"A", false).unwrap();
     let full = io::Error::from(io::ErrorKind::StorageFull);
     let failed = Library::io("the spool", full).into();
-    open.writes().unwrap().note_write(&Err(failed));
+    open.writes().unwrap().note_write(&Err(failed), false);
     vfs.write(&handle, 1, b"BC", false).unwrap();
     let failed = vfs.flush(&handle, 0);
     assert!(matches!(failed, Err(Error::Library(Library::Io { .. }))));

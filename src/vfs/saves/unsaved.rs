@@ -290,6 +290,55 @@ fn a_text_of_which_a_write_failed_is_not_saved() {
     assert_ne!(in_file(), first);
 }
 
+/// `cp long mnt/blocks/.t; mv mnt/blocks/.t mnt/blocks/0.bin` saved the beginning.
+#[test]
+fn a_file_of_which_a_write_failed_becomes_no_block() {
+    let (dir, vfs, _) = mounted();
+    let in_file = || fs::read(dir.path().join("a.asdf")).unwrap();
+    let write = Access {
+        write: true,
+        ..Access::default()
+    };
+    let (first, blocks) = (in_file(), Node::Blocks);
+    let facts = FileFacts::new(0o600, 0, 0);
+    let made = vfs.create(blocks, ".t".as_ref(), facts, write);
+    let handle = made.unwrap().1.handle;
+    vfs.write(&handle, 0, b"xyz", false).unwrap();
+    vfs.write(&handle, 3, &vec![b'#'; 2 << 20], true)
+        .unwrap_err();
+    // the next page of the same map, and a write of another process
+    vfs.write(&handle, 0, b"xyz", true).unwrap();
+    vfs.write(&handle, 0, b"xyz", false).unwrap();
+    let (from, to) = (".t".as_ref(), "0.bin".as_ref());
+    let full = vfs.rename((blocks, from), (blocks, to), Rename::Replace);
+    let no_room = matches!(full, Err(Error::Library(Library::NoRoom { .. })));
+    assert!(no_room, "{full:?}");
+    assert_eq!(in_file(), first);
+}
+
+/// The pages of a map that came before were saved, and the news that the others are lost ended with that.
+#[test]
+fn a_compressed_block_of_which_pages_of_a_map_are_lost_is_not_saved() {
+    let len = 4 << 20;
+    let text = String::from_utf8(TEXT.to_vec()).unwrap();
+    let text = text.replace("[3]", &format!("[{len}]"));
+    let sample = Sample::new().text(text.as_bytes()).block(&vec![0; len]);
+    let (dir, vfs) = writable(&sample);
+    let block = Node::Block(0);
+    let name = "user.asdf.compression".as_ref();
+    vfs.setxattr(block, name, b"zlib", XattrFlags::empty())
+        .unwrap();
+    let in_file = || fs::read(dir.path().join("a.asdf")).unwrap();
+    let first = in_file();
+    let handle = open(&vfs, block, false);
+    vfs.write(&handle, 0, &[7; 4096], true).unwrap();
+    vfs.write(&handle, 4096, &vec![7; len - 4096], true)
+        .unwrap_err();
+    vfs.release(&handle);
+    assert_eq!(vfs.losses().unsaved.len(), 1);
+    assert_eq!(in_file(), first);
+}
+
 /// `cp` took so many bytes of the new array, and said nothing.
 #[test]
 fn an_array_that_the_tree_has_changed_has_its_own_length_while_the_old_one_is_rewritten() {

@@ -56,6 +56,8 @@ struct Inner {
     made_of: u64,
     /// Why bytes are missing: the last write failed.
     short: Option<Library>,
+    /// The same, of bytes that were stored in a map.
+    lost: Option<Library>,
 }
 
 #[derive(Debug)]
@@ -154,6 +156,7 @@ impl ScratchFile {
             refused: None,
             made_of,
             short: None,
+            lost: None,
         };
         let inner = Mutex::new(inner);
         Self { node, kind, inner }
@@ -243,10 +246,23 @@ impl ScratchFile {
     ///
     /// # Errors
     /// [`Library::NoRoom`]; [`Library::Stale`] if a block or array has got its bytes.
-    pub(in crate::vfs) fn write(&self, offset: impl Into<Option<u64>>, data: &[u8]) -> Result<()> {
+    pub(in crate::vfs) fn write(
+        &self,
+        offset: impl Into<Option<u64>>,
+        data: &[u8],
+        mapped: bool,
+    ) -> Result<()> {
         let mut inner = locked(&self.inner);
         let offset = offset.into().unwrap_or_else(|| inner.content.len());
-        inner.write(offset, data)
+        inner.write(offset, data, mapped)
+    }
+
+    /// Checks that no bytes are missing in it.
+    ///
+    /// # Errors
+    /// Why a write of them has failed.
+    pub(in crate::vfs) fn check_whole(&self) -> Result<(), Library> {
+        locked(&self.inner).missing().map_or(Ok(()), Err)
     }
 
     /// Sets the length.
@@ -397,6 +413,11 @@ impl Inner {
         refused.map(|(_, why)| why)
     }
 
+    /// Why bytes are missing in it.
+    fn missing(&self) -> Option<Library> {
+        self.lost.clone().or_else(|| self.short.clone())
+    }
+
     fn whole(&self, file: &Arc<ScratchFile>, becoming: bool) -> Result<Unsaved> {
         Ok(Unsaved {
             text: self.bytes()?,
@@ -404,7 +425,7 @@ impl Inner {
             version: self.version,
             made_of: self.made_of,
             becoming,
-            short: self.short.clone(),
+            short: self.missing(),
         })
     }
 
@@ -457,7 +478,7 @@ impl Inner {
         Ok(())
     }
 
-    fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+    fn write(&mut self, offset: u64, data: &[u8], mapped: bool) -> Result<()> {
         let fits = self.check_len(offset.saturating_add(len_u64(data.len())));
         let bytes = self.own()?;
         let written = fits.and_then(|()| bytes.write(offset, data));
@@ -468,6 +489,9 @@ impl Inner {
         // the beginning of a text may be a valid tree; a file into which nothing was written has all of it
         let short = written.as_ref().err().filter(|_| self.is_dirty());
         self.short = short.cloned();
+        // what was stored in a map is not written again
+        let lost = written.as_ref().err().filter(|_| mapped);
+        self.lost = self.lost.take().or(lost.cloned());
         Ok(written?)
     }
 
@@ -476,7 +500,7 @@ impl Inner {
             // a program that empties a file writes into it what it makes of FILE's text of now
             self.content = Content::Own(ScratchBytes::new(&self.room));
             self.made_of = epoch;
-            self.short = None;
+            (self.short, self.lost) = (None, None);
         } else {
             self.check_len(len)?;
             self.own()?.resize(len)?;

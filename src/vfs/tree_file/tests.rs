@@ -48,7 +48,7 @@ fn written(tree: &TreeFile, text: &[u8]) -> Arc<ScratchFile> {
     let file = tree.current();
     file.open(EMPTIED, tree.epoch()).unwrap();
     if !text.is_empty() {
-        file.write(0, text).unwrap();
+        file.write(0, text, false).unwrap();
     }
     file
 }
@@ -133,8 +133,8 @@ fn a_text_does_not_get_longer_than_a_tree_may_be() {
         );
     };
     too_long(file.resize(TEXT_LIMIT + 1, tree.epoch()));
-    too_long(file.write(TEXT_LIMIT, b"x"));
-    too_long(file.write(u64::MAX, b"xy"));
+    too_long(file.write(TEXT_LIMIT, b"x", false));
+    too_long(file.write(u64::MAX, b"xy", false));
     assert_eq!(shown(&tree), TEXT);
     assert!(!file.is_dirty() && file.becoming().unwrap().short.is_none());
     let (_dir, vfs) = writable(&Sample::new().text(TEXT));
@@ -201,13 +201,13 @@ fn what_was_put_back_is_shown_and_moves_nothing_for_who_goes_on_writing() {
     assert_eq!(shown(&tree), OTHER);
     assert_ne!(tree.current().node, file.node);
     assert!(text_to_save(&file).is_none());
-    file.write(11, b"# more\n").unwrap();
+    file.write(11, b"# more\n", false).unwrap();
     assert_eq!(text_to_save(&file).unwrap(), b"--- {a: 1}\n# more\n");
     let unsaved = file.to_save().unwrap().unwrap();
     tree.saved(&unsaved, &Arc::new(THEIRS.to_vec()), false);
     assert_eq!(shown(&tree), THEIRS);
     // what another writer has written since is not replaced
-    file.write(11, b"# less\n").unwrap();
+    file.write(11, b"# less\n", false).unwrap();
     let other = written(&tree, b"--- {b: 1}\n");
     let unsaved = file.to_save().unwrap().unwrap();
     tree.saved(&unsaved, &Arc::new(OTHER.to_vec()), false);
@@ -215,7 +215,7 @@ fn what_was_put_back_is_shown_and_moves_nothing_for_who_goes_on_writing() {
     // and when the name leads elsewhere, nothing is saved through it
     remove(&tree);
     for file in [file, other] {
-        file.write(0, b"---").unwrap();
+        file.write(0, b"---", false).unwrap();
         assert!(text_to_save(&file).is_none());
     }
 }
@@ -227,7 +227,7 @@ fn an_open_without_a_change_saves_nothing() {
     file.open(WRITE, 0).unwrap();
     assert!(text_to_save(&file).is_none());
     assert!(!tree.is_at_rest());
-    file.write(20, b"2").unwrap();
+    file.write(20, b"2", false).unwrap();
     assert_eq!(text_to_save(&file).unwrap(), OTHER);
 }
 
@@ -268,7 +268,7 @@ fn who_appends_writes_behind_what_others_have_appended() {
     let file = tree.current();
     for text in ["one\n", "two\n", "three\n"] {
         file.open(WRITE, 0).unwrap();
-        file.write(None, text.as_bytes()).unwrap();
+        file.write(None, text.as_bytes(), false).unwrap();
     }
     assert_eq!(shown(&tree), [TEXT, b"one\ntwo\nthree\n"].concat());
 }
@@ -288,7 +288,7 @@ fn a_refused_text_makes_way_for_another_programs_only_if_it_is_kept_elsewhere() 
         // who mends a text that was made of an older one can't save it over the newer one
         let current = tree.current();
         current.open(WRITE, tree.epoch()).unwrap();
-        current.write(0, b"#").unwrap();
+        current.write(0, b"#", false).unwrap();
         assert_eq!(is_outdated(&tree, &current), !kept);
     }
 }
@@ -317,7 +317,7 @@ fn a_scratch_file_that_is_written_anew_is_of_the_text_of_now() {
     remove(&tree);
     tree.reloaded(Arc::new(THEIRS.to_vec()));
     assert!(is_outdated(&tree, &file));
-    file.write(0, b"#").unwrap();
+    file.write(0, b"#", false).unwrap();
     assert!(is_outdated(&tree, &file), "only a part of it");
     file.resize(0, tree.epoch()).unwrap();
     assert!(!is_outdated(&tree, &file));
@@ -335,7 +335,7 @@ fn a_refused_tree_that_is_emptied_while_another_text_is_refused_shows_files_tree
     let room = Arc::clone(scratch().room());
     let text = Arc::new(Vec::new());
     let other = ScratchFile::new(Node::Scratch(1), FileKind::File, &room, text, facts(), 0);
-    other.write(0, THEIRS).unwrap();
+    other.write(0, THEIRS, false).unwrap();
     refuse(&tree, &Arc::new(other).becoming().unwrap(), true);
     close(&tree, &file);
     assert_eq!(shown(&tree), TEXT);
@@ -364,7 +364,7 @@ fn the_only_copy_of_a_text_stays_in_sight_when_a_backup_is_moved_back() {
         tree.give(&backup);
         assert_eq!(shown(&tree), if kept { TEXT } else { OTHER });
         // a program that has the backup open saves what it writes, and no close saves the copy over that
-        backup.write(0, THEIRS).unwrap();
+        backup.write(0, THEIRS, false).unwrap();
         save(&tree, &backup);
         assert_eq!(shown(&tree), THEIRS);
         assert!(!tree.current().is_dirty() && tree.is_at_rest());
@@ -381,7 +381,7 @@ fn an_older_text_that_is_refused_is_not_shown_instead_of_a_refused_newer_one() {
     let newer = written(&tree, OTHER);
     refuse(&tree, &newer.to_save().unwrap().unwrap(), true);
     close(&tree, &newer);
-    early.write(0, b"#ASDF 1.0.0\n").unwrap();
+    early.write(0, b"#ASDF 1.0.0\n", false).unwrap();
     refuse(&tree, &early.to_save().unwrap().unwrap(), true);
     assert_eq!(shown(&tree), OTHER);
 }
@@ -396,7 +396,7 @@ fn what_is_written_to_a_hard_link_of_a_tree_that_another_program_has_replaced_is
     assert_eq!(shown(&tree), THEIRS);
     let late = old.open(WRITE, tree.epoch());
     assert!(late.is_ok(), "it has a name");
-    old.write(0, OTHER).unwrap();
+    old.write(0, OTHER, false).unwrap();
     assert!(text_to_save(&old).is_some() && is_outdated(&tree, &old));
     drop(link);
 }
@@ -444,7 +444,7 @@ fn a_text_that_is_not_saved_keeps_its_member_open() {
     file.close(true);
     assert!(tree.is_at_rest() && tree.at_rest().is_some());
     file.open(WRITE, 0).unwrap();
-    file.write(0, b"#").unwrap();
+    file.write(0, b"#", false).unwrap();
     file.close(true);
     assert!(!tree.is_at_rest() && tree.at_rest().is_none());
 }
