@@ -264,9 +264,11 @@ impl Check<'_> {
     /// Checks one file. Gives the verdict and the lines to print.
     fn file(&self, path: &Path) -> Result<(Verdict, Vec<u8>), Failure> {
         let mut findings = Findings::new(path);
-        if self.how.repair {
-            mend(path, &mut findings)?;
-        }
+        let unwritable = if self.how.repair {
+            mend(path, &mut findings)?
+        } else {
+            None
+        };
         let cache = Arc::clone(&self.cache);
         let (snapshot, recovery) = report::read_with(path, self.options, cache)?;
         check_recovery(&recovery, &mut findings);
@@ -276,6 +278,9 @@ impl Check<'_> {
             check_rules(&snapshot, &mut findings);
         }
         check_blocks(self, &snapshot, &mut findings)?;
+        if let Some(why) = unwritable.filter(|_| findings.verdict != Verdict::Clean) {
+            findings.note(findings.verdict, &format!("not repaired: {why}"));
+        }
         let (blocks, arrays) = (snapshot.layout().blocks.len(), snapshot.arrays().len());
         let verdict = findings.verdict;
         if verdict == Verdict::Clean && self.how.quiet {
@@ -300,17 +305,16 @@ impl Check<'_> {
 }
 
 /// `--repair`: finishes an interrupted save, and rewrites a wrong block index. Checksums are never changed: a checksum that does not
-/// match is the sign that data may be damaged, and must stay.
-fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
+/// match is the sign that data may be damaged, and must stay. Gives the reason if FILE can't be written.
+fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<Option<Error>, Failure> {
     let mut opened = match Writer::open(path, save::SaveOptions::default()) {
         Ok(opened) => opened,
         Err(NotOpened::Locked { .. }) => {
             let why = "mounted; unmount it to repair it";
             return Err(Failure::of(Exit::Locked, path, why));
         }
-        Err(NotOpened::Unwritable(error)) => {
-            return Err(Failure::reading(path, &error));
-        }
+        // the check that follows says whether there is anything to repair
+        Err(NotOpened::Unwritable(error)) => return Ok(Some(error)),
     };
     match &opened.recovery {
         Recovery::Redone => {
@@ -332,7 +336,7 @@ fn mend(path: &Path, findings: &mut Findings<'_>) -> Result<(), Failure> {
         saved.map_err(|error| Failure::within(path, &error))?;
         findings.note(Verdict::Clean, "the block index has been rewritten");
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Notes what an interrupted save has left. It is damage only if the file has been changed since.

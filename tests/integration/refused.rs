@@ -739,7 +739,9 @@ fn a_file_with_a_lost_block_header_shows_the_other_blocks_and_is_not_saved() {
         OsStr::new("--repair"),
         file.as_os_str(),
     ];
-    assert_ne!(asdf_mount(repair).code, 0);
+    let said = asdf_mount(repair);
+    assert_eq!(said.code, 23, "{said:?}");
+    assert!(said.stdout.contains("not repaired: "), "{said:?}");
     assert!(
         fs::read(&file).unwrap() == damaged,
         "the file has been changed"
