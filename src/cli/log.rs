@@ -2,12 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use rustix::fs::OFlags;
 
 use super::exit::{Failure, unwritten};
 use super::{Args, write_line};
@@ -93,7 +95,11 @@ fn open(path: &Path) -> io::Result<File> {
     if path.is_file() && read().is_ok() && start == *b"#ASDF" {
         return Err(io::Error::other("an ASDF file; name another one"));
     }
-    OpenOptions::new().append(true).create(true).open(path)
+    // nor is a pipe waited for that nobody reads, or one that is full
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let options = options.append(true).create(true).custom_flags(flags);
+    options.open(path)
 }
 
 impl Sink {
