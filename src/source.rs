@@ -32,7 +32,7 @@ pub use file::{FileSource, MapSlice};
 pub use filesystem::{FileSystem, Look};
 pub use made::Made;
 #[doc(hidden)]
-pub use mounts::{Mounted, in_utf8};
+pub use mounts::{Mounted, in_utf8, unmount_with};
 #[doc(hidden)]
 pub use overlay::Overlay;
 #[doc(hidden)]

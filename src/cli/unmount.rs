@@ -10,7 +10,6 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::XattrFlags;
@@ -24,7 +23,7 @@ use super::far::Urls;
 use crate::collection::REPORT;
 use crate::error::shell_word;
 use crate::save::processes::{has_ended, is_stopped};
-use crate::source::Mounted;
+use crate::source::{Mounted, unmount_with};
 use wait::Wait;
 
 /// The longest value that Linux has (`XATTR_SIZE_MAX`).
@@ -149,9 +148,9 @@ pub(super) fn one(
     if free_from_killed(&mounted) {
         return Ok(Exit::Ok);
     }
-    // one limit for all that is waited for: the daemon's answer, and its end
+    // one limit for all that is waited for: the daemon's answer, which takes a moment, and its end
     let mut wait = Wait::new(limit);
-    let answers = ask::ask(&path, &mut wait, || {
+    let answers = ask::ask(&path, &mut Wait::new(limit.max(AT_ONCE)), || {
         say(&format!("waiting: {}", silence(&mounted)))
     })
     .map_err(|error| fail(&error.to_string()))?;
@@ -390,27 +389,12 @@ pub(super) fn no_helper() -> String {
 
 /// Unmounts with the first of the helpers that can be started. `false` if the mount is in use.
 fn fusermount(mountpoint: &Path, flags: UnmountFlags) -> Result<bool, String> {
-    let flags = if flags.contains(UnmountFlags::DETACH) {
-        "-uz"
-    } else {
-        "-u"
-    };
-    let run = |helper: OsString| {
-        let mut command = Command::new(helper);
-        let command = command.args([flags, "--"]).arg(mountpoint);
-        command.stdin(Stdio::null()).output().ok()
-    };
-    match helpers().into_iter().find_map(run) {
-        Some(done) if done.status.success() => Ok(true),
-        Some(done) => {
-            let said = String::from_utf8_lossy(&done.stderr);
-            let is_busy = said.contains("busy");
-            if is_busy {
-                Ok(false)
-            } else {
-                Err(said.trim().to_owned())
-            }
-        }
-        None => Err(no_helper()),
+    let is_lazy = flags.contains(UnmountFlags::DETACH);
+    let done = unmount_with(&helpers(), mountpoint, is_lazy).ok_or_else(no_helper)?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    match done.status.success() {
+        true => Ok(true),
+        false if said.contains("busy") => Ok(false),
+        false => Err(said.trim().to_owned()),
     }
 }

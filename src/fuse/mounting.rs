@@ -22,7 +22,7 @@ use rustix::process::{getgid, getuid};
 use super::Shim;
 use super::waiters::Waiters;
 use crate::collection::Collection;
-use crate::source::Mounted;
+use crate::source::{Mounted, unmount_with};
 
 /// What the mount is to be like; the manual says what each option means.
 #[derive(Debug, Clone, Default)]
@@ -187,17 +187,20 @@ struct OwnMount {
     mounted: Mounted,
     /// Whether the session has ended because the file system was unmounted.
     ended: bool,
+    /// The programs that unmount for users without privileges.
+    helpers: Vec<OsString>,
     /// What tells `fusermount3`, which waits for its end, that the daemon is gone.
     _helper: Option<UnixStream>,
 }
 
 impl OwnMount {
     /// What has just been mounted at `mountpoint`.
-    fn at(mountpoint: &Path, helper: Option<UnixStream>) -> io::Result<Self> {
+    fn at(mountpoint: &Path, helpers: &[OsString], helper: Option<UnixStream>) -> io::Result<Self> {
         let gone = || io::Error::other("it was unmounted before it could be used");
         Ok(Self {
             mounted: Mounted::at(mountpoint).ok_or_else(gone)?,
             ended: false,
+            helpers: helpers.to_vec(),
             _helper: helper,
         })
     }
@@ -211,7 +214,10 @@ impl Drop for OwnMount {
             && mounted.is_on_top()
         {
             // if this fails, the mount stays, and every call on it says that its daemon is gone
-            let _ = rustix::mount::unmount(mounted.directory(), UnmountFlags::DETACH);
+            let directory = mounted.directory();
+            if rustix::mount::unmount(directory, UnmountFlags::DETACH) == Err(Errno::PERM) {
+                let _ = unmount_with(&self.helpers, directory, true);
+            }
         }
     }
 }
@@ -228,7 +234,7 @@ fn mount(mountpoint: &Path, options: &MountOptions) -> io::Result<(OwnedFd, OwnM
         Some(device) => (device, None),
         None => helper::mount(mountpoint, options)?,
     };
-    Ok((device, OwnMount::at(mountpoint, helper)?))
+    Ok((device, OwnMount::at(mountpoint, &options.helpers, helper)?))
 }
 
 /// The device of a mount made by mount(2); `None` if this process may not make one, or can't open the device.

@@ -6,6 +6,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 /// Where the table is.
 const TABLE: &str = "/proc/self/mountinfo";
@@ -206,6 +207,18 @@ fn octal(digits: &[u8]) -> Option<u8> {
     digits.iter().try_fold(0_u8, |code, digit| {
         let digit = digit.checked_sub(b'0').filter(|digit| *digit < 8)?;
         code.checked_mul(8)?.checked_add(digit)
+    })
+}
+
+/// Has the first of the `helpers` that starts unmount what is at `mountpoint`, for a user without privileges; if it is `lazy`, also while
+/// it is in use. Its status, and what it says; `None` if none starts.
+#[must_use]
+pub fn unmount_with(helpers: &[OsString], mountpoint: &Path, lazy: bool) -> Option<Output> {
+    let flags = if lazy { "-uz" } else { "-u" };
+    helpers.iter().find_map(|helper| {
+        let mut command = Command::new(helper);
+        let command = command.args([flags, "--"]).arg(mountpoint);
+        command.stdin(Stdio::null()).output().ok()
     })
 }
 

@@ -876,6 +876,46 @@ fn a_user_without_privileges_mounts_through_fusermount() {
     assert!(said.stdout.contains("user_id=65534"), "{}", said.stdout);
 }
 
+/// The mount stayed without a daemon, because only root may take it away by umount2(2).
+#[test]
+fn a_mount_of_a_user_whose_pid_file_can_not_be_written_is_taken_away() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let (place, program) = place_of_nobody();
+    let script = "as_nobody \"$1\" --pid-file /nosuch/pid \"$2\" \"$3\"; echo $?
+        ! grep -F \" $3 \" /proc/self/mounts";
+    let said = beside_nobody(script, [&program, &place.file, &place.mnt]);
+    assert_eq!((said.code, &*said.stdout), (0, "1\n"), "{said:?}");
+}
+
+/// It waited for a reader of the pipe, and said nothing.
+#[test]
+fn a_log_file_that_is_a_pipe_without_a_reader_is_refused() {
+    let place = Place::new();
+    let pipe = place.dir.path().join("pipe");
+    assert_eq!(run(Command::new("mkfifo").arg(&pipe)).code, 0);
+    let said = place.mount(&["--log-file", pipe.to_str().unwrap()]);
+    assert!(
+        said.code != 0 && said.stderr.contains("/pipe: "),
+        "{said:?}"
+    );
+}
+
+/// Its daemon, which had no time to answer, was said not to answer.
+#[test]
+fn a_mount_whose_end_is_not_waited_for_is_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&[]).code, 0);
+    let said = asdf_mount(["-u", "--timeout", "0", place.mnt.to_str().unwrap()]);
+    // the daemon may take a moment to end
+    let is_over = said.code == 0 || said.stderr.contains(": unmounted, but daemon ");
+    assert!(is_over && mounted_at(&place.mnt).is_none(), "{said:?}");
+}
+
 /// The kernel does not let root ask the daemon, and root was told that the mount is none.
 #[test]
 fn root_unmounts_what_a_user_has_mounted() {
