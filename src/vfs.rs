@@ -452,7 +452,7 @@ impl Vfs {
     pub fn read(&self, handle: &Handle, offset: u64, len: u32) -> Result<Bytes<'_>> {
         let open = &handle.open;
         if matches!(open, Open::Data(_)) {
-            block_write::look(&self.saves, true);
+            self.saves.look(true);
         }
         let (source, reading) = match open {
             Open::Scratch(file, _) => (file.source(), self.saves.reading()),
