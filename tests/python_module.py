@@ -18,6 +18,8 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
+import unittest.mock
 import warnings
 
 import mounting
@@ -207,6 +209,31 @@ def a_refused_text_of_another_program_stays(place):
 
 
 @case
+def a_save_that_fails_without_a_fault_of_the_text_leaves_nothing(place):
+    """The text stayed beside FILE, once more at each try, and close() raised again what had been told."""
+    path = sample(place)
+    with asdf_mount.mount(path, writable=True) as m:
+        text = m.text.replace("F184", "F213")
+        with open(path, "r+b"):
+            for _ in range(2):
+                error = raises(asdf_mount.SaveError, lambda: m.save(text))
+                assert "open for writing" in error.reason, error.reason
+        m.save(text)
+    assert b"F213" in path.read_bytes()
+    assert [entry.name for entry in path.parent.iterdir()] == ["galaxy.asdf"]
+
+
+@case
+def an_unmount_that_is_interrupted_ends_the_mount(place):
+    """FILE stayed mounted and locked until the interpreter ended."""
+    m = asdf_mount.mount(sample(place))
+    with unittest.mock.patch("subprocess.run", side_effect=KeyboardInterrupt):
+        raises(KeyboardInterrupt, m.close)
+    while left():
+        time.sleep(0.01)
+
+
+@case
 def threads_that_save_have_each_their_own_reason(place):
     """Two threads gave up the same text: one raised FileNotFoundError, or had no reason."""
     with asdf_mount.mount(sample(place), writable=True) as m:
@@ -276,6 +303,10 @@ def options_are_those_of_the_program(place):
         assert f"x,y\\134z {m.path} " in table, table
         status = (m.path / "info/status").read_text()
         assert "cache=32M,validate=off,verify" in status, status
+    # a number is written as Python writes a mask
+    with asdf_mount.mount(path, umask=0o027) as m:
+        mode = os.stat(m.path / "tree.yaml").st_mode
+        assert mode & 0o077 == 0o040, oct(mode)
 
 
 @case

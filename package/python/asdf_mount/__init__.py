@@ -130,10 +130,9 @@ class File(Mapping[str, Any]):
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        try:
+        with contextlib.suppress(KeyError):
             return isinstance(name, str) and self._find(name) is not None
-        except KeyError:
-            return False
+        return False
 
     # a mapping would compare all its arrays
     __eq__ = object.__eq__
@@ -186,16 +185,17 @@ class File(Mapping[str, Any]):
         # a text that is renamed is a tree or refused, also an empty one
         new = self.path / f"{_TREE}.{secrets.token_hex(4)}"
         with self._saving:
-            if _attribute(self.path / _TREE, "error") is not None:
-                # that of another program stays where it is on disk
-                _setxattr(self.path, "user.asdf.revert", b"")
             try:
+                if _attribute(self.path / _TREE, "error") is not None:
+                    # that of another program stays where it is on disk
+                    _setxattr(self.path, "user.asdf.revert", b"")
                 new.write_bytes(text.encode() if isinstance(text, str) else text)
                 os.rename(new, self.path / _TREE)
             except OSError as error:
                 if error.errno == errno.EPERM:
                     self._read(_TREE)
-                reason = self._give_up() if error.errno == errno.EIO else None
+                # an error of the rename, which names two files, is of this text
+                reason = self._give_up() if error.filename2 is not None else None
                 raise SaveError(reason or f"{_TREE}: {error.strerror}") from error
             finally:
                 with contextlib.suppress(OSError):
@@ -294,14 +294,8 @@ def _program() -> str:
     named = os.environ.get("ASDF_MOUNT")
     if named:
         return named
-    schemes = [None, f"{os.name}_user"]
-    folders = [sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts") for scheme in schemes]
-    folders.append(os.path.dirname(sys.executable))
-    for folder in folders:
-        found = shutil.which("asdf-mount", path=folder)
-        if found:
-            return found
-    found = shutil.which("asdf-mount")
+    folders = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", f"{os.name}_user"), os.path.dirname(sys.executable), None]
+    found = next(filter(None, (shutil.which("asdf-mount", path=folder) for folder in folders)), None)
     if not found:
         raise MountError("asdf-mount is not on PATH; ASDF_MOUNT can name the program")
     return found
@@ -314,6 +308,8 @@ def _option(name: str, value: Option) -> List[str]:
         return []
     if value is True:
         return [name]
+    if name == "umask" and isinstance(value, int):
+        value = f"{value:o}"  # the program reads digits in base 8
     text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
     return ["{}={}".format(name, text.replace("\\", "\\\\").replace(",", "\\,"))]
 
@@ -331,11 +327,15 @@ def _unmount(program: str, path: Path, lifeline: int, owner: int) -> Optional[st
         # a process that was forked: the mount is its parent's
         return None
     command = [program, "-u", "--timeout", str(_TIMEOUT), "--", str(path)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    unsaved = _attribute(path, "unsaved") if done.returncode == _BUSY else None
-    if done.returncode != _UNKEPT:
-        # where something of it is in use, the daemon takes it out of sight now, and goes on until that ends
-        os.close(lifeline)
+    is_kept = False
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        unsaved = _attribute(path, "unsaved") if done.returncode == _BUSY else None
+        is_kept = done.returncode == _UNKEPT
+    finally:
+        if not is_kept:
+            # where something of it is in use, the daemon takes it out of sight now, and goes on until that ends
+            os.close(lifeline)
     with contextlib.suppress(OSError):
         # where the daemon was killed
         path.rmdir()
