@@ -2,7 +2,7 @@
 //! whether it still is.
 //!
 //! The [`files`] are written under another name and renamed, found by their whole key, with a checksum over all of it, and only in a
-//! directory that is the user's alone. The key is a SHA-256 of URL, server and identity, so that nothing secret of a URL is written, and the number of the piece.
+//! directory that is the user's alone. The key is a SHA-256 of URL, server, size and tag, so that nothing secret of a URL is written, and the number of the piece.
 
 mod files;
 
@@ -138,7 +138,6 @@ impl Shelf {
             origin.as_bytes(),
             tag.as_bytes(),
             identity.to_string().as_bytes(),
-            format!("{:?}", identity.modified()).as_bytes(),
             &piece.to_le_bytes(),
         ]);
         Some(Self {

@@ -159,12 +159,12 @@ impl Identity {
     /// Whether both are of the same state of an object, as far as the server tells them apart.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        // a server may drop the mark of a weak tag when the file is older than a second
-        let opaque = |etag: &Option<String>| etag.as_deref().map(|etag| opaque(etag).to_owned());
+        // a strong tag tells each change; the same bytes that are stored once more have another time and version
+        let is_told = self.strong_etag().is_some() && other.strong_etag().is_some();
         self.said_size() == other.said_size()
-            && opaque(&self.etag) == opaque(&other.etag)
-            && self.modified == other.modified
-            && self.has_version_of(other)
+            // a server may drop the mark of a weak tag when the file is older than a second
+            && self.etag.as_deref().map(opaque) == other.etag.as_deref().map(opaque)
+            && (is_told || self.modified == other.modified && self.has_version_of(other))
     }
 
     /// Whether the versions are the same. A listing has none; where there are tags, these tell.
@@ -176,7 +176,7 @@ impl Identity {
         }
     }
 
-    /// A number that identities that are the same share, and hardly any others: that of the state of a file.
+    /// A number for the state of a file, which hardly any others have. A new time makes it another one, also of the same bytes.
     #[must_use]
     pub fn number(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -192,9 +192,10 @@ impl Identity {
         self.says_size.then_some(self.size)
     }
 
-    /// The tag for `If-Match`, which a weak one must not be in.
+    /// The tag for `If-Match`, which a weak one must not be in. An empty one tells nothing.
     pub(super) fn strong_etag(&self) -> Option<&str> {
-        self.etag.as_deref().filter(|etag| !is_weak(etag))
+        let tag = self.etag.as_deref();
+        tag.filter(|tag| !is_weak(tag) && !tag.trim_matches('"').is_empty())
     }
 }
 
@@ -236,14 +237,24 @@ mod tests {
     }
 
     #[test]
-    fn any_difference_counts_but_the_mark_of_a_weak_tag() {
+    fn any_difference_counts_but_the_mark_of_a_weak_tag_and_the_time_beside_a_strong_one() {
         let strong = identity(Some("\"a\""), Some(1));
         let weak = identity(Some("W/\"a\""), Some(1));
         assert!(strong.is_same(&weak) && strong.number() == weak.number());
+        for time in [Some(2), None] {
+            let again = Identity {
+                version: Some("2".to_owned()),
+                ..identity(Some("\"a\""), time)
+            };
+            assert!(strong.is_same(&again) && again.is_same(&strong));
+            assert!(!weak.is_same(&again) && !again.is_same(&weak));
+            // a program that looks at the file sees its time
+            assert_ne!(strong.number(), again.number());
+        }
         for other in [
             identity(Some("\"b\""), Some(1)),
-            identity(Some("\"a\""), Some(2)),
-            identity(Some("\"a\""), None),
+            identity(Some("W/\"a\""), Some(2)),
+            identity(Some("W/\"a\""), None),
             identity(None, Some(1)),
         ] {
             assert!(!strong.is_same(&other) && !other.is_same(&strong));
@@ -294,7 +305,12 @@ mod tests {
     }
 
     #[test]
-    fn a_weak_tag_is_never_asked_for() {
+    fn a_weak_tag_is_never_asked_for_and_an_empty_one_tells_nothing() {
+        for empty in ["", "\"\""] {
+            let state = identity(Some(empty), Some(1));
+            assert!(state.strong_etag().is_none() && state.is_same(&state.clone()));
+            assert!(!state.is_same(&identity(Some(empty), Some(2))));
+        }
         assert_eq!(identity(Some("W/\"a\""), None).strong_etag(), None);
         assert_eq!(identity(Some("\"a\""), None).strong_etag(), Some("\"a\""));
         assert!(identity(Some("W/\"a\""), None).is_sure());

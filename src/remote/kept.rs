@@ -48,7 +48,7 @@ impl KeptStates {
         }
     }
 
-    /// The state of an object that was opened before, if it is this one.
+    /// The state of an object that was opened before, if it is this one. It may have been stored once more since, at another time.
     pub(super) fn find(
         &self,
         at: &Location,
@@ -67,13 +67,13 @@ impl KeptStates {
         &self,
         at: &Location,
         stored: &StoredObject,
-        identity: Identity,
+        identity: &Arc<Identity>,
     ) -> Arc<KeptState> {
-        if let Some(found) = self.find(at, stored, &identity) {
+        if let Some(found) = self.find(at, stored, identity) {
             return found;
         }
         let state = Arc::new(KeptState {
-            identity: Arc::new(identity),
+            identity: Arc::clone(identity),
             pieces: self.cache.new_key(),
             headers: self.cache.new_key(),
             cache: Arc::clone(&self.cache),

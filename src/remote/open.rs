@@ -38,14 +38,15 @@ pub(super) async fn open(
 ) -> Result<Object, RemoteError> {
     let stored = inner.clients.find(at, traffic).await?;
     // by zero some servers mean that they do not know
-    let known = known.filter(|known| known.size() > 0);
+    let known = known.filter(|known| known.size() > 0).map(Arc::new);
     if let Some(known) = &known {
         let kept = match inner.kept.find(at, &stored, known) {
             Some(kept) => Some(kept),
             None => on_disk(inner, at, &stored, known).await,
         };
         if let Some(kept) = kept {
-            return Ok(far(PiecedObject::new(inner, at, stored, &kept)));
+            let known = Arc::clone(known);
+            return Ok(far(PiecedObject::new(inner, at, stored, known, &kept)));
         }
     }
     // a state of an earlier mount lets the server answer "not modified", without a byte of body
@@ -63,8 +64,9 @@ pub(super) async fn open(
         FirstAnswer::Part(identity, bytes) => (identity, bytes),
         FirstAnswer::Whole(len) => return download(inner, at, &stored, len).await,
     };
-    let kept = inner.kept.of(at, &stored, identity);
-    let parts = PiecedObject::new(inner, at, stored, &kept);
+    let identity = Arc::new(identity);
+    let kept = inner.kept.of(at, &stored, &identity);
+    let parts = PiecedObject::new(inner, at, stored, identity, &kept);
     // a server may give fewer bytes than asked for; a piece that is not full would be taken for whole
     let full = |(piece, bytes): &(u64, &[u8])| bytes.len() == parts.cut.piece_len(*piece);
     let first = (0..).zip(first.chunks(at_most(PIECE, usize::MAX)));
@@ -81,13 +83,13 @@ async fn on_disk(
     inner: &Arc<Inner>,
     at: &Location,
     stored: &StoredObject,
-    known: &Identity,
+    known: &Arc<Identity>,
 ) -> Option<Arc<KeptState>> {
     let shelf = Shelf::new(inner.disk.as_ref()?, at, &stored.origin, known, PIECE)?;
     let found = spawn_blocking(move || shelf.has(0)).await;
     found
         .unwrap_or(false)
-        .then(|| inner.kept.of(at, stored, known.clone()))
+        .then(|| inner.kept.of(at, stored, known))
 }
 
 /// The state that an object had when its first piece was stored, to ask the server whether it still has it.

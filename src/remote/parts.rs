@@ -78,21 +78,22 @@ struct PieceSlot {
 }
 
 impl PiecedObject {
-    /// An object in this state.
+    /// An object in this state, whose pieces are those of the `kept` one.
     pub(super) fn new(
         inner: &Arc<Inner>,
         at: &Location,
         stored: StoredObject,
+        identity: Arc<Identity>,
         kept: &Arc<KeptState>,
     ) -> Arc<Self> {
-        Self::cut(inner, at, stored, (kept, Arc::default()), PIECE)
+        Self::cut(inner, at, stored, identity, (kept, Arc::default()), PIECE)
     }
 
     /// The same object for its headers that lie alone.
     pub(super) fn headers(&self) -> Arc<Self> {
         let state = (&self.kept, Arc::clone(&self.changed));
-        let stored = self.stored.clone();
-        Self::cut(&self.inner, &self.at, stored, state, HEADER_PIECE)
+        let (stored, identity) = (self.stored.clone(), Arc::clone(&self.identity));
+        Self::cut(&self.inner, &self.at, stored, identity, state, HEADER_PIECE)
     }
 
     /// An object in pieces of that length.
@@ -100,10 +101,10 @@ impl PiecedObject {
         inner: &Arc<Inner>,
         at: &Location,
         stored: StoredObject,
+        identity: Arc<Identity>,
         (kept, changed): (&Arc<KeptState>, Arc<OnceLock<RemoteError>>),
         piece: u64,
     ) -> Arc<Self> {
-        let identity = Arc::clone(&kept.identity);
         let disk = inner.disk.as_ref();
         let shelf = disk.and_then(|disk| Shelf::new(disk, at, &stored.origin, &identity, piece));
         Arc::new_cyclic(|this| Self {
@@ -365,15 +366,13 @@ impl PiecedObject {
                 }
                 return (state, Some(outcome));
             }
-            // wakes by itself: nobody signals that the mount has ended or that the program was killed
-            let woken = self.moved.wait_timeout(state, LOOK_EVERY);
-            (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            // behind the look at the outcome, which would else stay for a later read
             if let Err(ended) = self.inner.check_wanted(&self.at) {
-                if let Some(slot) = state.slots.get_mut(&piece) {
-                    slot.waiting = slot.waiting.saturating_sub(1);
-                }
+                slot.waiting = slot.waiting.saturating_sub(1);
                 return (state, Some(Err(ended)));
             }
+            // wakes by itself: nobody signals that the mount has ended or that the program was killed
+            state = self.wait(state);
         }
     }
 

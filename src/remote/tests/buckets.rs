@@ -39,15 +39,20 @@ fn an_object_of_a_bucket_is_read_with_a_signature_or_without() {
     )
     .unwrap();
     let file = ("AWS_SHARED_CREDENTIALS_FILE", credentials.to_str().unwrap());
-    let cases: [(&[Variable<'_>], bool, Option<&str>); 4] = [
+    let survey = ("AWS_PROFILE", "survey");
+    // of an earlier key, which has been unset
+    let token = ("AWS_SESSION_TOKEN", "verysecret");
+    let cases: [(&[Variable<'_>], bool, Option<&str>); 5] = [
         (&KEYS, true, Some("AKTEST")),
         (&KEYS, false, None),
-        (&[file, ("AWS_PROFILE", "survey")], true, Some("AKFILE")),
+        (&[file, survey], true, Some("AKFILE")),
+        (&[file, survey, token], true, Some("AKFILE")),
         (&[("AWS_SKIP_SIGNATURE", "true")], true, None),
     ];
     for (variables, sign, signer) in cases {
         let stub = server(&bytes, move |request, answer| {
             assert_eq!(request.target, "/pub/a/b%20c%2B%CE%B1.asdf");
+            assert!(request.header("x-amz-security-token").is_none());
             let signature = request.header("authorization").unwrap_or_default();
             assert_eq!(
                 signature.split("Credential=").nth(1).map(|id| &id[..6]),

@@ -1,8 +1,59 @@
 //! Pieces on disk.
 
+use std::path::Path;
 use std::sync::Mutex;
 
 use super::*;
+
+/// Waits until so many pieces and states are there.
+fn wait_for_files(dir: &Path, count: usize) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let found = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let names = found.map(|file| file.path());
+        let whole = names.filter(|path| path.extension().is_some_and(|it| it == "piece"));
+        let there = whole.count();
+        if there >= count {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{there} files");
+        thread::yield_now();
+    }
+}
+
+/// With each mount, its new time made it seem to have changed while it was read.
+#[test]
+fn an_object_that_was_stored_once_more_as_it_was_is_the_same() {
+    let (bytes, place) = (bytes(MIB), tempfile::tempdir().unwrap());
+    let dir = place.path().join("far");
+    let hour = Arc::new(AtomicUsize::new(10));
+    let now = Arc::clone(&hour);
+    let stub = server(&bytes, move |_, answer| {
+        let hour = now.load(Ordering::Relaxed);
+        let time = format!("Sun, 22 Nov 2026 {hour}:00:00 GMT");
+        answer.with("Last-Modified", &time)
+    });
+    let mount = || {
+        let disk = Some((dir.clone(), 32 << 20));
+        remote_with(16 << 20, RemoteOptions { disk, ..options() })
+    };
+    let first = mount();
+    drop(open(&first, &stub).unwrap());
+    wait_for_files(&dir, 2);
+    drop(first);
+    hour.store(11, Ordering::Relaxed);
+    let object = open(&mount(), &stub).unwrap();
+    assert!(read_all(&*object, u64::MAX).unwrap() == bytes);
+    assert_eq!(stub.sent(), MIB, "each piece came once");
+    // as a listing says it
+    let time = std::time::UNIX_EPOCH + Duration::from_secs(9);
+    let listed = Identity::new(MIB as u64, Some(ETAG.to_owned()), Some(time));
+    let requests = stub.requests().len();
+    let url = at(&stub.url("/a.asdf"));
+    let again = mount().open_known(&url, Some(listed), &Arc::default());
+    again.unwrap().read_exact_at(&mut [0; 9], 0).unwrap();
+    assert_eq!(stub.requests().len(), requests);
+}
 
 #[test]
 fn pieces_are_kept_for_the_next_mount_and_never_of_another_state() {
@@ -22,28 +73,11 @@ fn pieces_are_kept_for_the_next_mount_and_never_of_another_state() {
         assert!(read_all(&*object, u64::MAX).unwrap() == bytes);
         stub.sent() - before
     };
-    let files = || {
-        std::fs::read_dir(&dir).map_or(0, |found| {
-            found
-                .filter(|file| {
-                    file.as_ref()
-                        .unwrap()
-                        .path()
-                        .extension()
-                        .is_some_and(|e| e == "piece")
-                })
-                .count()
-        })
-    };
     let first = mount();
     assert_eq!(sent(&first), MIB);
     // what is to be written is written all the same, and the state
     drop(first);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while files() < 16 + 1 {
-        assert!(Instant::now() < deadline, "{} files", files());
-        thread::yield_now();
-    }
+    wait_for_files(&dir, 16 + 1);
     let asked = stub.requests().len();
     assert_eq!(sent(&mount()), 0, "the server is asked for its state only");
     assert_eq!(stub.requests().len(), asked + 1);

@@ -13,14 +13,17 @@ fn an_object_that_is_opened_again_costs_nothing_that_is_here() {
     let identity = first.identity().clone();
     drop(first);
     let (requests, sent) = (stub.requests().len(), stub.sent());
-    // as a listing says it, or the server when it was asked for it
-    let listed = Identity::new(bytes.len() as u64, Some(ETAG.to_owned()), None);
+    // as a listing says it, or the server when it was asked for it; or the same bytes were stored once more
+    let told = |time| Identity::new(bytes.len() as u64, Some(ETAG.to_owned()), time);
+    let later = std::time::UNIX_EPOCH + Duration::from_secs(9);
     let place = at(&stub.url("/a.asdf"));
-    for known in [identity, listed] {
+    for known in [identity, told(None), told(Some(later))] {
         let again = remote
-            .open_known(&place, Some(known), &Arc::default())
+            .open_known(&place, Some(known.clone()), &Arc::default())
             .unwrap();
         assert_eq!(read_all(&*again, u64::MAX).unwrap(), bytes);
+        // else it would seem to change with each look
+        assert_eq!(*again.identity(), known);
     }
     assert_eq!((stub.requests().len(), stub.sent()), (requests, sent));
     // of another state nothing is taken
