@@ -24,6 +24,7 @@ use crate::asdf::fits::BLOCK_LEN;
 use crate::asdf::outline::PlaceId;
 use crate::asdf::paths::Paths;
 use crate::asdf::rows::{RowPart, Rows};
+use crate::asdf::scalar::Value;
 use crate::error::{Result, unsupported};
 use crate::source::{Joined, Memory, Source, len_u64};
 
@@ -197,7 +198,10 @@ impl Snapshot {
     /// The number that stands for no value in an array of integers, if the tree gives one.
     fn masked(&self, i: usize) -> Option<i128> {
         let node = self.paths()?.node(self.arrays().get(i)?.home())?;
-        node.get("mask")?.follow().text()?.parse().ok()
+        match node.get("mask")?.value()? {
+            Value::Int(mask) => Some(mask),
+            _ => None,
+        }
     }
 }
 

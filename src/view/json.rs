@@ -2,7 +2,8 @@
 //!
 //! A tag that is none of YAML's own is the key `!tag` of an object: beside the keys of a mapping, beside `!items` of a sequence,
 //! and beside `!value` of a scalar. An array that has files in a mount has the path of one as `!file`. A key of the tree that begins
-//! with `!` has another one in front, so that it is none of these. Aliases and merge keys stand for what they lead to.
+//! with `!` has another one in front, so that it is none of these. A key that is no string, and has the text of another key, has its type
+//! in front, as in `!int 1`. Aliases and merge keys stand for what they lead to.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,12 +14,14 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 
 use super::{array_at, entries};
 use crate::asdf::Snapshot;
-use crate::asdf::scalar::Value;
+use crate::asdf::scalar::{Type, Value};
 use crate::asdf::tree::{Node, NodeKind, Tree};
 use crate::error::{Error, Result, unsupported};
 
 /// What tags of YAML's own types begin with.
 const YAML: &str = "tag:yaml.org,2002:";
+/// The type of keys that are strings.
+const STRING: &str = "str";
 /// How many times as long as the text JSON may be, and how many bytes besides.
 const MOST_TIMES: usize = 4;
 const SPARE: usize = 64 << 20;
@@ -107,7 +110,15 @@ impl<'t> JsonNode<'t> {
         let mut seen = HashSet::new();
         // this has an end, as what is merged counts in the weight of the tree (`MAX_WEIGHT`)
         let parts = self.node.merged().filter(|part| seen.insert(part.id()));
-        for (name, value) in entries(parts, |key| Some(self.name(key))) {
+        let all = entries(parts, |key| Some((self.name(key), kind(key))));
+        let strings = all.iter().filter(|((_, kind), _)| *kind == STRING);
+        let mut names: HashSet<_> = strings.map(|((name, _), _)| name.clone()).collect();
+        for ((name, kind), value) in all {
+            let name = if kind == STRING || names.insert(name.clone()) {
+                name
+            } else {
+                format!("!{kind} {name}").into()
+            };
             map.serialize_entry(&name, &Self::new(value, self.file_of))?;
         }
         Ok(())
@@ -175,6 +186,16 @@ impl Serialize for JsonNode<'_> {
     }
 }
 
+/// The type of a key: as YAML calls it, `json` for a collection, or another tag without the `!` that it may begin with.
+fn kind(key: Node<'_>) -> &str {
+    match (key.tag(), key.value()) {
+        (Some(tag), Some(_)) if !tag.starts_with(YAML) => tag.trim_start_matches('!'),
+        // timestamps are strings, too
+        (_, Some(Value::Str(_))) => STRING,
+        _ => key.scalar_type().map_or("json", Type::name),
+    }
+}
+
 /// The string that stands for a number that JSON has none for, as YAML writes it.
 pub(crate) fn not_finite(value: f64) -> Option<&'static str> {
     match value {
@@ -238,6 +259,21 @@ mod tests {
         let all = json["all"].as_object().unwrap();
         assert_eq!(all.len(), COUNT + 1);
         assert_eq!(all["k2999"], 2999);
+    }
+
+    /// The values of all but one of them were missing, without a word.
+    #[test]
+    fn keys_of_one_text_and_several_types_are_all_there() {
+        let text = "---\n{1: a, '1': b, !!float 1: c, [1]: d, '[1]': e, \
+            2020-01-01: f, '2020-01-01': g, !x k: h, k: i, 7: j}\n...\n";
+        let tree = Tree::parse(text).unwrap();
+        let root = JsonNode::new(tree.root().unwrap(), &|_| None);
+        let json = serde_json::to_string(&root).unwrap();
+        let want = [
+            r#"{"!int 1":"a","1":"b","!float 1":"c","!json [1]":"d","[1]":"e","#,
+            r#""2020-01-01":"g","!x k":"h","k":"i","7":"j"}"#,
+        ];
+        assert_eq!(json, want.concat());
     }
 
     #[test]

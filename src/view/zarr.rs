@@ -15,7 +15,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
 use super::json::not_finite;
-use super::{MAX_BESIDE, entries, no_longer, padded, typed};
+use super::{MAX_BESIDE, array_at, entries, no_longer, padded, typed};
 use crate::asdf::datatype::{ByteOrder, Datatype, Orders, Scalar};
 use crate::asdf::npy::names;
 use crate::asdf::outline::PlaceId;
@@ -123,7 +123,8 @@ impl Snapshot {
             return (Object::new(), Vec::new());
         };
         let home = array.home();
-        let around = paths.node(paths.parent(home));
+        let parent = paths.parent(home);
+        let around = paths.node(parent);
         let mut attributes = around.map(scalars).unwrap_or_default();
         attributes.retain(|key, _| !DECODING.split(' ').any(|it| it == key));
         let mask = paths.node(home).and_then(|own| attribute(own.get("mask")?));
@@ -132,7 +133,15 @@ impl Snapshot {
         attributes.extend(own.filter_map(|(key, value)| Some((key.to_owned(), value?))));
         let name = paths.steps(home).pop().unwrap_or_default();
         let shape = array.shape().unwrap_or_default();
-        (attributes, axes(around, &name, shape))
+        // the shape that names of so many axes belong to: that of the first array beside them
+        let shape_with = |count: usize| {
+            let beside = around?.merged().flat_map(Node::entries);
+            let beside = beside.filter_map(|(_, node)| self.arrays().get(array_at(paths, node)?));
+            let beside = beside.filter(|array| paths.parent(array.home()) == parent);
+            let mut shapes = beside.filter_map(Array::shape);
+            shapes.find(|shape| shape.len() == count)
+        };
+        (attributes, axes(around, &name, shape, shape_with))
     }
 
     /// The attributes of the group of a place: the scalars of its mapping.
@@ -281,23 +290,37 @@ fn lay_out(datatype: &Datatype, at: u64, out: &mut Vec<RowField>) -> u64 {
     at.saturating_add(datatype.size().unwrap_or(0))
 }
 
-/// The names of the axes of an array: as the mapping around it has them under any of [`AXES`], or else `dN_LEN`, where N counts from the
-/// last axis.
-fn axes(around: Option<Node<'_>>, name: &str, shape: &[u64]) -> Vec<String> {
+/// The names of the axes of an array: as the mapping around it has them under any of [`AXES`], if its axes are as long as those of the
+/// array that the names are of, or else `dN_LEN`, where N counts from the last axis.
+fn axes<'a>(
+    around: Option<Node<'_>>,
+    name: &str,
+    shape: &[u64],
+    shape_with: impl Fn(usize) -> Option<&'a [u64]>,
+) -> Vec<String> {
     let around = around.filter(|around| around.is_within(MAX_BESIDE));
     let names = |names: Node<'_>| {
         let names = names.items().take(MAX_NDIM);
-        let names: Option<Vec<_>> = names.map(|name| name.text().map(str::to_owned)).collect();
+        let names = names.map(|name| match name.value()? {
+            scalar::Value::Str(name) => Some(name.to_owned()),
+            _ => None,
+        });
+        let names: Option<Vec<_>> = names.collect();
         let different = |names: &Vec<String>| names.iter().collect::<HashSet<_>>().len();
         names.filter(|names| different(names) == names.len())
     };
     let all = AXES.iter().filter_map(|key| names(around?.get(key)?));
     for names in all {
+        // xarray opens no group in which axes of one name have different lengths
+        let lens = shape_with(names.len());
         // a coordinate is called like the axis that it is of
-        if shape.len() == 1 && names.iter().any(|axis| axis == name) {
+        let at = names.iter().position(|axis| axis == name);
+        if let ([len], Some(at)) = (shape, at)
+            && lens.is_none_or(|lens| lens.get(at) == Some(len))
+        {
             return vec![name.to_owned()];
         }
-        if names.len() == shape.len() {
+        if lens == Some(shape) {
             return names;
         }
     }

@@ -9,6 +9,8 @@ use crate::error::percent_encoded;
 pub(super) const CARD: usize = 80;
 /// Most characters of a text in a card, where a `'` counts twice.
 const MAX_TEXT: usize = 68;
+/// Most characters of the name of a unit: there is room for `/re` behind it.
+const MAX_NAME: usize = 65;
 /// Least characters of a text in a card.
 const MIN_TEXT: usize = 8;
 
@@ -67,15 +69,8 @@ impl HeaderText {
 
     /// Adds a card with a text. What does not fit is left out.
     pub(super) fn text(&mut self, keyword: &str, text: &str) {
-        let mut quoted = String::new();
-        for c in text.chars() {
-            // a quote within quotes is written twice (section 4.2.1.1)
-            let len = if c == '\'' { 2 } else { 1 };
-            if quoted.len().saturating_add(len) > MAX_TEXT {
-                break;
-            }
-            quoted.extend(std::iter::repeat_n(c, len));
-        }
+        // a quote within quotes is written twice (section 4.2.1.1)
+        let quoted = cut(text, MAX_TEXT).replace('\'', "''");
         self.card(&format!("{keyword:<8}= '{quoted:<MIN_TEXT$}'"));
     }
 
@@ -172,6 +167,21 @@ impl HeaderText {
         bytes.resize(bytes.len().next_multiple_of(block), b' ');
         bytes
     }
+}
+
+/// As much of a text as fits into so many characters of a card, where a `'` counts twice.
+fn cut(text: &str, mut room: usize) -> &str {
+    let end = text.find(|c: char| {
+        let left = room.checked_sub(if c == '\'' { 2 } else { 1 });
+        room = left.unwrap_or(0);
+        left.is_none()
+    });
+    end.and_then(|end| text.get(..end)).unwrap_or(text)
+}
+
+/// The name of a unit as readers find it: cut, and without blanks at its end.
+pub(super) fn cut_name(name: &str) -> &str {
+    cut(name, MAX_NAME).trim_end()
 }
 
 /// A floating-point number as FITS has it, if it is finite: as few digits as tell it from all others.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::header::{HeaderText, printable_ascii};
+use super::header::{HeaderText, cut_name, printable_ascii};
 use super::sky::Sky;
 use super::{FitsFile, Subject, Unit, meta, no_longer};
 use crate::asdf::outline::column::is_table;
@@ -94,10 +94,11 @@ impl FitsPlan<'_> {
         for (place, subject) in members {
             let path = paths.brief(*place);
             let name = ext_name(paths, *place).unwrap_or_else(|| printable_ascii(&path));
+            let name = cut_name(&name);
             let version: &mut u64 = names.entry(name.to_ascii_uppercase()).or_default();
             // readers tell extensions of one name by EXTVER (FITS Standard 4.0, section 4.4.2.6)
             *version = version.saturating_add(1);
-            match self.units(*subject, Some((&name, *version))) {
+            match self.units(*subject, Some((name, *version))) {
                 Ok(made) => {
                     file.units.extend(made.units);
                     file.sky = file.sky.or(made.sky);
@@ -211,10 +212,7 @@ fn ext_name(paths: &Paths, place: PlaceId) -> Option<String> {
         "data" | "sci" => Some("SCI".to_owned()),
         "err" | "error" => Some("ERR".to_owned()),
         "dq" => Some("DQ".to_owned()),
-        _ if key.starts_with("var_") && key.len() <= 68 => {
-            let name = printable_ascii(&key);
-            Some(name.to_ascii_uppercase())
-        }
+        _ if key.starts_with("var_") => Some(printable_ascii(&key).to_ascii_uppercase()),
         _ => None,
     }
 }

@@ -138,6 +138,9 @@ fn the_number_of_a_mask_is_blank() {
         ),
         ("int8", "128", None),
         ("int16", "-7", Some("BLANK   =                   -7")),
+        ("int16", "0x7FFF", Some("BLANK   =                32767")),
+        ("int16", "1_000", Some("BLANK   =                 1000")),
+        ("uint8", "010", Some("BLANK   =                    8")),
         ("uint8", "256", None),
         ("float32", "5", None),
     ] {
@@ -146,6 +149,36 @@ fn the_number_of_a_mask_is_blank() {
         let blank = cards.iter().find(|card| card.contains("BLANK"));
         assert_eq!(blank.map(String::as_str), want, "{datatype}");
     }
+}
+
+/// Extensions of one directory had the same name and no version, so that readers found the first alone.
+#[test]
+fn extensions_whose_names_are_cut_alike_have_versions() {
+    let key = "k".repeat(70);
+    let body = format!(
+        "d:\n  {}  {}",
+        array(&format!("{key}1"), "uint8", "[2]"),
+        array(&format!("{key}2"), "complex64", "[2]")
+    );
+    let snapshot = snapshot(&body);
+    let mut subjects = snapshot.fits_plan().subjects().into_iter();
+    let directory = subjects.find(|subject| matches!(subject, Subject::Directory(_)));
+    let file = snapshot.fits_plan().file(directory.unwrap()).unwrap();
+    let names = file.units.iter().skip(1).map(|unit| {
+        let cards = unit.header.chunks(80).map(String::from_utf8_lossy);
+        let cards = cards.map(|card| card.trim_end().to_owned());
+        let cards = cards.filter(|card| card.starts_with("EXT"));
+        cards.collect::<Vec<_>>()
+    });
+    let names: Vec<_> = names.collect();
+    let cut = format!("d/{}", "k".repeat(63));
+    let version = format!("EXTVER  = {:>20}", 2);
+    let want = [
+        vec![format!("EXTNAME = '{cut}'")],
+        vec![format!("EXTNAME = '{cut}/re'"), version.clone()],
+        vec![format!("EXTNAME = '{cut}/im'"), version],
+    ];
+    assert_eq!(names, want);
 }
 
 #[test]

@@ -135,6 +135,7 @@ fn axes_are_called_as_the_tree_says() {
         ("dimensions: [y]", ["d2_2", "d1_3"]),
         ("dimensions: [x, x]", ["d2_2", "d1_3"]),
         ("dimensions: [x, [y]]", ["d2_2", "d1_3"]),
+        ("dimensions: [1, 2]", ["d2_2", "d1_3"]),
         ("dimensions: 5", ["d2_2", "d1_3"]),
     ] {
         let x = array("int8", "shape: [2, 3]");
@@ -149,6 +150,26 @@ fn axes_are_called_as_the_tree_says() {
         ));
         assert_eq!(found["dimension_names"], json!([want]), "{name}");
     }
+}
+
+/// xarray could not open a group with an axis of two lengths.
+#[test]
+fn an_axis_of_a_group_has_one_length() {
+    let shapes = [
+        ("a", "[2, 3]"),
+        ("b", "[3, 2]"),
+        ("c", "[2, 3]"),
+        ("x", "[4]"),
+        ("y", "[2]"),
+    ];
+    let arrays = shapes.map(|(name, shape)| {
+        let array = array("int8", &format!("shape: {shape}"));
+        format!("{name}: {array}\n")
+    });
+    let snapshot = snapshot(&format!("dims: [y, x]\n{}", arrays.concat()), &[0; 8]);
+    let names = (0..5).map(|i| snapshot.zarr_metadata(i).unwrap()["dimension_names"].take());
+    let want = json!([["y", "x"], ["d2_3", "d1_2"], ["y", "x"], ["d1_4"], ["y"]]);
+    assert_eq!(names.collect::<Value>(), want);
 }
 
 #[test]
