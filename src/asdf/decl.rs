@@ -193,6 +193,10 @@ impl<'t> Properties<'t> {
                 return Err(corrupt(why));
             }
         }
+        for property in found.all() {
+            // a null counts as no value, but hides a merged one: `strides: null` is an array in C order
+            *property = property.filter(|node| node.scalar_type() != Some(Type::Null));
+        }
         Ok(found)
     }
 
@@ -205,9 +209,7 @@ impl<'t> Properties<'t> {
             let Some(slot) = key.text().and_then(|name| own.slot(name)) else {
                 continue;
             };
-            // a null counts as no value: `strides: null` is an array in C order
-            let null = value.scalar_type() == Some(Type::Null);
-            *slot = (!null).then(|| value.follow());
+            *slot = Some(value.follow());
         }
         for (mine, new) in self.all().into_iter().zip(own.all()) {
             *mine = mine.or(*new);
@@ -461,7 +463,7 @@ mod tests {
 
     #[test]
     fn merged_properties_count_where_own_ones_are_missing() {
-        let text = "%TAG ! tag:stsci.edu:asdf/\n--- \nd: &d {source: 9, datatype: int8, byteorder: big, shape: [4]}\na: !core/ndarray-1.0.0 {<<: *d, source: 1}\n...\n";
+        let text = "%TAG ! tag:stsci.edu:asdf/\n--- \nd: &d {source: 9, datatype: int8, byteorder: big, shape: [4], strides: [2]}\na: !core/ndarray-1.0.0 {<<: *d, source: 1, strides: null}\n...\n";
         let tree = Tree::parse(text).unwrap();
         let Ok(Declared::Stored(view)) = first_of(&tree) else {
             panic!("not read");
@@ -470,6 +472,7 @@ mod tests {
             (&view.storage, &*view.shape),
             (&Storage::Block(1), &[Some(4)][..])
         );
+        assert_eq!(view.strides, None, "an own null hides what is merged");
     }
 
     #[test]
