@@ -196,17 +196,20 @@ impl Cache {
     }
 
     /// Whether a segment is here; does not count as a use.
+    #[cfg(any(test, feature = "remote"))]
     pub(crate) fn contains(&self, key: u64, index: u64) -> bool {
         let place = (key, Part::Segment(index));
         lock(&self.kept).entries.contains(&place)
     }
 
-    /// The segments of these that are not here, if one more may be decoded ahead of its reader.
+    /// The segments of these that are not here, if one more may be decoded ahead of its reader. Does not count as a use.
     pub(super) fn missing(&self, key: u64, wanted: impl Iterator<Item = u64>) -> Vec<u64> {
         if self.room_ahead() < cost(SEGMENT) {
             return Vec::new();
         }
-        wanted.filter(|&n| !self.contains(key, n)).collect()
+        let entries = &lock(&self.kept).entries;
+        let is_missing = |n: &u64| !entries.contains(&(key, Part::Segment(*n)));
+        wanted.filter(is_missing).collect()
     }
 
     /// Bytes that may be decoded or fetched ahead of readers beside those that are here and not read yet.
@@ -338,8 +341,9 @@ impl Cache {
         }
     }
 
-    /// Counts what a block's stream holds now.
-    pub(super) fn count_stream(&self, key: u64, stream: &Arc<dyn Stream>) {
+    /// Counts what a block's stream holds now. If all streams together hold too much, the large ones give up entries, if the caller
+    /// `may_thin`: then it has the lock of no stream.
+    pub(super) fn recount(&self, key: u64, stream: &Arc<dyn Stream>, may_thin: bool) {
         let held = stream.held();
         let mut kept = lock(&self.kept);
         let holder = kept.holders.entry(key).or_insert_with(|| Holder {
@@ -347,13 +351,9 @@ impl Cache {
             stream: Arc::downgrade(stream),
         });
         holder.memory.count(held);
-    }
-
-    /// The same; if all streams together hold too much, the large ones give up entries. The caller has the lock of no stream.
-    pub(super) fn recount(&self, key: u64, stream: &Arc<dyn Stream>) {
-        self.count_stream(key, stream);
-        let large = lock(&self.kept).large_holders(self.share());
-        for (key, stream) in large {
+        let large = kept.large_holders(self.share());
+        drop(kept);
+        for (key, stream) in large.into_iter().filter(|_| may_thin) {
             stream.thin_out();
             let held = stream.held();
             // its block may be dropped meanwhile

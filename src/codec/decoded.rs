@@ -300,7 +300,7 @@ impl Source for Beneath {
             block.cache.rest(block.key, (cursor, memory));
         }
         // no stream gives up entries here: the decoder above may read with the lock of its own
-        block.cache.count_stream(block.key, &block.stream);
+        block.cache.recount(block.key, &block.stream, false);
         Ok(())
     }
 }

@@ -169,17 +169,17 @@ fn streams_hold_a_part_of_the_budget_and_those_that_hold_more_than_theirs_give_u
     let cache = Cache::new(4000);
     let streams = [holding(600, 0), holding(100, 0), holding(200, 0)];
     for (key, stream) in (0..).zip(&streams) {
-        cache.recount(key, stream);
+        cache.recount(key, stream, true);
     }
     assert_eq!(cache.used(), 900, "that much they may hold");
     let fourth = holding(500, 0);
-    cache.recount(3, &fourth);
+    cache.recount(3, &fourth, true);
     let held = |stream: &Arc<dyn Stream>| stream.held();
     assert_eq!(streams.each_ref().map(held), [300, 100, 200]);
     assert_eq!(fourth.held(), 250);
     assert_eq!(cache.used(), 850);
     cache.forget(0);
-    cache.recount(1, &streams[1]);
+    cache.recount(1, &streams[1], true);
     assert_eq!(cache.used(), 550);
     for key in 0..4 {
         cache.forget(key);
@@ -191,10 +191,10 @@ fn streams_hold_a_part_of_the_budget_and_those_that_hold_more_than_theirs_give_u
 fn a_stream_that_has_nothing_to_give_up_leaves_the_others_their_part() {
     let cache = Cache::new(4000);
     let fixed = holding(1200, 1200);
-    cache.recount(0, &fixed);
+    cache.recount(0, &fixed, true);
     let other = holding(800, 100);
-    cache.recount(1, &other);
-    cache.recount(1, &other);
+    cache.recount(1, &other, true);
+    cache.recount(1, &other, true);
     assert_eq!((fixed.held(), other.held()), (1200, 400));
     assert_eq!(cache.used(), 1600);
 }

@@ -87,7 +87,7 @@ impl Decoded {
         let tidied = caught(|| self.cache.check_wanted().map(|()| self.stream.tidy()));
         let is_less = tidied.unwrap_or(false);
         if is_less {
-            self.cache.recount(self.key, &self.stream);
+            self.cache.recount(self.key, &self.stream, true);
         }
         let mut state = lock(&self.state);
         state.is_untidy = is_less;

@@ -107,7 +107,7 @@ impl<'a> Decoder<'a> {
                 break None;
             };
             let bytes = cache.insert(*key, segment, buffer, demand == Demand::Ahead);
-            cache.recount(*key, &self.block.stream);
+            cache.recount(*key, &self.block.stream, true);
             // Set before the run is shown no more: the threads that wake then find it, even if the cache had no room.
             let _ = self.shown.outcome.set(Ok(Arc::clone(&bytes)));
             if segment == wanted {
