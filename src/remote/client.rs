@@ -352,14 +352,8 @@ impl Clients {
     /// A bucket of S3 with what environment and profile say, and whether credentials have to be guessed.
     async fn amazon(&self, name: &str) -> object_store::Result<(AmazonS3Builder, bool)> {
         let mut builder = AmazonS3Builder::new().with_bucket_name(name);
-        let settings: Vec<(AmazonS3ConfigKey, &str)> = self.settings("AWS_", "S3")?;
-        let mut keys = settings.iter().map(|(key, _)| *key);
-        let has_id = keys.any(|key| key == AmazonS3ConfigKey::AccessKeyId);
-        for (key, value) in settings {
-            // a token belongs to the key beside it: that of a profile has its own, or none
-            if has_id || key != AmazonS3ConfigKey::Token {
-                builder = builder.with_config(key, value);
-            }
+        for (key, value) in without_lone_token(self.settings("AWS_", "S3")?) {
+            builder = builder.with_config(key, value);
         }
         let says = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
         let profile = Profile::find(&self.variables);
@@ -542,4 +536,13 @@ pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
         error = source;
     }
     printable(&error.to_string())
+}
+/// Settings of the environment without a session token that belongs to no key beside it: the keys of a profile have their own, or none.
+fn without_lone_token(
+    mut settings: Vec<(AmazonS3ConfigKey, &str)>,
+) -> Vec<(AmazonS3ConfigKey, &str)> {
+    let mut keys = settings.iter().map(|(key, _)| *key);
+    let has_id = keys.any(|key| key == AmazonS3ConfigKey::AccessKeyId);
+    settings.retain(|(key, _)| has_id || *key != AmazonS3ConfigKey::Token);
+    settings
 }
