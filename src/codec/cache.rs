@@ -182,8 +182,8 @@ impl Cache {
         Err(Error::io("decoding after the mount has ended", ended))
     }
 
-    /// A segment, if it is here. It counts as used now, and as asked for by its reader.
-    pub(crate) fn get(&self, key: u64, index: u64) -> Option<Arc<CountedBuf>> {
+    /// A segment, if it is here, and whether its reader is the first. It counts as used now, and as asked for by its reader.
+    pub(crate) fn get(&self, key: u64, index: u64) -> Option<(Arc<CountedBuf>, bool)> {
         let kept = &mut *lock(&self.kept);
         // also moves the entry to the front of the list, as used last
         let Entry::Segment(bytes, unread) = kept.entries.get_mut(&(key, Part::Segment(index)))?
@@ -191,8 +191,7 @@ impl Cache {
             return None;
         };
         // A reader has come for it: it takes no share of what is decoded ahead any more.
-        *unread = None;
-        Some(Arc::clone(bytes))
+        Some((Arc::clone(bytes), unread.take().is_some()))
     }
 
     /// Whether a segment is here; does not count as a use.

@@ -13,7 +13,6 @@ mod ahead;
 mod decode;
 
 use std::ops::{Range, RangeInclusive};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use self::decode::{Decoder, Run};
@@ -36,8 +35,6 @@ pub struct Decoded {
     cache: Arc<Cache>,
     /// This block's key in the cache.
     key: u64,
-    /// The segment that was read last, if its reader is known to have got there.
-    last: AtomicU64,
     /// Not held while a segment is decoded, or memory is waited for. Taken before the locks of the stream and of the cache.
     state: Mutex<DecodedState>,
     /// Signalled when a decode ends or moves on to another segment.
@@ -104,8 +101,6 @@ impl Decoded {
             len,
             cache: Arc::clone(cache),
             key: cache.new_key(),
-            // No segment has this number.
-            last: AtomicU64::new(u64::MAX),
             state: Mutex::default(),
             moved: Condvar::new(),
         })
@@ -161,16 +156,15 @@ impl Decoded {
         read: &RangeInclusive<u64>,
     ) -> Result<(Arc<CountedBuf>, Range<usize>)> {
         let segment = segment_of(offset);
-        let found = self.cache.get(self.key, segment);
-        // a reader that takes a segment in several small reads comes here for each
-        let is_last =
-            *read == (segment..=segment) && self.last.swap(segment, Ordering::Relaxed) == segment;
-        // A reader that comes again is known already: a hit takes the lock of the cache alone then.
-        let bytes = match (found, is_last) {
-            (Some(found), true) => found,
-            (found, _) => {
+        let bytes = match self.cache.get(self.key, segment) {
+            // Decoded for an earlier read: where readers go on is not asked, and only the lock of the cache is taken.
+            Some((found, false)) => found,
+            found => {
                 let demand = self.note(read);
-                found.map_or_else(|| self.missing(segment, demand), Ok)?
+                match found {
+                    Some((found, _)) => found,
+                    None => self.missing(segment, demand)?,
+                }
             }
         };
         let start = at_most(offset.saturating_sub(start_of(segment)), SEGMENT);
@@ -197,7 +191,7 @@ impl Decoded {
         let mut state = lock(&self.state);
         loop {
             // A run puts its segment into the cache before it is shown no more, so none is missed between the two.
-            if let Some(found) = self.cache.get(self.key, segment) {
+            if let Some((found, _)) = self.cache.get(self.key, segment) {
                 return Ok(found);
             }
             let run = waited_for.filter(|run| run.segment == segment);

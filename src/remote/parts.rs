@@ -299,7 +299,7 @@ impl PiecedObject {
 
     /// A piece, of a read that goes up to `end`.
     fn piece(&self, piece: u64, end: u64) -> crate::error::Result<Arc<CountedBuf>> {
-        if let Some(found) = self.inner.cache.get(self.key, piece) {
+        if let Some((found, _)) = self.inner.cache.get(self.key, piece) {
             self.stored.traffic.note_in_memory();
             return Ok(found);
         }
@@ -312,7 +312,7 @@ impl PiecedObject {
         let begun = Instant::now();
         loop {
             self.check()?;
-            if let Some(found) = self.inner.cache.get(self.key, piece) {
+            if let Some((found, _)) = self.inner.cache.get(self.key, piece) {
                 return Ok(found);
             }
             // a new request would have all of the timeout once more, and its reader has waited long already

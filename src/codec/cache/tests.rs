@@ -23,11 +23,11 @@ fn the_least_recently_used_goes_first() {
     for index in 0..3 {
         fill(&cache, ANY, index);
     }
-    let first = cache.get(0, 0).unwrap().as_ptr();
+    let first = cache.get(0, 0).unwrap().0.as_ptr();
     cache.get(0, 0).unwrap();
     cache.get(0, 2).unwrap();
     let _buffer = cache.segment(0, SEGMENT, false);
-    assert_eq!(cache.get(0, 0).unwrap().as_ptr(), first);
+    assert_eq!(cache.get(0, 0).unwrap().0.as_ptr(), first);
     assert!(!cache.contains(0, 1));
     assert_eq!(cache.used(), 3 * cost(SEGMENT));
 }
@@ -36,7 +36,7 @@ fn the_least_recently_used_goes_first() {
 fn what_a_reply_is_made_from_is_neither_reused_nor_forgotten_about() {
     let cache = Cache::new(2 * cost(SEGMENT));
     fill(&cache, ANY, 7);
-    let lent = cache.get(0, 7).unwrap();
+    let (lent, _) = cache.get(0, 7).unwrap();
     for index in 8..20 {
         fill(&cache, ANY, index);
     }
