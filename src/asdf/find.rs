@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use super::Snapshot;
 use super::array::{Array, Detail, Form, Origin};
 use super::datatype::{ByteOrder, Datatype};
-use super::decl::chunked::{Chunked, Chunks};
+use super::decl::chunked::{self, Chunked, Chunks};
 use super::decl::{Declared, Inline, Storage, StoredArray};
 use super::inline;
 use super::outline::{Outline, Place, PlaceId, What};
 use super::paths::Paths;
+use super::scalar::Value;
 use super::strided::View;
-use super::tree::Tree;
+use super::tree::{Node, Tree};
 use crate::error::{Error, Result, corrupt, unsupported};
 
 /// The blocks of a snapshot, in which arrays may lie.
@@ -138,7 +139,20 @@ fn array(
 ) -> Array {
     let mut form = Form::default();
     let (offset, located) = match declared {
-        Err(error) => (0, Err(error)),
+        Err(error) => {
+            // Its block is in use, however little sense the rest makes.
+            let node = paths
+                .node(home)
+                .filter(|node| !node.tag().is_some_and(chunked::is_tag));
+            let source = node.and_then(|node| node.get("source"));
+            if let Some(Value::Int(source)) = source.and_then(Node::value)
+                && let Ok(source) = i64::try_from(source)
+            {
+                // the declaration is refused already, with its own reason
+                let _ = fill_block(&mut form, source, blocks);
+            }
+            (0, Err(error))
+        }
         Ok(Declared::Stored(stored)) => {
             let located = fill_stored(&mut form, &stored, blocks);
             (stored.offset, located.map(|()| None))
@@ -175,9 +189,7 @@ fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: Blocks<'_>) -> Res
     form.to_end = stored.shape.first() == Some(&None);
     let block_len = match &stored.storage {
         Storage::Block(source) => {
-            form.counted_back = *source < 0;
-            let n = blocks.index(*source)?;
-            form.origin = Origin::Block(n);
+            let n = fill_block(form, *source, blocks)?;
             Some(blocks.data_size(n)?)
         }
         Storage::External(uri) => {
@@ -204,6 +216,14 @@ fn fill_stored(form: &mut Form, stored: &StoredArray, blocks: Blocks<'_>) -> Res
     form.fortran = view.is_fortran_dense() && !view.is_dense();
     form.len = view.len();
     Ok(())
+}
+
+/// Fills in which block an array lies in, and returns its index.
+fn fill_block(form: &mut Form, source: i64, blocks: Blocks<'_>) -> Result<usize> {
+    form.counted_back = source < 0;
+    let n = blocks.index(source)?;
+    form.origin = Origin::Block(n);
+    Ok(n)
 }
 
 /// Fills in an array from another unit of the FITS file around this one. A unit is taken whole, with the types of its own header,

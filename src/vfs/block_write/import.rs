@@ -287,25 +287,37 @@ pub(in crate::vfs) fn import_file(saves: &Saves, node: Node, bytes: Arc<dyn Sour
 
 /// Checks that a block of that length still holds every array that lies in it.
 pub(in crate::vfs) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) -> Result<()> {
-    let is_for_chunks = || {
-        // if that is not known, a block that no array declares may be one
-        let is_declared = || {
-            snapshot
-                .block_users()
-                .get(block)
-                .is_some_and(|users| !users.is_empty())
-        };
-        let blocks = snapshot.chunk_blocks();
-        blocks.map_or_else(|_| !is_declared(), |blocks| blocks.contains(&block))
-    };
-    if snapshot.block_len(block) != Some(len) && is_for_chunks() {
-        return Err(Error::Library(Library::Rejected {
+    let users = snapshot.block_users().get(block).map(Vec::as_slice);
+    let users = users.unwrap_or_default();
+    let before = snapshot.block_len(block);
+    let refused = |why: String, advice: &str| {
+        Err(Error::Library(Library::Rejected {
             at: Place::Block(block),
-            why: format!("it is for a chunk of an array, and its length can't become {len} bytes"),
-            advice: "write as many as it has".to_owned(),
-        }));
+            why,
+            advice: advice.to_owned(),
+        }))
+    };
+    let is_for_chunks = || {
+        let blocks = snapshot.chunk_blocks();
+        // if that is not known, a block that no array declares may be one
+        blocks.map_or_else(|_| users.is_empty(), |blocks| blocks.contains(&block))
+    };
+    if before != Some(len) && is_for_chunks() {
+        let why = format!("it is for a chunk of an array, and its length can't become {len} bytes");
+        return refused(why, "write as many as it has");
     }
-    for &i in snapshot.block_users().get(block).into_iter().flatten() {
+    let is_faulty = |&i: &usize| snapshot.arrays().get(i)?.problem().map(drop);
+    // how many bytes an array needs is not known if its declaration makes no sense
+    let is_needed = || match users {
+        [] => !snapshot.unused_blocks().contains(&block),
+        users => users.iter().find_map(is_faulty).is_some(),
+    };
+    if before.is_some_and(|before| len < before) && is_needed() {
+        let why =
+            format!("with {len} bytes it may no longer hold an array that makes no sense as it is");
+        return refused(why, "correct tree.yaml first");
+    }
+    for &i in users {
         // an array that makes no sense already does not keep its block from being mended
         let sound = |array: &&Array| array.problem().is_none();
         let Some(array) = snapshot.arrays().get(i).filter(sound) else {
@@ -317,11 +329,8 @@ pub(in crate::vfs) fn check_resize(snapshot: &Snapshot, block: usize, len: u64) 
             snapshot.array_view(i, len).is_ok()
         };
         if !holds {
-            return Err(Error::Library(Library::Rejected {
-                at: Place::Block(block),
-                why: format!("with {len} bytes it no longer holds array {}", array.path()),
-                advice: "change the array in tree.yaml first".to_owned(),
-            }));
+            let why = format!("with {len} bytes it no longer holds array {}", array.path());
+            return refused(why, "change the array in tree.yaml first");
         }
     }
     Ok(())

@@ -189,11 +189,8 @@ impl Saves {
 /// Whether block `n` is the last one, and no array uses it.
 fn is_removable(state: &State, n: usize) -> bool {
     let snapshot = &state.snapshot;
-    n.saturating_add(1) == snapshot.layout().blocks.len()
-        && snapshot.block_users().get(n).is_none_or(Vec::is_empty)
-        && snapshot
-            .chunk_blocks()
-            .is_ok_and(|blocks| !blocks.contains(&n))
+    // none is unused if an array may name it that is not known
+    n.saturating_add(1) == snapshot.layout().blocks.len() && snapshot.unused_blocks().contains(&n)
 }
 
 /// Whether block `n` is not encoded like that yet, and may be.

@@ -44,3 +44,43 @@ fn a_new_block_that_is_open_for_writing_is_busy() {
     remove().unwrap();
     assert!(matches!(remove(), Err(Error::NotFound)));
 }
+
+/// Each of them was taken away or cut for good, though the text names them.
+#[test]
+fn a_block_that_an_unknown_array_may_use_is_neither_removed_nor_made_shorter() {
+    let text = |array: &str| {
+        format!(
+            "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\na: {array}\n...\n"
+        )
+    };
+    for array in [
+        "!core/ndarray-1.0.0 {source: 1, datatype: float128, byteorder: little, shape: [3]}",
+        "!core/ndarray-1.0.0 {source: 1, datatype: uint8, byteorder: little, shpe: [3]}",
+        "!core/ndarray-1.0.0 {source: -1, datatype: uint8, byteorder: little, shape: 3}",
+        "!core/ndarray-1.0.0 {source: 1",
+    ] {
+        let sample = Sample::new().text(text(array).as_bytes());
+        let (_dir, vfs) = writable(&sample.block(b"abc").block(b"def"));
+        let error = vfs.saves.commit_removal(1).unwrap_err();
+        assert!(matches!(error, Error::Busy(_)), "{array}: {error}");
+        let cut = resize(&vfs.saves, Node::Block(1), None, 2).expect_err(array);
+        let errno = cut.errno(Call::Setattr);
+        assert_eq!(
+            errno,
+            rustix::io::Errno::INVAL.raw_os_error(),
+            "{array}: {cut}"
+        );
+        // longer is no loss
+        resize(&vfs.saves, Node::Block(1), None, 4).unwrap();
+        assert_eq!(vfs.shown.now().snapshot.block_len(1), Some(4), "{array}");
+    }
+}
+
+/// The array then showed the new block.
+#[test]
+fn no_block_comes_behind_the_last_one_of_an_array_that_makes_no_sense() {
+    let text = b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+        a: !core/ndarray-1.0.0 {source: -1, datatype: uint8, byteorder: little, shape: 3}\n...\n";
+    let (_dir, vfs) = writable(&Sample::new().text(text).block(b"abc"));
+    check_counted(&vfs.shown.now().snapshot).unwrap_err();
+}
