@@ -180,6 +180,8 @@ struct Level<'t> {
     place: Option<PlaceId>,
     /// Its children appear in the mapping around it, because `<<` merges it.
     merged: bool,
+    /// Whether it has `<<` more than once. Readers then disagree on which of them counts, so nothing that they merge is shown.
+    merges_twice: bool,
     /// The mappings that `<<` has merged into it so far.
     sources: Vec<Node<'t>>,
     /// The texts of its own keys and of the keys of earlier `sources`; filled on first use.
@@ -195,6 +197,11 @@ impl<'t> Level<'t> {
             component,
             place: None,
             merged,
+            merges_twice: node
+                .entries()
+                .filter(|(key, _)| key.is_merge())
+                .nth(1)
+                .is_some(),
             sources: Vec::new(),
             taken: None,
         }
@@ -208,8 +215,9 @@ impl<'t> Level<'t> {
                 // the items of a merged list are merged themselves
                 return Some(((!merged).then_some(component), node));
             };
-            let key = tree.node(key)?;
-            Some(((!key.is_merge()).then_some(component), node))
+            let is_merge = tree.node(key)?.is_merge();
+            let is_shown = !is_merge || !self.merges_twice;
+            is_shown.then_some(((!is_merge).then_some(component), node))
         })
     }
 }

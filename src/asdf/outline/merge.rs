@@ -149,9 +149,7 @@ mod tests {
         let more = ["more/x", "more/y/0", "more/z"];
         for merged in [
             "derived: {<<: [*b, *m]}",
-            "derived: {<<: *b, <<: *m}",
             "derived: {<<: [{x: 1}, {y: 2}, *m]}",
-            "derived: {<<: {<<: *b}, <<: *m}",
             "derived: {<<: {<<: [*b, *m]}}",
             "derived: {<<: {x: 1, y: 1, <<: *m}}",
         ] {
@@ -164,6 +162,24 @@ mod tests {
         let found = outline(&format!("{body}{through}"));
         assert_eq!(found.last().unwrap(), "derived/z -> more/z");
         assert_eq!(found.len(), 4, "{found:?}");
+    }
+
+    /// The first one counted here, and the last one in Python: a write into `derived/x` changed an array that `derived` does not have.
+    #[test]
+    fn nothing_is_merged_where_a_mapping_merges_twice() {
+        let body = "base: &b {x: ARRAY}\nmore: &m {x: ARRAY, y: ARRAY}\n";
+        for merged in [
+            "derived: {<<: *b, <<: *m}",
+            "derived: {<<: *m, <<: {x: ARRAY}}",
+            "derived: {<<: {<<: *b, <<: *m}}",
+        ] {
+            let found = outline(&format!("{body}{merged}\nlast: {{z: ARRAY, <<: *b}}"));
+            assert_eq!(
+                found,
+                ["base/x", "more/x", "more/y", "last/z", "last/x -> base/x"],
+                "{merged}"
+            );
+        }
     }
 
     #[test]
