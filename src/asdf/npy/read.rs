@@ -31,6 +31,9 @@ pub struct Header {
 }
 
 impl Header {
+    /// Bytes of the longest header that is read.
+    pub const LONGEST: usize = MAX_TEXT + BEFORE_LEN + 4;
+
     /// The header at the start of a file; `None` while `bytes` does not hold all of it.
     ///
     /// # Errors

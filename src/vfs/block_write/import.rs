@@ -12,7 +12,7 @@ use crate::asdf::{Array, Snapshot};
 use crate::error::{Error as Library, Place};
 use crate::save::Put;
 use crate::save::edit::{BlockEdit, Edit, Piece, StoredBlock};
-use crate::source::{Overlay, Source, Window, len_u64};
+use crate::source::{Overlay, Source, Window, at_most, len_u64};
 use crate::vfs::blocks::{Content, Sum, WrittenFile};
 use crate::vfs::data::DataHandle;
 use crate::vfs::node::{Format, Node};
@@ -455,9 +455,7 @@ impl<'a> ArrayFile<'a> {
 
     /// The header of an NPY file that was written from its beginning.
     pub(in crate::vfs) fn header(self, file: &dyn Source) -> Result<Header> {
-        /// More than any header that NumPy writes.
-        const LONGEST: u64 = 1 << 17;
-        let len = usize::try_from(file.len().min(LONGEST)).unwrap_or(0);
+        let len = at_most(file.len(), Header::LONGEST);
         let mut head = vec![0; len];
         file.read_exact_at(&mut head, 0)?;
         match Header::read(&head) {
@@ -479,9 +477,38 @@ impl<'a> ArrayFile<'a> {
 mod tests {
     use super::*;
     use crate::asdf::sample::Sample;
+    use crate::vfs::attr::WRITE;
     use crate::vfs::testing::writable;
     use crate::vfs::{Access, Call};
     use rustix::fs::XattrFlags;
+
+    /// A header of more than 128 KiB was called incomplete.
+    #[test]
+    fn an_array_of_many_fields_is_written_with_the_header_that_it_is_shown_with() {
+        let field = |n| format!("{{name: field_number_{n}, datatype: uint8, byteorder: little}}");
+        let fields: Vec<_> = (0..8000).map(field).collect();
+        let text = format!(
+            "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
+            x: !core/ndarray-1.0.0 {{source: 0, datatype: [{}], byteorder: little, shape: [1]}}\n...\n",
+            fields.join(", ")
+        );
+        let (_dir, vfs) = writable(&Sample::new().text(text.as_bytes()).block(&[1; 8000]));
+        let array = vfs.lookup(Node::ARRAYS, "x.npy".as_ref()).unwrap().node;
+        let truncate = true;
+        let handle = vfs
+            .open_now(array, Access { truncate, ..WRITE })
+            .unwrap()
+            .handle;
+        let head = vfs.shown.now().snapshot.arrays()[0].npy_header().unwrap();
+        vfs.write(&handle, 0, &[&*head, &[2; 8000]].concat(), false)
+            .unwrap();
+        vfs.flush(&handle, 0).unwrap();
+        vfs.release(&handle);
+        let mut found = [0; 8000];
+        let block = vfs.shown.now().snapshot.block(0).unwrap();
+        block.read_exact_at(&mut found, 0).unwrap();
+        assert_eq!(found, [2; 8000]);
+    }
 
     /// A map begins with the header. To compare it, the block was read where it had been, and the file called damaged.
     #[test]
