@@ -13,6 +13,7 @@ use super::datatype::{Datatype, Orders};
 use super::decl::Properties;
 use super::gather::Strided;
 use super::npy::Header;
+use super::paths::Paths;
 use super::scalar::Type;
 use super::strided::View;
 use super::tree::{Node, NodeKind};
@@ -43,6 +44,13 @@ impl Snapshot {
         let is_empty = len == 0 && array.bin_len() == 0;
         if array.offset() != 0 || !is_empty && !array.view(len).is_ok_and(covers) {
             return Some("it is a view of a part of its block");
+        }
+        let is_mask = |paths: &Paths| {
+            let above = paths.parent(array.home());
+            above != array.home() && paths.outline().array(above).is_some()
+        };
+        if self.paths().is_some_and(is_mask) {
+            return Some("it is the mask of an array, which it would no longer fit");
         }
         layout_of(array, self.text()).err()
     }
@@ -413,6 +421,12 @@ mod tests {
             assert!(said.contains(why), "{body}: {said}");
             assert!(found.bound(0).unwrap().contains(why));
         }
+        let mask = own.replace("x: ", "x: !core/ndarray-1.0.0 {data: [1], mask: ") + "}";
+        let bound = snapshot(&mask).bound(1);
+        assert_eq!(
+            bound,
+            Some("it is the mask of an array, which it would no longer fit")
+        );
         let fortran = own.replace("[6]", "[2, 3], strides: [4, 8]");
         assert_eq!(snapshot(&fortran).bound(0), None);
         assert_eq!(snapshot(own).bound(0), None);
