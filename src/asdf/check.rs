@@ -1,10 +1,10 @@
 //! Checks an edited text before it is saved: it must be readable, and must break nothing that was right before.
 //!
 //! Only faults that the edit adds are refused; a fault that the file had before is left to the user. Two faults are the same if
-//! they say the same about the same array, on whatever line.
+//! they say the same of an array, on whatever line and at whatever path.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Snapshot;
@@ -15,7 +15,7 @@ use super::find::ArrayTable;
 use super::heal::WrittenText;
 use super::rules::{self, Fault, Faults};
 use super::text::read_text;
-use super::text_frame::{ARRAY_TAGS, known_arrays, oddities, place_of_standard};
+use super::text_frame::{known_arrays, oddities, place_of_standard};
 use super::tree::{Children, Node, NodeKind, Tree};
 use crate::error::{Error, Place, Result};
 use crate::source::{Memory, len_u64};
@@ -290,31 +290,45 @@ fn check_subset(old: Option<&Snapshot>, tree: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// Checks that no array has a problem which the array at the same path in `old` does not have.
+/// Checks that no problem is that of more arrays than in `old`. An item that is put into a list gives other paths to the arrays behind it.
 fn check_arrays(old: Option<&Snapshot>, found: &ArrayTable) -> Result<()> {
-    let faulty = found.arrays.iter();
-    let faulty = faulty.filter_map(|array| Some((array, array.problem()?)));
-    let mut faulty = faulty.peekable();
-    if faulty.peek().is_none() {
+    let faulty = faulty_by_reason(&found.arrays);
+    if faulty.is_empty() {
         return Ok(());
     }
-    let known: HashSet<(String, String)> = old
-        .map(Snapshot::arrays)
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|array| Some((array.brief_path(), reason(&*array.problem()?))))
-        .collect();
-    for (array, error) in faulty {
-        if !known.contains(&(array.brief_path(), reason(&error))) {
-            let advice = match array.shape() {
-                // the declaration makes no sense, whatever block it names
-                None => "correct it",
-                Some(_) => "correct it, or the number of the block",
-            };
+    let known = faulty_by_reason(old.map(Snapshot::arrays).unwrap_or_default());
+    for (why, arrays) in faulty {
+        let known = known.get(&why).map_or(&[][..], Vec::as_slice);
+        if arrays.len() <= known.len() {
+            continue;
+        }
+        let known: HashSet<_> = known.iter().map(|array| array.brief_path()).collect();
+        let is_new = |array: &&&Array| !known.contains(&array.brief_path());
+        let Some(array) = arrays.iter().find(is_new) else {
+            continue;
+        };
+        let advice = match array.shape() {
+            // the declaration makes no sense, whatever block it names
+            None => "correct it",
+            Some(_) => "correct it, or the number of the block",
+        };
+        if let Some(error) = array.problem() {
             return Err(rejected(error.into_owned(), advice));
         }
     }
     Ok(())
+}
+
+/// The arrays that have a problem, by its reason, in which their paths are left out.
+fn faulty_by_reason(arrays: &[Array]) -> BTreeMap<String, Vec<&Array>> {
+    let mut faulty: BTreeMap<String, Vec<&Array>> = BTreeMap::new();
+    for (array, error) in arrays.iter().filter_map(|a| Some((a, a.problem()?))) {
+        let why = reason(&error);
+        let named = format!("{}: ", Place::Array(array.brief_path()));
+        let why = why.strip_prefix(&named).unwrap_or(&why).to_owned();
+        faulty.entry(why).or_default().push(array);
+    }
+    faulty
 }
 
 /// Checks arrays in files that the text before did not name: each file must be there and hold its array. Where no file may be
@@ -415,12 +429,12 @@ fn check_standard(old: Option<&Snapshot>, text: &[u8], found: &ArrayTable) -> Re
     let known = old.map_or(Vec::new(), |old| misread(before, old.arrays()));
     let has_changed = before != now;
     // an item that is put into a list gives other paths to the arrays behind it
-    if before.is_none() || !has_changed && new.len() <= known.len() {
+    if before.is_empty() || !has_changed && new.len() <= known.len() {
         return Ok(());
     }
     let known: HashSet<_> = known.iter().map(|(array, _)| array.brief_path()).collect();
     new.retain(|(array, _)| !known.contains(&array.brief_path()));
-    let (Some((array, tag)), Some(now)) = (new.first(), now) else {
+    let (Some((array, tag)), Some(now)) = (new.first(), now.first()) else {
         return Ok(());
     };
     let path = array.brief_path();
@@ -434,15 +448,15 @@ fn check_standard(old: Option<&Snapshot>, text: &[u8], found: &ArrayTable) -> Re
     refuse(array.place(), why, &format!("give it the tag !{now}"))
 }
 
-/// The arrays that asdf-python reads as mappings where it knows the tag `known`, each with the end of its tag.
-fn misread<'a>(known: Option<&str>, arrays: &'a [Array]) -> Vec<(&'a Array, &'static str)> {
-    let others = ARRAY_TAGS
-        .into_iter()
-        .filter(|tag| known.is_some_and(|known| known != *tag));
-    let others: Vec<_> = others.collect();
+/// The arrays that asdf-python reads as mappings where it knows the tags `known`, each with its tag. Drafts and FINF have tags of their own.
+fn misread<'a>(known: &[&str], arrays: &'a [Array]) -> Vec<(&'a Array, &'a str)> {
+    if known.is_empty() {
+        return Vec::new();
+    }
     let arrays = arrays.iter().filter_map(|array| {
-        let tag = others.iter().find(|tag| array.tag().ends_with(**tag));
-        Some((array, *tag?))
+        let tag = array.tag().strip_prefix("tag:stsci.edu:asdf/")?;
+        let is_misread = tag.starts_with("core/ndarray") && !known.contains(&tag);
+        is_misread.then_some((array, tag))
     });
     arrays.collect()
 }

@@ -11,9 +11,6 @@ use crate::source::len_u64;
 /// Start of the comment line that names the version of the standard.
 const STANDARD: &[u8] = b"#ASDF_STANDARD";
 
-/// How the tags of arrays end in the versions of the standard that are known: before 1.6.0, and from then on.
-pub(super) const ARRAY_TAGS: [&str; 2] = ["core/ndarray-1.0.0", "core/ndarray-1.1.0"];
-
 /// The lines around the tree that some readers refuse, each as an error with place, reason and advice.
 #[must_use]
 pub fn oddities(text: &[u8], has_tree: bool) -> Vec<Error> {
@@ -31,18 +28,18 @@ pub fn standard(text: &[u8]) -> Option<String> {
     Some(named_standard(text)?.1)
 }
 
-/// How the tags of arrays end that asdf-python knows under the version of the standard in a text; nothing for a version that is not known.
-/// It reads an array with another of the two tags as a mapping, with no more than a warning. A version later than all known ones counts as
-/// the last of them. (The draft of 1.7.0 has a third tag, which no version here takes for another.)
+/// The tags of arrays that asdf-python knows under the version of the standard in a text; none for a version that is not known. It reads
+/// an array with another tag as a mapping, with no more than a warning. A later version than all known ones has the tag of the last of
+/// them, or its own.
 #[must_use]
-pub fn known_arrays(text: &[u8]) -> Option<&'static str> {
-    let [old, new] = ARRAY_TAGS;
+pub fn known_arrays(text: &[u8]) -> &'static [&'static str] {
     // a text without a version counts as 1.0.0
     let version = standard(text).unwrap_or_else(|| "1.0.0".to_owned());
-    match last_before(&version).unwrap_or(&version) {
-        "1.6.0" => Some(new),
-        known if KNOWN_STANDARDS.contains(&known) => Some(old),
-        _ => None,
+    match &*version {
+        "1.6.0" => &["core/ndarray-1.1.0"],
+        known if KNOWN_STANDARDS.contains(&known) => &["core/ndarray-1.0.0"],
+        later if last_before(later).is_some() => &["core/ndarray-1.1.0", "core/ndarray-1.2.0"],
+        _ => &[],
     }
 }
 
@@ -246,18 +243,19 @@ mod tests {
     }
 
     #[test]
-    fn each_known_standard_has_one_tag_of_arrays() {
+    fn each_known_standard_has_its_tag_of_arrays() {
         // Verdicts of asdf.open of asdf 6.0.0.
         let known =
             |lines: &str| known_arrays(format!("#ASDF 1.0.0\n{lines}%YAML 1.1\n").as_bytes());
-        assert_eq!(known(""), Some("core/ndarray-1.0.0"));
+        assert_eq!(known(""), ["core/ndarray-1.0.0"]);
         for version in ["1.0.0", "1.3.0", "1.5.0"] {
             let line = format!("#ASDF_STANDARD {version}\n");
-            assert_eq!(known(&line), Some("core/ndarray-1.0.0"), "{version}");
+            assert_eq!(known(&line), ["core/ndarray-1.0.0"], "{version}");
         }
-        assert_eq!(known("#ASDF_STANDARD 1.6.0\n"), Some("core/ndarray-1.1.0"));
-        assert_eq!(known("#ASDF_STANDARD 1.7.0\n"), Some("core/ndarray-1.1.0"));
-        assert_eq!(known("#ASDF_STANDARD 2.0.0\n"), None);
+        let new = ["core/ndarray-1.1.0", "core/ndarray-1.2.0"];
+        assert_eq!(known("#ASDF_STANDARD 1.6.0\n"), &new[..1]);
+        assert_eq!(known("#ASDF_STANDARD 1.7.0\n"), new);
+        assert!(known("#ASDF_STANDARD 2.0.0\n").is_empty());
     }
 
     #[test]

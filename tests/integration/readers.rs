@@ -162,6 +162,16 @@ fn an_edit_adds_no_array_with_a_tag_that_the_standard_of_the_file_does_not_have(
         &text.replace("l: [", &format!("l: [{new}, ")),
         words,
     );
+    // tags of no version
+    for tag in ["-1.0.1", "-1.2.0", "-9.9.9", ""] {
+        let other = old.replace("-1.0.0", tag);
+        let words = format!("array l/0 with its tag core/ndarray{tag};");
+        assert_save_refused(
+            &mount,
+            &text.replace("l: [", &format!("l: [{other}, ")),
+            &words,
+        );
+    }
     save(&mount, &text.replace("l: [", &format!("l: [{old}, "))).unwrap();
 
     // what is there already does not stand in the way of an edit that adds no other one, wherever it moves in its list

@@ -83,6 +83,26 @@ fn a_text_without_a_fault_is_not_compared_with_the_one_before() {
     assert!(old.tree.get().is_some());
 }
 
+/// Only the same array at the same path could be faulty: an edit in front of it in its list was refused.
+#[test]
+fn a_faulty_array_may_move_but_not_multiply() {
+    let bad = ARRAY.replace("['*']", "[9]");
+    let old = snapshot(&format!("l: [{bad}]\nm: 1"), b"abc");
+    let check = |body: String| {
+        let text = format!("{HEAD}{body}\n...\n");
+        check_text(&old, &Arc::new(text.into_bytes()), Validate::Off, None)
+    };
+    assert!(check(format!("l: [{ARRAY}, {bad}]")).is_ok());
+    assert!(check(format!("k: [1, {bad}]")).is_ok());
+    for worse in [
+        format!("l: [{bad}, {bad}]"),
+        format!("l: [{}]", bad.replace('9', "8")),
+    ] {
+        let why = check(worse).err().unwrap().to_string();
+        assert!(why.contains("wanted of a block of 3; correct it"), "{why}");
+    }
+}
+
 /// A save of the tree parsed it twice: to check it, and to show it.
 #[test]
 fn a_save_of_the_tree_keeps_what_was_checked() {
