@@ -299,7 +299,7 @@ impl<S: Store> Writer<S> {
         edit: &Edit,
         observer: &mut dyn FnMut(bool),
     ) -> Result<Committed<S::File>> {
-        self.raw = None;
+        self.end_raw()?;
         self.commit_beside(edit, observer)
     }
 

@@ -27,7 +27,7 @@ impl<S: Store> Writer<S> {
     /// [`Writer::commit`].
     pub fn begin_patch(&mut self, n: usize, reserved: &Range<u64>) -> Result<Committed<S::File>> {
         self.check_whole()?;
-        self.raw = None;
+        self.end_raw()?;
         self.alone()?;
         let extent = self.patched(n, reserved)?;
         let file = self.open_writable()?;
@@ -82,11 +82,23 @@ impl<S: Store> Writer<S> {
             None => self.open_writable()?,
         };
         self.check_as_left(&file)?;
-        let synced = self.store.sync_data(&file);
+        let synced = self.sync_raw(&file);
         self.raw = Some(file);
+        synced
+    }
+
+    /// Syncs data of raw blocks through the descriptor that they were written through.
+    fn sync_raw(&self, file: &S::File) -> Result<()> {
+        let synced = self.store.sync_data(file);
         let synced = synced.map_err(|cause| self.error("writing to disk", cause));
-        // the kernel forgets after one report that pages were lost: a second sync would say that all is well
-        synced.inspect_err(|error| self.note_failure(error))
+        // The kernel forgets after one report that pages were lost, for want of room as well: a second sync would say that all is well.
+        synced.inspect_err(|error| self.status.note_broken(error.clone()))
+    }
+
+    /// Syncs the data of raw blocks before another save does, and closes their descriptor. A sync by that save would take the report of lost
+    /// pages for its own, write its own bytes again, and go on.
+    pub(super) fn end_raw(&mut self) -> Result<()> {
+        self.raw.take().map_or(Ok(()), |file| self.sync_raw(&file))
     }
 
     /// Ends the writing of block `n`, after [`Writer::sync_patch`]: gives it this checksum.
@@ -118,8 +130,13 @@ impl<S: Store> Writer<S> {
         self.own.end(self.store.stat(&self.file))
     }
 
-    /// Checks that FILE is as the last write or save has left it. If its times do not tell, its text and headers do.
+    /// Checks that FILE is as the last write or save has left it. If its times do not tell, its text and headers do. What a save that failed
+    /// has left in it is settled first.
     fn check_as_left(&mut self, file: &S::File) -> Result<()> {
+        if !self.is_settled() {
+            self.compare()?;
+            return self.settle();
+        }
         let now = self.store.stat(file);
         let now = now.map_err(|cause| self.error("reading its state", cause))?;
         // one fstat(2) a write; the name and the text are looked at only when the times have moved

@@ -86,7 +86,6 @@ impl<S: Store> Writer<S> {
     }
 
     /// Whether the last save has left nothing to do.
-    #[cfg(test)]
     pub(in crate::save) fn is_settled(&self) -> bool {
         self.unsettled.is_none()
     }
