@@ -141,6 +141,14 @@ impl<S: Store> InPlace<'_, S> {
             Ok(()) if error.is_no_room() => SaveFailure::Refused(error),
             _ => SaveFailure::Unsure(error),
         })?;
+        if self.record.sidecar_of.is_some() && self.changes_length() {
+            // behind the end there is no record, but there may be what another program has appended
+            let checked = self.check_len(self.record.old_len, self.record.old_len);
+            checked.map_err(|error| match self.withdraw() {
+                Ok(()) => SaveFailure::Refused(error),
+                Err(_) => SaveFailure::Unsure(error),
+            })?;
+        }
         self.write_durably()
             .map_err(|error| self.taken_back(error))?;
         self.close(self.record.new_len)

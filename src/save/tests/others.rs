@@ -4,9 +4,10 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::disk::{Deed, Fault, Sim, Trouble, When};
+use super::source;
 use crate::asdf::sample::Sample;
 use crate::error::Error;
-use crate::save::edit::Edit;
+use crate::save::edit::{BlockEdit, Edit, StoredBlock};
 use crate::save::store::{Access, Store};
 use crate::save::writer::{Committed, Method, SaveOptions, Writer};
 
@@ -210,6 +211,37 @@ fn what_is_appended_to_a_stream_during_a_save_of_the_text_stays() {
         deed,
     ) {
         assert!(has(&save.file(), b"MORE DATA"), "{}", save.op);
+    }
+}
+
+/// It was written over, or cut off, by a save that gave FILE another length.
+#[test]
+fn what_is_appended_to_a_stream_while_its_length_is_saved_stays_or_is_told() {
+    const MORE: &[u8] = b"MORE DATA OF ANOTHER PROGRAM";
+    for len in [900, 1100] {
+        let sample = padded().streamed(&[4; 1000]);
+        for n in 0.. {
+            let (sim, mut writer) = open(Sim::new(OsStr::new(NAME), &sample.bytes()), false);
+            sim.arm(Trouble {
+                other: Some((When::Op(n), Deed::Append(MORE))),
+                ..Trouble::default()
+            });
+            let stored = StoredBlock::raw(source(&vec![4; len]));
+            let saved = writer.save(&Edit::block(BlockEdit::Replace { n: 0, stored }));
+            let Some(moment) = sim.deed_done() else {
+                assert!(n > 5 && saved.is_ok());
+                break;
+            };
+            let op = sim.ops()[moment];
+            let content = sim.content(OsStr::new(NAME)).unwrap();
+            // between a look and the write nothing can be done
+            let is_writing = ["write", "set_len", "sync file", "sync file data"].contains(&op);
+            assert!(
+                is_writing || has(&content, MORE),
+                "{len}: {op} at {n}: {:?}",
+                saved.map(drop)
+            );
+        }
     }
 }
 
