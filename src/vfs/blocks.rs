@@ -297,7 +297,8 @@ impl WrittenFile {
 /// What became of bytes that could not be saved.
 pub(super) const GIVEN_UP: &str = "what was written is given up";
 /// What became of bytes that were written where they are in FILE, as long as that is the same file.
-const PATCHED: &str = "what was written is in the file, its checksum is not";
+const PATCHED: &str =
+    "what was written is in the file, but may not be on the disk; its checksum is not set";
 /// The same, if it is another one.
 pub(super) const PATCHED_BEFORE: &str =
     "what was written was in the file that another program has changed, replaced or removed";

@@ -159,7 +159,7 @@ fn an_edit_that_the_end_of_the_mount_cuts_short_is_told_of() {
     vfs.write(&open(&vfs, bin, false), 0, b"A", false).unwrap();
     assert!(!vfs.end());
     let said = "an edit is not saved: arrays/x.bin: the mount has ended before it was closed; \
-        what was written is in the file, its checksum is not";
+        what was written is in the file, but may not be on the disk; its checksum is not set";
     assert_eq!(vfs.losses().unsaved, [said]);
 }
 

@@ -71,7 +71,7 @@ fn once_a_save_has_failed_for_good_it_is_said_why_and_nothing_is_thrown_away() {
     // it is not given up: a raw block has in FILE what was written
     let said = status(&vfs);
     assert!(
-        said.contains("is in the file, its checksum is not"),
+        said.contains("is in the file, but may not be on the disk; its checksum is not set"),
         "{said}"
     );
 }
