@@ -22,6 +22,12 @@ pub(super) fn sidecar(file: &OsStr) -> OsString {
     with_ending(file, b"journal")
 }
 
+/// Whether `name` is one that [`sidecar`] gives for any file.
+pub(super) fn is_sidecar(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.starts_with(b".") && name.ends_with(b".asdf-mount-journal")
+}
+
 /// `.NAME.asdf-mount-` and a random number: a file that is not yet, or no longer, FILE.
 pub(super) fn temporary(file: &OsStr) -> OsString {
     let random = RandomState::new().build_hasher().finish();

@@ -84,8 +84,46 @@ fn find<S: Store>(
                 Some(tail),
             )
         }
-        _ => find_unfinished(bytes),
+        _ => match find_unfinished(bytes)? {
+            Traces::Clean(Ok(found)) if found.layout.streamed() => {
+                let left = find_elsewhere(store, file, &**bytes)?;
+                Ok(left.unwrap_or(Traces::Clean(Ok(found))))
+            }
+            traces => Ok(traces),
+        },
     }
+}
+
+/// Looks for the sidecar of a save that was interrupted when FILE had another name, or came through another of its names. Asked only of a
+/// file with a stream, because a journal in its tail would be data of the stream.
+fn find_elsewhere<S: Store>(
+    store: &Arc<S>,
+    file: &S::File,
+    bytes: &dyn Source,
+) -> Result<Option<Traces>> {
+    let its = stat(store, file)?;
+    let names = store.names().unwrap_or_default();
+    for other in names.iter().filter(|other| name::is_sidecar(other)) {
+        let found = store.stat_name(other);
+        let is_ours = found.is_ok_and(|found| is_ours(&found, store.user(), its.uid));
+        let Some(journal) = is_ours
+            .then(|| store.open(other, Access::Read).ok())
+            .flatten()
+        else {
+            continue;
+        };
+        if let Some((record, 0)) = Record::read(&StoreSource::open(store, &journal)?)?
+            && record.sidecar_of.is_some_and(|of| of.1 == its.id.1)
+            && explains(bytes, &record)?
+        {
+            let why = format!(
+                "{}: an interrupted save of this file under another name; mount it once by that name; {IF_REMOVED}",
+                other.display()
+            );
+            return Ok(Some(Traces::Foreign(why, None)));
+        }
+    }
+    Ok(None)
 }
 
 /// What removing a sidecar costs.
@@ -123,7 +161,8 @@ fn find_sidecar<S: Store>(
     let journal = match store.open(&sidecar, Access::Read) {
         Ok(journal) => journal,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) if ours && impossible(&error) => {
+        // also that of another user, who may have saved FILE
+        Err(error) if impossible(&error) && is_ours(&found, found.uid, its.uid) => {
             return foreign("may be an interrupted save, but can't be read");
         }
         Err(error) if impossible(&error) => return ignore("can't be read"),

@@ -256,6 +256,32 @@ fn a_copy_of_a_half_saved_file_can_only_be_read_as_long_as_its_journal_is_there(
     assert_eq!(folder.open().recovery, Recovery::Clean);
 }
 
+/// It was sound to `--check`, and mounted to be written, as neither the old nor the new one.
+#[test]
+fn a_half_saved_stream_under_another_name_can_only_be_read() {
+    let (folder, _) = committed(|_| ());
+    let other = folder.dir.path().join("g.asdf");
+    for rename in [false, true] {
+        if rename {
+            fs::rename(folder.path(), &other).unwrap();
+        } else {
+            fs::hard_link(folder.path(), &other).unwrap();
+        }
+        let refused = Writer::open(&other, SaveOptions::default());
+        let Err(NotOpened::Unwritable(error)) = refused else {
+            panic!("{:?}", refused.map(|opened| opened.recovery));
+        };
+        let said = error.to_string();
+        assert!(
+            said.contains(SIDECAR) && said.contains("by that name"),
+            "{said}"
+        );
+        fs::rename(&other, folder.path()).unwrap();
+        let _ = fs::remove_file(&other);
+    }
+    assert_eq!(folder.open().recovery, Recovery::Redone);
+}
+
 /// They were cut off with the journal, of which the power cut had left some sectors only.
 #[test]
 fn what_is_appended_behind_a_half_written_journal_stays() {
