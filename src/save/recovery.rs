@@ -13,7 +13,7 @@ use super::name;
 use super::own_writes::OwnWrites;
 use super::rope::{Rope, Segment, Segments};
 use super::sector::{RECORD_LIMIT, SECTOR, SECTOR_LEN, Tag, may_be_ours};
-use super::store::{Access, Store, impossible};
+use super::store::{Access, Store, impossible, lock_either};
 use super::view::{StoreSource, write_fully};
 use crate::asdf::layout::{BlockIndex, Extent, Region};
 use crate::asdf::scan::{Scan, scan};
@@ -471,10 +471,10 @@ pub(super) fn remove_temporaries<S: Store>(store: &S, file: &OsStr) {
             continue;
         }
         // a temporary file is locked as long as its program runs
-        let free = store
-            .open(leftover, Access::Read)
-            .and_then(|file| store.lock(&file));
-        if free.unwrap_or(false) && store.unlink(leftover).is_err() {
+        let writable = || store.open(leftover, Access::Write);
+        let file = store.open(leftover, Access::Read);
+        let locked = file.and_then(|file| lock_either(store, file, writable));
+        if locked.is_ok_and(|(_, free)| free) && store.unlink(leftover).is_err() {
             log::warn!(
                 "{}: left over from an interrupted save, not removable",
                 leftover.display()

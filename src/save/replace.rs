@@ -13,7 +13,7 @@ use super::name;
 use super::plan::Plan;
 use super::rope::{Segment, sum};
 use super::status::Status;
-use super::store::{Access, Store, impossible};
+use super::store::{Access, Store, impossible, lock_either};
 use super::view::{StoreSource, write_all};
 use crate::asdf::layout::Extent;
 use crate::asdf::scan::scan;
@@ -120,11 +120,12 @@ impl<S: Store> Replace<'_, S> {
         let opened = self.store.open(name, Access::Read);
         let file = opened.map_err(|cause| self.refusal("making a file beside it", cause))?;
         // the copy is FILE from the moment it has the name: a mount that waits for the lock must not get in between
-        match self.store.lock(&file) {
-            Ok(true) => {}
-            Ok(false) => return Err(self.refusal("locking", io::ErrorKind::WouldBlock.into())),
+        let writable = || self.store.open(name, Access::Write);
+        let file = match lock_either(&**self.store, file, writable) {
+            Ok((file, true)) => file,
+            Ok(_) => return Err(self.refusal("locking", io::ErrorKind::WouldBlock.into())),
             Err(cause) => return Err(self.refusal("locking", cause)),
-        }
+        };
         let written = self.fill(from, &writer)?;
         let imitated = self.store.imitate(from, &writer);
         imitated.map_err(|cause| self.refusal("giving it its owner and attributes", cause))?;

@@ -101,8 +101,8 @@ pub trait Store: Send + Sync + 'static {
     fn unlock(&self, file: &Self::File) -> io::Result<()>;
     /// The process that has the lock, if `/proc` tells.
     fn lock_holder(&self, file: &Self::File) -> Option<u32>;
-    /// Whether another process has `file` open for writing; this process must have it open for reading only. `false` if that can't be
-    /// found out.
+    /// Whether another process has `file` open for writing. `false` if that can't be found out, as where this process has it open for
+    /// writing, too.
     fn written_elsewhere(&self, file: &Self::File) -> io::Result<bool>;
     /// The processes that have the file open for writing, if `/proc` tells.
     fn writers(&self, file: &Self::File) -> Option<String>;
@@ -151,6 +151,21 @@ pub trait Store: Send + Sync + 'static {
     }
     /// The user that this process acts as.
     fn user(&self) -> u32;
+}
+
+/// Locks `file`, which is open for reading; on NFS, which gives such a lock to a writer alone, the one that `writable` opens. The file that
+/// was locked, and whether no other process has the lock.
+pub(super) fn lock_either<S: Store>(
+    store: &S,
+    file: S::File,
+    writable: impl FnOnce() -> io::Result<S::File>,
+) -> io::Result<(S::File, bool)> {
+    let file = match store.lock(&file) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::BADF) => writable()?,
+        locked => return Ok((file, locked?)),
+    };
+    let locked = store.lock(&file)?;
+    Ok((file, locked))
 }
 
 /// The error that another process has the file open for writing.
@@ -422,6 +437,10 @@ impl Store for Disk {
     fn written_elsewhere(&self, file: &Arc<File>) -> io::Result<bool> {
         /// `F_SETSIG` of `fcntl(2)`, the same on all architectures of Linux.
         const F_SETSIG: libc::c_int = 10;
+        // the kernel gives no lease of a file to a program that may write it
+        if rustix::fs::fcntl_getfl(file)?.contains(OFlags::RDWR) {
+            return Ok(false);
+        }
         let fd = file.as_raw_fd();
         // SAFETY: these commands of fcntl take an integer and touch no memory. A lease that is broken while we hold it, for
         // these two calls, sends SIGURG instead of SIGIO: that is ignored by default.

@@ -395,7 +395,7 @@ impl<S: Store> Writer<S> {
             return Ok(());
         }
         // the kernel refuses a read lease while anybody has the file open for writing
-        let elsewhere = self.store.written_elsewhere(&self.file);
+        let elsewhere = self.store.written_elsewhere(&self.lock);
         if elsewhere.map_err(|cause| self.error("asking for a lease", cause))? {
             let users = self.store.writers(&self.file);
             let users = users.unwrap_or_else(|| "another program (fuser names it)".to_owned());

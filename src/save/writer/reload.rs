@@ -10,7 +10,7 @@ use crate::asdf::layout::Layout;
 use crate::asdf::scan::Scan;
 use crate::error::{Error, Place, Result};
 use crate::save::baseline::{Baseline, in_directory, named, scanned};
-use crate::save::store::{Access, Store, busy, is_gone};
+use crate::save::store::{Access, Store, busy, is_gone, lock_either};
 use crate::save::view::StoreSource;
 use crate::source::{Source, Stat};
 
@@ -167,8 +167,9 @@ pub(super) fn locked<S: Store>(
         if !stat.is_regular() {
             return Err(Error::unsupported(Place::File, "not a regular file").into());
         }
-        store.open(name, Access::Write).map_err(failed)?;
-        if !store.lock(&file).map_err(failed)? {
+        let writable = store.open(name, Access::Write).map_err(failed)?;
+        let (file, locked) = lock_either(store, file, || Ok(writable)).map_err(failed)?;
+        if !locked {
             if deadline.is_some_and(|deadline| Instant::now() < deadline) {
                 std::thread::sleep(PAUSE);
                 continue;
