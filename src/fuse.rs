@@ -178,7 +178,7 @@ impl Filesystem for Shim {
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
         self.serve(req, (reply, ReplyData::error), move |shim, reply| {
             let asked = shim.asked(Call::Readlink, ino);
-            let target = shim.on(ino, |vfs, inode| vfs.readlink(inode.node));
+            let target = shim.on(ino, |vfs, inode| vfs.readlink(inode.node, inode.version));
             let target = asked.done(target);
             reply.send(|reply| link(reply, target));
         });

@@ -342,13 +342,17 @@ impl Vfs {
         self.attr(&state, node)
     }
 
-    /// Target of a symlink.
+    /// Target of a symlink of this version; see [`VERSIONS`].
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Invalid`] if it is none.
-    pub fn readlink(&self, node: Node) -> Result<Vec<u8>> {
+    pub fn readlink(&self, node: Node, version: u64) -> Result<Vec<u8>> {
         match node {
-            Node::ArrayLink(number) => self.shown.now().link(number),
+            Node::ArrayLink(number) => {
+                let state = self.shown.now();
+                state.check_version(node, version)?;
+                state.link(number)
+            }
             Node::Scratch(_) => self.file_of(node)?.target(),
             _ => Err(Error::Invalid("not a symlink")),
         }

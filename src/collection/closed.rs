@@ -66,9 +66,15 @@ impl Many {
         stat.is_untouched_since(&then).then_some((closed, stat))
     }
 
+    /// The same, if a directory of the member is still the one with that inode number; else the member says when it is open that it is not.
+    fn closed_with(&self, directory: Inode) -> Option<(Arc<ClosedFile>, Stat)> {
+        let closed = self.closed(directory.item);
+        closed.filter(|(closed, _)| closed.has(directory.node, directory.version))
+    }
+
     /// The attributes of a name in a directory of a closed member.
     pub(super) fn lookup_closed(&self, parent: Inode, name: &OsStr) -> Option<Result<Attr>> {
-        let (closed, stat) = self.closed(parent.item)?;
+        let (closed, stat) = self.closed_with(parent)?;
         let options = &self.options;
         match closed.lookup(parent.node, name, options)? {
             Ok(node) => closed.attr(node, &stat, options).filter(lasts).map(Ok),
@@ -111,7 +117,7 @@ impl Many {
     /// The kernel may keep the listing, but then it looks up each name that a program uses. A program that searches uses all names of
     /// the root, so that one is listed anew, with attributes. The kernel never drops an empty listing, so it must not keep one.
     pub(super) fn opendir_closed(&self, inode: Inode) -> Option<Opened<Handle>> {
-        let (closed, _) = self.closed(inode.item)?;
+        let (closed, _) = self.closed_with(inode)?;
         let names = closed.entries(inode.node, &self.options)?;
         // a list that the kernel keeps has to be right for as long as it is kept; that of the root changes with scratch files
         let direct = names.is_empty() || inode.node == Node::Root && names.len() > 1;
@@ -159,7 +165,7 @@ impl Many {
         if behind(names, offset).next().is_none() {
             return Ok(());
         }
-        let closed = self.closed(item);
+        let closed = self.closed_with(directory);
         for ((name, inside), at) in behind(names, offset) {
             let attr = match &closed {
                 _ if names_only => Some(self.unknown(*inside)),

@@ -14,7 +14,7 @@ use super::error::Error;
 use super::node::Node;
 use super::saves::{Losses, News};
 use super::tree_file::Refused;
-use super::version::{Shows, Versions, shown};
+use super::version::{Shows, VERSIONS, Versions, shown};
 use super::{
     Result, Scratch, TREE_NAME, TreeMark, Vfs, block_name, hash_of, index, info_files, locked,
     root_directories,
@@ -146,6 +146,12 @@ impl ClosedFile {
     /// The version of a file.
     fn version(&self, file: Node) -> u64 {
         self.versions.of(file, self.shown_by(file))
+    }
+
+    /// Whether a directory has the version with this remainder: in another one its number may mean another directory.
+    #[must_use]
+    pub fn has(&self, directory: Node, version: u64) -> bool {
+        self.version(directory) % VERSIONS == version
     }
 
     /// The blocks that a file shows, as far as that is known.

@@ -320,6 +320,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use crate::asdf::sample::Sample;
+    use crate::error::Error as Library;
     use crate::vfs::node::Node;
     use crate::vfs::testing::writable;
     use crate::vfs::{Access, Detail, Error, locked};
@@ -369,9 +370,31 @@ mod tests {
         assert!(vfs.opendir(old.node).is_err());
     }
 
+    /// They were answered by their numbers alone, which are given anew when FILE is opened anew.
+    #[test]
+    fn a_directory_or_link_of_another_version_is_stale() {
+        let text = [TEXT.strip_suffix(b"...\n").unwrap(), b"again: *a\n...\n"].concat();
+        let (_dir, vfs) = writable(&Sample::new().text(&text).block(b"abcd"));
+        let find = |name: &str| vfs.lookup(Node::ARRAYS, name.as_ref()).unwrap();
+        let (directory, link) = (find("m"), find("again.bin"));
+        let is_stale = |error: Option<Error>| {
+            let stale = matches!(error, Some(Error::Library(Library::Stale { .. })));
+            stale || error.is_some_and(|error| panic!("{error}"))
+        };
+        for ahead in [0, 1] {
+            let version = directory.version + ahead;
+            let done = [
+                vfs.lookup_in(directory.node, version, "n".as_ref()).err(),
+                vfs.opendir_in(directory.node, version).err(),
+                vfs.readlink(link.node, link.version + ahead).err(),
+            ];
+            assert_eq!(done.map(is_stale), [ahead > 0; 3]);
+        }
+    }
+
     const TEXT: &[u8] =
         b"#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n--- !core/asdf-1.1.0\n\
-        m: {n: {x: !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}}}\n...\n";
+        m: {n: {x: &a !core/ndarray-1.0.0 {source: 0, datatype: uint8, byteorder: little, shape: [3]}}}\n...\n";
 
     #[test]
     fn a_file_is_called_by_its_path() {

@@ -241,14 +241,13 @@ impl State {
         Ok(target.into_bytes())
     }
 
-    /// Checks that a directory has this version, by the remainder of it, if its number means another directory in another version.
+    /// Checks that a directory or a link has this version, by the remainder of it: in another version its number may mean another one.
     ///
     /// # Errors
     /// [`Library::Stale`]: the kernel looks the name up again.
-    pub(super) fn check_version(&self, directory: Node, version: u64) -> Result<()> {
+    pub(super) fn check_version(&self, node: Node, version: u64) -> Result<()> {
         // an inode number holds the remainder of a version only
-        let is_same = self.version(directory) % VERSIONS == version % VERSIONS;
-        if is_same || !matches!(directory, Node::ViewDir(View::Zarr, _)) {
+        if self.version(node) % VERSIONS == version % VERSIONS {
             return Ok(());
         }
         let why = "the tree has changed: look it up again".to_owned();

@@ -461,3 +461,43 @@ fn no_array_has_the_number_of_another_one_after_a_longer_block_has_brought_in_a_
     }
     assert_ne!(number("a.asdf/arrays/b.bin"), before);
 }
+
+/// A lookup in the directory that the kernel knew was answered by its number alone, which another one had by then: the bytes of `bar/x.bin`
+/// were read and written as those of `foo/x.bin`.
+#[test]
+fn no_directory_is_taken_for_another_one_that_has_its_number_now() {
+    if !can_mount() {
+        return;
+    }
+    let _kept = kernel_keeps();
+    let dir = files(&["b.asdf"]);
+    let path = dir.path().join("a.asdf");
+    let within = |name: &str, block| format!("{name}:\n  {}", array("x", block, "uint8", "[64]"));
+    let before = Sample::new(&within("foo", 0)).block(Block::raw(&data(1)));
+    let after = Sample::new(&(within("bar", 0) + &within("foo", 1)));
+    let after = after
+        .block(Block::raw(&data(2)))
+        .block(Block::raw(&data(3)));
+    fs::write(&path, before.bytes()).unwrap();
+    let mount = Mount::new(dir.path(), &["-o", "open=1"]);
+    let foo = mount.path("a.asdf/arrays/foo");
+    close(&mount, dir.path());
+    assert_eq!(fs::read(foo.join("x.bin")).unwrap(), data(1));
+    close(&mount, dir.path());
+    let new = dir.path().join("new");
+    fs::write(&new, after.bytes()).unwrap();
+    fs::rename(&new, &path).unwrap();
+    let mut opened = File::options();
+    let opened = opened
+        .read(true)
+        .write(true)
+        .open(foo.join("x.bin"))
+        .unwrap();
+    let mut found = vec![0; 64];
+    opened.read_exact_at(&mut found, 0).unwrap();
+    assert_eq!(found, data(3));
+    opened.write_all_at(b"new", 0).unwrap();
+    drop(opened);
+    assert_eq!(mount.read("a.asdf/arrays/bar/x.bin").unwrap(), data(2));
+    assert_eq!(mount.names("a.asdf/arrays/foo"), ["x.bin", "x.npy"]);
+}

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::process::Command;
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::common::{Mount, asdf_mount, can_mount, eventually, mounted};
+use crate::common::{Mount, asdf_mount, can_mount, eventually, mounted, run};
 use crate::sample::{Block, Sample, array, array_with, noise};
 
 fn errno<T>(done: std::io::Result<T>) -> Option<Errno> {
@@ -251,4 +252,26 @@ fn a_dialect_of_blsc_is_chosen_and_shown_and_an_edit_keeps_it() {
     drop(mount);
     let mount = Mount::new(&file, &["-r"]);
     assert_eq!(mount.read("arrays/flux.bin").unwrap(), edited);
+}
+
+#[test]
+fn a_shell_in_a_directory_of_arrays_finds_what_is_there_after_each_change() {
+    if !can_mount() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let within = |name: &str| format!("{name}:\n  {}", array("x", 0, "uint8", "[4]"));
+    let sample = |tree: &str| Sample::new(tree).block(Block::raw(b"abcd"));
+    let file = sample(&within("sub")).write(dir.path());
+    let other = sample(&(within("b") + &within("sub"))).bytes();
+    fs::write(dir.path().join("other"), other).unwrap();
+    let mount = Mount::new(&file, &[]);
+    // the mount keeps attributes for a second
+    let script = "cd \"$1\"/arrays/sub && show() { sleep 1.1; ls; cat x.bin; echo; } && show &&
+        sed -i 's/^sub:/a: {y: 1}\\n&/' ../../tree.yaml && show && cp \"$2\"/other \"$3\" && show";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh"]);
+    let said = run(shell.args([mount.dir.as_path(), dir.path(), &file]));
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    assert_eq!(said.stdout, "x.bin\nx.npy\nabcd\n".repeat(3));
 }
