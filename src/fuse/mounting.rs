@@ -115,7 +115,12 @@ impl Mount {
         own: Option<OwnMount>,
         options: &MountOptions,
     ) -> io::Result<Self> {
-        let acl = own.as_ref().map_or(SessionACL::All, |_| options.acl());
+        // others are kept out by the kernel, unless root is let in alone: fuser would also refuse the close by a process of another user that
+        // has inherited a descriptor
+        let acl = match options.acl() {
+            SessionACL::RootAndOwner if own.is_some() => SessionACL::RootAndOwner,
+            _ => SessionACL::All,
+        };
         let is_far = files.has_far();
         let others = options.threads.saturating_sub(1);
         let requests = Arc::<AtomicU64>::default();

@@ -323,6 +323,48 @@ for path in sys.argv[1:3]:
     assert_eq!(said, format!("{each}{each}"));
 }
 
+/// The data were saved, and the close failed with EACCES: fuser lets no other user close.
+#[test]
+fn a_close_after_the_user_was_given_up_says_what_became_of_the_data() {
+    const PROGRAM: &str = "
+import os, sys
+for text in sys.argv[2:]:
+    child = os.fork()
+    if child == 0:
+        fd = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)
+        os.setuid(65534)
+        os.write(fd, text.encode())
+        try:
+            os.close(fd)
+        except OSError as error:
+            os._exit(error.errno)
+        try:
+            os.stat(sys.argv[1])
+        except PermissionError:
+            os._exit(0)
+        os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+";
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let file = Sample::new("a: 1\n").write(dir.path());
+    let mount = Mount::new(&file, &[]);
+    // the mountpoint is what other users may not look into
+    fs::set_permissions(mount.dir.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+    let text = mount.text("tree.yaml");
+    let edited = text.replace("a: 1", "a: 2");
+    let args = [
+        mount.path("tree.yaml"),
+        edited.clone().into(),
+        text.replace("a: 1", "a: [1").into(),
+    ];
+    let said = python(PROGRAM, &args.each_ref().map(PathBuf::as_path));
+    assert_eq!(said, "0\n22\n");
+    assert!(fs::read(&file).unwrap().starts_with(edited.as_bytes()));
+}
+
 /// It was kept beside FILE and told of, as if it had been all of the text.
 #[test]
 fn half_a_text_that_a_child_of_the_shell_has_written_is_not_refused() {
