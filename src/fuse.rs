@@ -287,8 +287,10 @@ impl Filesystem for Shim {
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let access = access(flags, req);
-        // the status waits for the end of a text
-        let long = self.is_far || inode(ino).is_ok_and(|it| it.node == Node::Status);
+        // the status waits for the end of a text, and one of many files for its lock
+        let waits = inode(ino).is_ok_and(|it| it.node == Node::Status)
+            || self.files.is_many() && !access.only_reads();
+        let long = self.is_far || waits;
         self.serve_if(long, req, (reply, ReplyOpen::error), move |shim, reply| {
             let asked = shim.asked(Call::Open, ino);
             let done = inode(ino).and_then(|inode| shim.files.open(inode, access));

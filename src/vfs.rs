@@ -69,9 +69,10 @@
 //! Threads of a mount:
 //!
 //! - fuser's threads, as many as `-o threads` says, call the operations. A save runs on the thread of its request.
-//! - `waiter` (`fuse::waiters`) threads, as many as are needed, call the operations that may wait for a server, up to `-o timeout`, and reads
-//!   that decode or make a view while all but one of fuser's threads do so. While it waits for a server, such a thread holds locks of the
-//!   file (`Saves::compared`, what asks its server), and none of others.
+//! - `waiter` (`fuse::waiters`) threads, as many as are needed, call the operations that may wait for a server, up to `-o timeout`, and while
+//!   all but one of fuser's threads do the same, reads that decode or make a view, and opens that wait for a text or for FILE's lock. While
+//!   it waits for a server, or for the lock, such a thread holds locks of the file (`Saves::compared`, what asks its server), and none of
+//!   others.
 //! - `killed` (`fuse::pending`) answers requests whose callers have ended or are being killed, and so ends what is decoded for them. It takes
 //!   the lock of its list and that of the reply.
 //! - `on-refuse` (`cli`) runs the command of `-o on-refuse`, with no lock.
@@ -239,8 +240,8 @@ impl Vfs {
         self.saves.opened(writer);
     }
 
-    /// Has `unlock` called, with FILE's attributes, when FILE may be locked by this mount under another name: when it is found locked, and is
-    /// then opened once more, and before another file that has got its name is opened. The first call counts.
+    /// Has `unlock` called, with FILE's attributes, when FILE may be locked by this mount under another name: before it is opened for writing,
+    /// and before another file that has got its name is opened. The first call counts.
     pub fn unlock_with(&mut self, unlock: impl Fn(Stat) + Send + Sync + 'static) {
         let _ = self.saves.unlock.set(Box::new(unlock));
     }

@@ -2,7 +2,8 @@
 //!
 //! Of a mount with files on servers, all requests but those that change something go through them: such a request is refused for a far
 //! file, which the lookup before it has opened as a rule. If the file has been closed since, a thread of fuser's asks the server. Of other
-//! mounts, opens of `info/status` do, and reads that have to decode, or to make a view, while all but one of fuser's threads do the same.
+//! mounts, opens of `info/status` do, opens for writing of one of many files, and reads that have to decode, or to make a view, while all but
+//! one of fuser's threads do the same.
 //!
 //! Whoever waits for such an answer can be killed: see [`pending`](super::pending). What is decoded for nobody else ends then. When a signal
 //! ends the daemon, no request waits for a server any more, and none decodes for longer than [`LAST`]: its caller gets an error, and closes

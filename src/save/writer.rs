@@ -13,6 +13,7 @@ use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::baseline::Baseline;
 use super::edit::Edit;
@@ -152,23 +153,36 @@ impl Writer<Disk> {
     /// # Errors
     /// [`NotOpened`] says what can be done instead.
     pub fn open(path: impl Into<FilePath>, options: SaveOptions) -> Result<Writable, NotOpened> {
+        Self::open_since(path, options, Instant::now())
+    }
+
+    /// The same for who has waited since that moment: the lock is waited for no longer than if it had been tried then.
+    ///
+    /// # Errors
+    /// As [`Writer::open`].
+    pub fn open_since(
+        path: impl Into<FilePath>,
+        options: SaveOptions,
+        asked: Instant,
+    ) -> Result<Writable, NotOpened> {
         let path = path.into();
         let failed = |cause| Error::io(path.whole().display().to_string(), cause);
         let (store, name) = path.resolved(Access::Write).map_err(failed)?;
-        let opened = Self::open_in(Arc::new(store), &name, options)?;
+        let opened = Self::open_in_since(Arc::new(store), &name, options, asked)?;
         warn_of_locks(path.whole(), opened.writer.file());
         Ok(opened)
     }
 }
 
 impl<S: Store> Writer<S> {
-    /// [`Writer::open`] in a directory that is open.
-    pub(super) fn open_in(
+    /// [`Writer::open_since`] in a directory that is open.
+    pub(super) fn open_in_since(
         store: Arc<S>,
         name: &OsStr,
         options: SaveOptions,
+        asked: Instant,
     ) -> Result<Writable<S>, NotOpened> {
-        let file = locked(&*store, name, PATIENCE)?;
+        let file = locked(&*store, name, PATIENCE.saturating_sub(asked.elapsed()))?;
         let (recovery, before, scan) = recovery::settle(&store, name, &file)?;
         writable(&scan.layout)?;
         let baseline = Baseline::of(&store, &file, &before, &scan)?;

@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -485,6 +487,43 @@ fn a_member_is_saved_and_locked_from_its_first_change_on() {
     assert!(!says_so());
 }
 
+/// Each open that was refused kept a thread of the daemon for two seconds, one after the other: four of them stopped the mount.
+#[test]
+fn opens_of_a_locked_file_wait_at_the_same_time_and_hold_up_nothing_else() {
+    if !can_mount() {
+        return;
+    }
+    let dir = files(&["a.asdf", "b.asdf"]);
+    let mount = Mount::new(dir.path(), &[]);
+    let block = mount.path("a.asdf/blocks/0.bin");
+    let open = || File::options().write(true).open(&block);
+    let other = File::open(dir.path().join("a.asdf")).unwrap();
+    flock(&other, FlockOperation::LockExclusive).unwrap();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let opens = [(); 8].map(|()| scope.spawn(open));
+        eventually("the others are read meanwhile", || {
+            mount.read("b.asdf/tree.yaml").unwrap();
+            begun.elapsed() > Duration::from_millis(300)
+        });
+        let are_over = opens.iter().any(ScopedJoinHandle::is_finished);
+        assert!(!are_over, "the others had to wait");
+        for open in opens {
+            let refused = open.join().unwrap().unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(Errno::BUSY.raw_os_error()));
+        }
+    });
+    assert!(begun.elapsed() < Duration::from_secs(4), "in turn");
+    // it is waited for as long as before
+    let waiting = std::thread::scope(|scope| {
+        let opens = [(); 8].map(|()| scope.spawn(open));
+        std::thread::park_timeout(Duration::from_millis(300));
+        drop(other);
+        opens.map(|open| open.join().unwrap().is_ok())
+    });
+    assert_eq!(waiting.iter().filter(|is_open| **is_open).count(), 8);
+}
+
 /// The daemon held the lock for the old name.
 #[test]
 fn a_file_that_was_written_is_written_again_by_a_new_name() {
@@ -501,7 +540,7 @@ fn a_file_that_was_written_is_written_again_by_a_new_name() {
     )
     .unwrap();
     // the kernel lets go of the handle behind the program's back
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(100));
     fs::rename(at("a.asdf"), at("b.asdf")).unwrap();
     let edited = tree.replace("n: 0", "n: 200");
     fs::write(mount.path("b.asdf/tree.yaml"), &edited).unwrap();

@@ -1,9 +1,11 @@
-//! A writer in states that only a failing disk brings about.
+//! A writer of a simulated disk, also in states that only a failing disk brings about.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::Writer;
 use super::unsettled::Unsettled;
+use super::{NotOpened, SaveOptions, Writable, Writer};
 use crate::asdf::scan::scan;
 use crate::error::{Error, Result};
 use crate::save::journal::{Range, Record};
@@ -11,6 +13,15 @@ use crate::save::store::Store;
 use crate::source::{Source, len_u64, read_all};
 
 impl<S: Store> Writer<S> {
+    /// [`Writer::open`] in a directory that is open.
+    pub(crate) fn open_in(
+        store: Arc<S>,
+        name: &OsStr,
+        options: SaveOptions,
+    ) -> Result<Writable<S>, NotOpened> {
+        Self::open_in_since(store, name, options, Instant::now())
+    }
+
     /// As after a save in place whose journal is durable and none of whose bytes could be written: FILE is to become `bytes`. Gives FILE as
     /// it is to be read.
     pub(crate) fn leave_committed(&mut self, bytes: &dyn Source) -> Result<Arc<dyn Source>> {

@@ -180,10 +180,11 @@ impl Saves {
             return Err(Error::ReadOnly("this mount"));
         };
         if self.writer.get().is_none() {
+            let asked = Instant::now();
             // with this lock one thread opens FILE, and no thread compares it meanwhile
             let _compared = locked(&self.compared);
             if self.writer.get().is_none() {
-                self.opened(self.open_writer(options)?);
+                self.opened(self.open_writer(options, asked)?);
             }
         }
         let broken = self.status().and_then(Status::broken);
@@ -194,13 +195,18 @@ impl Saves {
         })
     }
 
-    /// FILE, opened for writing, and shown as it is then.
-    fn open_writer(&self, options: SaveOptions) -> Result<Writer> {
-        let open = || Writer::open(self.file.clone(), options);
+    /// FILE, opened for writing, and shown as it is then. Threads that `asked` at the same time wait for its lock at the same time.
+    fn open_writer(&self, options: SaveOptions, asked: Instant) -> Result<Writer> {
+        let open = || {
+            if let Some(unlock) = self.unlock.get() {
+                let named = self.file.stat();
+                unlock(named.unwrap_or_else(|_| self.shown.now().stat));
+            }
+            Writer::open_since(self.file.clone(), options, asked)
+        };
         let mut opened = open();
-        if let (Err(NotOpened::Locked { .. }), Some(unlock)) = (&opened, self.unlock.get()) {
-            let named = self.file.stat();
-            unlock(named.unwrap_or_else(|_| self.shown.now().stat));
+        if let Err(NotOpened::Locked { .. }) = opened {
+            // what has it under another name may have become idle meanwhile
             opened = open();
         }
         let writer = match opened {
