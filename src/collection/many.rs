@@ -387,6 +387,10 @@ impl Many {
             _ => self.text_len(part, node)?,
         };
         let mut attr = Attr::of_file(node, size, &stat, true, &self.options);
+        if matches!(part, Resolved::Unreadable { .. }) && node == Node::TREE {
+            // it has another length as soon as it can be read: the kernel has to ask before it takes this for the end
+            (attr.attr_valid, attr.entry_valid) = (Duration::ZERO, Duration::ZERO);
+        }
         if let Resolved::Report = part {
             // the report names files that other users may not see, so only the user who mounted this may read it
             attr.uid = rustix::process::geteuid().as_raw();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -217,6 +218,32 @@ fn files_of_a_list_whose_servers_fail_are_told_of_also_when_they_are_closed() {
     }
     let gone = asdf_mount([Path::new("-u"), &mountpoint]);
     assert_eq!(gone.code, 0, "{gone:?}");
+}
+
+/// It was empty for a second: the kernel had kept the length of before.
+#[test]
+fn a_tree_that_can_be_read_at_last_is_never_read_as_empty() {
+    if !can_mount() {
+        return;
+    }
+    let (server, place) = (Server::new(), TempDir::new().unwrap());
+    let list = fs::canonicalize(place.path()).unwrap().join("list");
+    let urls = ["/a.asdf", "/b.asdf"].map(|path| server.url(path).display().to_string());
+    fs::write(&list, urls.join("\n")).unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["-o", "timeout=1", "--files-from"]);
+    let mount = Mount::by(&mut command, &list);
+    let tree = mount.path("a.asdf/tree.yaml");
+    // the file is tried again each second, by the open and not by the lookup before it
+    assert!(mount.text("a.asdf/info/status").contains("404"));
+    std::thread::park_timeout(Duration::from_millis(500));
+    assert!(fs::read(&tree).is_err());
+    server.put("/a.asdf", file_of_text(500));
+    eventually("it is read", || {
+        let read = fs::read(&tree);
+        assert_ne!(read.as_ref().ok(), Some(&Vec::new()));
+        read.is_ok()
+    });
 }
 
 /// A listing and the attributes of its files were asked for again every ten seconds, also of an archive that never changes.
