@@ -123,7 +123,9 @@ impl Vfs {
             let Some((name, node)) = next else {
                 break;
             };
-            if hidden.contains(&*name) {
+            // a save may have given the name of a scratch file, which was listed then, to an array
+            let is_listed = at > scratch.len() && scratch.iter().any(|listed| **listed == *name);
+            if is_listed || hidden.contains(&*name) {
                 continue;
             }
             // the names are from when the directory was opened; the files are those of now
@@ -319,11 +321,13 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use crate::asdf::sample::Sample;
     use crate::error::Error as Library;
     use crate::vfs::node::Node;
     use crate::vfs::testing::writable;
-    use crate::vfs::{Access, Detail, Error, locked};
+    use crate::vfs::{Access, Detail, Error, FileFacts, locked};
 
     /// Each member of a directory that a search lists was parsed for the length of one text.
     #[test]
@@ -332,7 +336,7 @@ mod tests {
         for directory in [Node::Root, Node::Info] {
             let opened = vfs.opendir(directory).unwrap();
             let mut names = 0;
-            let mut count = |_, _: &std::ffi::OsStr, _: &crate::vfs::Attr| {
+            let mut count = |_, _: &OsStr, _: &crate::vfs::Attr| {
                 names += 1;
                 false
             };
@@ -390,6 +394,46 @@ mod tests {
             ];
             assert_eq!(done.map(is_stale), [ahead > 0; 3]);
         }
+    }
+
+    /// It was listed twice, and what was removed by the name was the scratch file, which nothing can read.
+    #[test]
+    fn a_name_that_a_save_gives_to_an_array_is_of_the_array_alone() {
+        let (_dir, vfs) = writable(&Sample::new().text(TEXT).block(b"abcd"));
+        let find = |parent, name: &str| vfs.lookup(parent, name.as_ref()).unwrap().node;
+        let directory = find(find(Node::ARRAYS, "m"), "n");
+        let (name, write) = (OsStr::new("x.new.npy"), true);
+        let facts = FileFacts::new(0o600, 0, 0);
+        let access = Access {
+            write,
+            ..Access::default()
+        };
+        vfs.create(directory, name, facts, access).unwrap();
+        let scratch = find(directory, "x.new.npy");
+        let list = || {
+            let (opened, mut names) = (vfs.opendir(directory).unwrap(), Vec::new());
+            let mut add = |_, name: &OsStr, attr: &crate::vfs::Attr| {
+                names.push((name.to_owned(), attr.node));
+                false
+            };
+            vfs.readdir(&opened, 0, Detail::Full, &mut add).unwrap();
+            names.retain(|entry| entry.0 == name);
+            names
+        };
+        assert_eq!(list(), [(name.to_owned(), scratch)]);
+        let text = String::from_utf8(TEXT.to_vec()).unwrap();
+        let array = "{source: 0, datatype: uint8, byteorder: little, shape: [3]}";
+        let more = format!("{array}, x.new: !core/ndarray-1.0.0 {array}");
+        let text = text.replace(array, &more);
+        let tree = vfs.open_now(Node::TREE, access).unwrap().handle;
+        vfs.write(&tree, 0, text.as_bytes(), false).unwrap();
+        vfs.flush(&tree, 0).unwrap();
+        let array = find(directory, "x.new.npy");
+        assert!(matches!(array, Node::Array(..)));
+        assert_eq!(list(), [(name.to_owned(), array)]);
+        vfs.unlink(directory, name).unwrap();
+        assert!(list().is_empty(), "hidden for a while");
+        assert!(vfs.scratch.file(scratch).is_ok());
     }
 
     const TEXT: &[u8] =

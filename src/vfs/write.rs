@@ -222,9 +222,11 @@ impl Vfs {
     /// [`Error::ReadOnly`], [`Error::NotFound`], [`Error::NotPermitted`]; [`Error::InUse`] for a block that is being written.
     pub fn unlink(&self, parent: Node, name: &OsStr) -> Result<()> {
         self.saves.open_for_writing()?;
-        // scratch files first: they have the names that programs gave them
+        // scratch files first: they have the names that programs gave them, unless a save has given one to an array since
+        let found = self.find(&self.shown.now(), parent, name);
+        let is_scratch = matches!(found, Ok(Node::Tree(_) | Node::Scratch(_)));
         let place = self.scratch.place(parent);
-        if place.is_ok_and(|place| self.scratch.take(&place, name).is_ok()) {
+        if is_scratch && place.is_ok_and(|place| self.scratch.take(&place, name).is_ok()) {
             return Ok(());
         }
         match parent {
