@@ -301,13 +301,15 @@ impl Clients {
 
     /// A bucket of Google with what the environment says.
     fn google(&self, name: &str) -> object_store::Result<GoogleCloudStorageBuilder> {
-        let mut builder = GoogleCloudStorageBuilder::new().with_bucket_name(name);
+        let mut builder = GoogleCloudStorageBuilder::new();
         if let Some(account) = self.variable("SERVICE_ACCOUNT") {
             builder = builder.with_service_account_path(account);
         }
         for (key, value) in self.settings("GOOGLE_", "Google")? {
             builder = builder.with_config(key, value);
         }
+        // last: a variable may name another one
+        builder = builder.with_bucket_name(name);
         if !self.sign {
             builder = builder.with_skip_signature(true);
         }
@@ -316,13 +318,15 @@ impl Clients {
 
     /// A container of Azure with what the environment says.
     fn azure(&self, name: &str) -> object_store::Result<MicrosoftAzureBuilder> {
-        let mut builder = MicrosoftAzureBuilder::new().with_container_name(name);
+        let mut builder = MicrosoftAzureBuilder::new();
         if let Some(endpoint) = self.variable("MSI_ENDPOINT") {
             builder = builder.with_msi_endpoint(endpoint);
         }
         for (key, value) in self.settings("AZURE_", "Azure")? {
             builder = builder.with_config(key, value);
         }
+        // last: a variable may name another one
+        builder = builder.with_container_name(name);
         if !self.sign {
             builder = builder.with_skip_signature(true);
         }
@@ -351,10 +355,12 @@ impl Clients {
 
     /// A bucket of S3 with what environment and profile say, and whether credentials have to be guessed.
     async fn amazon(&self, name: &str) -> object_store::Result<(AmazonS3Builder, bool)> {
-        let mut builder = AmazonS3Builder::new().with_bucket_name(name);
+        let mut builder = AmazonS3Builder::new();
         for (key, value) in without_lone_token(self.settings("AWS_", "S3")?) {
             builder = builder.with_config(key, value);
         }
+        // last: a variable may name another one
+        builder = builder.with_bucket_name(name);
         let says = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
         let profile = Profile::find(&self.variables);
         let token = profile.token().map(|token| ("the token", token));

@@ -15,6 +15,8 @@ pub(super) fn bucket_of(stub: &Stub, variables: &[(&str, &str)], options: Remote
         ("AWS_ENDPOINT_URL", endpoint.as_str()),
         ("AWS_ALLOW_HTTP", "true"),
         ("AWS_REGION", "us-east-1"),
+        // of an application: it was read in place of the bucket in the URL
+        ("AWS_BUCKET", "another"),
     ];
     let all = common.iter().chain(variables);
     let all = all
