@@ -19,8 +19,7 @@ pub(super) fn compact(out: &Path, file: &Path, options: &Options) -> Result<Exit
     let (text, blocks) = compacted(&original.snapshot).map_err(fail)?;
     let padding = original.snapshot.padding(Room::MOST).map_err(fail)?;
     let bytes = save::whole(text, &blocks, Room::Kept(padding)).map_err(fail)?;
-    let permissions = original.permissions.clone();
-    publish("compacting", out, &bytes, permissions)?.map_err(fail)?;
+    publish("compacting", &original, out, &bytes)?.map_err(fail)?;
     let sources = storages(&original.snapshot).map_err(fail)?;
     original.tell_unreached(out, &sources).map_err(fail)?;
     Ok(Exit::Ok)

@@ -23,13 +23,15 @@ use crate::codec::Cache;
 use crate::error::{Error, Place, Result, percent_encoded};
 use crate::save::rope::Rope;
 use crate::save::{self, Room, WholeBlock};
-use crate::source::{Memory, Source};
+use crate::source::{Memory, Source, Stat};
 
 /// A file that is taken apart or put together.
 pub(super) struct Original {
     path: PathBuf,
     pub(super) snapshot: Snapshot,
-    pub(super) permissions: Permissions,
+    permissions: Permissions,
+    /// From when it was opened.
+    stat: Stat,
 }
 
 impl Original {
@@ -47,6 +49,7 @@ impl Original {
             let why = "a mount has it for writing; unmount it";
             return Err(Failure::of(Exit::Locked, path, why));
         }
+        let stat = opened.file.stat;
         let snapshot = opened.snapshot(cache, reading);
         let snapshot = snapshot.map_err(|error| fail(&error))?;
         let snapshot = plain(snapshot).map_err(|error| Failure::within(path, &error))?;
@@ -55,7 +58,17 @@ impl Original {
             path: full,
             snapshot,
             permissions,
+            stat,
         })
+    }
+
+    /// Checks that nobody has written it since it was opened: what is made of it would be a mixture of two states.
+    fn check_unchanged(&self) -> Result<()> {
+        if self.snapshot.stat()?.is_untouched_since(&self.stat) {
+            return Ok(());
+        }
+        let why = "it was changed by another program meanwhile: try again".to_owned();
+        Err(Error::Stale { why })
     }
 
     /// Warns of each other file that the tree of the new file `out` names, by a reference or one of `sources`, and that is found from the
@@ -178,6 +191,7 @@ pub(super) fn explode(directory: &Path, file: &Path, options: &Options) -> Resul
         let permissions = original.permissions.clone();
         save::publish(&path, &bytes, permissions, &mut |len| {
             progress.add(len);
+            original.check_unchanged()?;
             check_not_ended()
         })?;
         made.push(path);
@@ -281,18 +295,18 @@ pub(super) fn implode(out: &Path, file: &Path, options: &Options) -> Result<Exit
     let sandbox = Sandbox::new(&original.path, options.allow_external.as_deref()).map_err(fail)?;
     let (text, blocks) = imploded(&original.snapshot, &sandbox).map_err(fail)?;
     let bytes = save::whole(text, &blocks, Room::Usual).map_err(fail)?;
-    let permissions = original.permissions.clone();
-    publish("imploding", out, &bytes, permissions)?.map_err(fail)?;
+    publish("imploding", &original, out, &bytes)?.map_err(fail)?;
     original.tell_unreached(out, &[]).map_err(fail)?;
     Ok(Exit::Ok)
 }
 
-/// Writes a new file whole, or not at all if a signal ends the process. `what`: what is being done, for the progress bar.
+/// Writes what was made of `original` to a new file, whole, or not at all if a signal ends the process or another program writes the
+/// original. `what`: what is being done, for the progress bar.
 pub(super) fn publish(
     what: &'static str,
+    original: &Original,
     out: &Path,
     bytes: &Rope,
-    permissions: Permissions,
 ) -> Result<Result<()>, Failure> {
     if out == Path::new("-") {
         let why = "a new file is not written to standard output; ./- names a file called so";
@@ -300,8 +314,10 @@ pub(super) fn publish(
     }
     let mut progress = Progress::new(what, bytes.len(), true);
     let check_not_ended = interrupt::heed()?;
+    let permissions = original.permissions.clone();
     Ok(save::publish(out, bytes, permissions, &mut |len| {
         progress.add(len);
+        original.check_unchanged()?;
         check_not_ended()
     }))
 }
@@ -385,6 +401,24 @@ mod tests {
         let all = 0..snapshot.arrays().len();
         all.map(|i| read_all(&*snapshot.array_bin(i).unwrap(), 1000).unwrap())
             .collect()
+    }
+
+    /// It had the bytes of before in front of those of after.
+    #[test]
+    fn nothing_is_made_of_a_file_that_is_written_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.asdf");
+        let text = TREE.replace("source: -1", "source: 0");
+        let sample = Sample::new().text(text.as_bytes()).block(b"abc");
+        std::fs::write(&file, sample.block(&[1; 60]).bytes()).unwrap();
+        let original = Original::open(&file, &options()).unwrap();
+        let bytes = save::whole(TREE.into(), &[], Room::Absent).unwrap();
+        let out = dir.path().join("out.asdf");
+        let changed = File::options().append(true).open(&file).unwrap();
+        changed.set_len(100).unwrap();
+        let made = publish("compacting", &original, &out, &bytes).unwrap();
+        assert!(matches!(made, Err(Error::Stale { .. })));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     /// The input was named, though the disk of the new file was the full one.
