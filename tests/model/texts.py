@@ -94,6 +94,8 @@ def array_of(fields):
     order = fields["byteorder"].value if "byteorder" in fields else None
     if order not in ("big", "little"):
         raise ValueError("neither big nor little")
+    if not all(isinstance(fields[name], yaml.SequenceNode) for name in ("shape", "strides") if name in fields):
+        raise ValueError("no list")
     shape = tuple(None if item.value == "*" else int(item.value) for item in fields["shape"].value)
     strides = tuple(int(item.value) for item in fields["strides"].value) if "strides" in fields else None
     offset = int(fields["offset"].value) if "offset" in fields else 0
