@@ -87,13 +87,14 @@ pub(super) fn start(args: &Args) -> Result<Sink, Failure> {
     Ok(sink)
 }
 
-/// Opens a log file, but no ASDF file: a path that was left out on the command line makes FILE the log.
+/// Opens a log file, but no file of data: a path that was left out on the command line makes FILE the log.
 fn open(path: &Path) -> io::Result<File> {
     let mut start = [0; 5];
     // a pipe would be waited for
     let mut read = || File::open(path)?.read_exact(&mut start);
-    if path.is_file() && read().is_ok() && start == *b"#ASDF" {
-        return Err(io::Error::other("an ASDF file; name another one"));
+    let is_data = |start: &[u8]| matches!(start, b"#ASDF" | b"%ASDF" | b"%FINF" | b"SIMPL");
+    if path.is_file() && read().is_ok() && is_data(&start) {
+        return Err(io::Error::other("an ASDF or FITS file; name another one"));
     }
     // nor is a pipe waited for that nobody reads, or one that is full
     let flags = OFlags::NONBLOCK.bits().cast_signed();

@@ -473,11 +473,11 @@ fn whole_path(text: &str) -> Result<PathBuf, String> {
         .map_err(|error| error.to_string())
 }
 
-/// A directory that is there.
+/// The whole path of a directory that is there: the daemon leaves the working directory.
 fn directory(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.metadata() {
-        Ok(meta) if meta.is_dir() => Ok(path),
+        Ok(meta) if meta.is_dir() => whole_path(text),
         Ok(_) => Err("not a directory".to_owned()),
         Err(error) => Err(format!("a directory is needed: {error}")),
     }

@@ -1,7 +1,7 @@
 //! `--preview`: a picture of one array, or of many side by side, without a mount.
 
 use std::fs;
-use std::io::{IsTerminal, Read, stdout};
+use std::io::{IsTerminal, Read, Write, stdout};
 use std::path::{Path, PathBuf};
 
 use super::exit::{Exit, Failure};
@@ -242,7 +242,10 @@ pub(super) fn save(out: &Path, made: &[u8]) -> Result<(), Failure> {
     if out == Path::new(STANDARD_OUTPUT) {
         return say_bytes(made);
     }
-    fs::write(out, made).map_err(|error| {
+    let file = fs::File::create(out);
+    // a file that can't be opened stays as it is
+    let mut file = file.map_err(|error| cannot_write(out, &error))?;
+    file.write_all(made).map_err(|error| {
         if let Ok(begun) = out.canonicalize()
             && begun.is_file()
         {

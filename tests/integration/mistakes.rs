@@ -341,7 +341,19 @@ const OPTIONS: &[Mistake] = &[
         "FILE as the log",
         "cp g.asdf x; ! asdf-mount --log-file g.asdf h.asdf m || asdf-mount -u m; cmp x g.asdf",
         0,
-        "log file g.asdf: an ASDF file; name another one",
+        "log file g.asdf: an ASDF or FITS file; name another one",
+    ),
+    (
+        "a FITS file as the log",
+        "printf 'SIMPLE  =' >j.fits; cp j.fits x; ! asdf-mount --log-file j.fits h.asdf m || asdf-mount -u m; cmp x j.fits",
+        0,
+        "log file j.fits: an ASDF or FITS file; name another one",
+    ),
+    (
+        "the name of a directory from here",
+        "mkdir -p d data; cp g.asdf d; asdf-mount -o allow_external=data d m && ls m/g.asdf/arrays >/dev/null && asdf-mount -u m",
+        0,
+        "",
     ),
     (
         "a full disk",
@@ -382,6 +394,12 @@ const MACHINES: &[Mistake] = &[
         "chmod 600 h.asdf; as_nobody --list h.asdf",
         11,
         "you must be able to read it, and to search its directories",
+    ),
+    (
+        "an OUT that may not be written",
+        "chmod 777 .; asdf-mount --preview p.png g.asdf; chmod 444 p.png; ! as_nobody --preview p.png g.asdf && test -s p.png",
+        0,
+        "p.png: Permission denied",
     ),
     (
         "a file in a directory that may be searched and not read",
