@@ -47,6 +47,8 @@ struct Bands {
     kept: LruCache<(u64, u64), Arc<CountedBuf>>,
     /// Bytes of the bands in `kept` and of the bands that are being gathered.
     held: usize,
+    /// How often all bands were forgotten.
+    forgotten: u64,
 }
 
 /// Room for a band that is being gathered; given back unless the band is kept.
@@ -55,6 +57,8 @@ pub(super) struct Room<'a> {
     /// None once the band is kept.
     bytes: Option<CountedBuf>,
     len: usize,
+    /// How often all bands were forgotten before it was made: what is gathered in it may be old after that.
+    forgotten: u64,
 }
 
 impl Buffers {
@@ -79,6 +83,7 @@ impl Buffers {
             bands: Mutex::new(Bands {
                 kept: LruCache::unbounded(),
                 held: 0,
+                forgotten: 0,
             }),
             freed: Condvar::new(),
             arrays: AtomicU64::new(0),
@@ -149,11 +154,13 @@ impl Buffers {
             }
         }
         bands.held = bands.held.saturating_add(len);
+        let forgotten = bands.forgotten;
         drop(bands);
         Room {
             buffers: self,
             bytes: Some(self.cache.buffer(len)),
             len,
+            forgotten,
         }
     }
 
@@ -167,6 +174,22 @@ impl Buffers {
             bands.held = bands.held.saturating_sub(band.map_or(0, |band| band.len()));
         }
         self.freed.notify_all();
+    }
+
+    /// Drops all bands, also of the levels beneath, and keeps none that is being gathered: bytes that they were gathered from have changed.
+    pub(super) fn forget_all(&self) {
+        let mut bands = lock(&self.bands);
+        bands.forgotten = bands.forgotten.wrapping_add(1);
+        while let Some((_, band)) = bands.kept.pop_lru() {
+            bands.held = bands.held.saturating_sub(band.len());
+        }
+        drop(bands);
+        self.freed.notify_all();
+        let levels = [self.beneath.get(), self.beneath_decoders.get()];
+        levels
+            .into_iter()
+            .flatten()
+            .for_each(|level| level.forget_all());
     }
 
     /// Bytes of all bands.
@@ -192,11 +215,12 @@ impl Room<'_> {
     /// Keeps the band for other readers.
     pub(super) fn keep(mut self, array: u64, start: u64) -> Option<Arc<CountedBuf>> {
         let bytes = Arc::new(self.bytes.take()?);
-        // the band stays counted in `held`, so dropping this room gives nothing back
-        self.len = 0;
-        let place = (array, start);
         let mut bands = lock(&self.buffers.bands);
-        bands.kept.put(place, Arc::clone(&bytes));
+        if bands.forgotten == self.forgotten {
+            // the band stays counted in `held`, so dropping this room gives nothing back
+            self.len = 0;
+            bands.kept.put((array, start), Arc::clone(&bytes));
+        }
         drop(bands);
         Some(bytes)
     }
@@ -208,5 +232,26 @@ impl Drop for Room<'_> {
         bands.held = bands.held.saturating_sub(self.len);
         // also when the band is kept: a thread that waits may now drop it
         self.buffers.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A band was read back after its array had been written to.
+    #[test]
+    fn no_band_from_before_a_change_is_kept() {
+        let buffers = Buffers::alone(100, Grain::DEFAULT);
+        buffers.room(10).keep(0, 0);
+        let gathering = buffers.room(20);
+        buffers.forget_all();
+        assert!(buffers.find(0, 0).is_none());
+        // its own reader may have begun before the change
+        assert!(gathering.keep(0, 10).is_some());
+        assert!(buffers.find(0, 10).is_none());
+        assert_eq!(buffers.held(), 0);
+        buffers.room(100).keep(0, 0);
+        assert!(buffers.find(0, 0).is_some());
     }
 }

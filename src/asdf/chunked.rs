@@ -266,11 +266,12 @@ impl Snapshot {
         }))
     }
 
-    /// Forgets what has been decoded of chunks: bytes of their blocks are going to change.
+    /// Forgets what has been decoded of chunks, and gathered of arrays: bytes of their blocks have changed, or are going to.
     #[doc(hidden)]
-    pub fn forget_chunks(&self) {
+    pub fn forget_gathered(&self) {
         let left = std::mem::take(&mut *lock(&self.chunks.0));
         drop(left);
+        self.buffers.forget_all();
     }
 
     /// Opens a chunk.

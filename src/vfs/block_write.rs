@@ -46,6 +46,10 @@ impl DataHandle {
                 _ => written.write_array(saves, offset, data),
             },
         };
+        if let Content::Edited(_) | Content::Emptied(_) = written.content() {
+            // as `put` does of bytes that go into FILE
+            saves.shown.now().snapshot.forget_gathered();
+        }
         written.note_write(&done, mapped);
         done
     }
@@ -201,8 +205,8 @@ impl WrittenFile {
             state.stat.id == now.stat.id || state.versions.elsewhere() == now.versions.elsewhere()
         });
         let put = writer.patch(self.block, write);
-        // views may have decoded a chunk of an array while it was being written
-        saves.shown.now().snapshot.forget_chunks();
+        // readers may have decoded a chunk, or gathered rows, of an array while it was being written
+        saves.shown.now().snapshot.forget_gathered();
         if let Some(left) = writer.left() {
             saves.shown.now().note_left(left);
             self.note_patch(left.modified());

@@ -356,7 +356,7 @@ impl Saves {
     /// Shows the same state, in which a block has other bytes.
     pub(super) fn show_changed_block(&self, change: BlockChange) {
         let old = self.shown.now();
-        old.snapshot.forget_chunks();
+        old.snapshot.forget_gathered();
         let mut new = old.next(Arc::clone(&old.snapshot), old.left());
         new.note_changed(change);
         self.show(new);
