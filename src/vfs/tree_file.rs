@@ -171,7 +171,7 @@ impl TreeFile {
         {
             file.note_saved(unsaved.version, Some(&committed));
         }
-        inner.settle();
+        inner.settle(file);
     }
 
     /// Whether FILE has that text.
@@ -213,7 +213,7 @@ impl TreeFile {
         let committed = is_whole.then_some(&inner.committed);
         unsaved.file.note_saved(unsaved.version, committed);
         if !gets_name {
-            inner.settle();
+            inner.settle(&unsaved.file);
         }
     }
 
@@ -249,10 +249,10 @@ impl TreeFile {
         let (epoch, refused) = (inner.epoch, inner.refused.as_ref());
         let refused = refused.filter(|it| it.file == file.node && it.made_of == epoch);
         let Some((text, why)) = refused.map(|it| (Arc::clone(&it.text), it.why.clone())) else {
-            inner.show_current(Role::Plain);
+            inner.show_current(Role::Stale);
             return;
         };
-        let shown = inner.show(text, epoch, Role::Plain);
+        let shown = inner.show(text, epoch, Role::Stale);
         shown.note_refused(shown.touch(), &why);
         if let Some(refused) = &mut inner.refused {
             refused.file = shown.node;
@@ -420,7 +420,7 @@ impl Inner {
         self.refused = Some(refused);
         // what waits there to be saved, or was refused, too, is shown instead
         if self.only_in_memory().is_some() && !self.name.file().is_dirty() {
-            self.show_current(Role::Plain);
+            self.show_current(Role::Stale);
         }
     }
 
@@ -465,11 +465,12 @@ impl Inner {
         file
     }
 
-    /// Has the name lead to a file. The one that had it is `before` to FILE then, and stays known for a moment.
+    /// Has the name lead to a file. The one that had it is `before` to FILE then, and stays known for a moment. That is `Plain` if a program
+    /// has taken its name away, as on any disk; else it is `Stale`, so that no text which a program writes on in it is dropped without an
+    /// error.
     fn put(&mut self, file: &Arc<ScratchFile>, before: Role) {
-        if let Some(former) = self.former.upgrade() {
-            former.set_role(Role::Plain);
-            self.former = Weak::new();
+        if let Some(former) = std::mem::take(&mut self.former).upgrade() {
+            former.set_role(before);
         }
         file.set_role(Role::Tree);
         let named = Named::free(Arc::clone(file));
@@ -490,17 +491,16 @@ impl Inner {
     }
 
     /// If `tree.yaml` has no unsaved text, and another one than FILE's, or than the only copy of a refused text, has it show that. A program
-    /// that has written the text goes on writing by the offsets in that: so it keeps its file, and saves through it.
-    fn settle(&mut self) {
+    /// that has `saved` a text goes on writing by the offsets in that: so it keeps its file, and saves through it.
+    fn settle(&mut self, saved: &Arc<ScratchFile>) {
         let shown = Arc::clone(self.name.file());
         let is_right = shown.shares(&self.committed) && self.only_in_memory().is_none();
         if is_right || shown.is_dirty() {
             return;
         }
-        let former = self.former.upgrade().unwrap_or_else(|| Arc::clone(&shown));
-        self.show_current(Role::Plain);
-        former.set_role(Role::Tree);
-        self.former = Arc::downgrade(&former);
+        self.show_current(Role::Stale);
+        saved.set_role(Role::Tree);
+        self.former = Arc::downgrade(saved);
     }
 }
 

@@ -491,3 +491,28 @@ fn what_is_opened_to_be_read_and_emptied_keeps_its_bytes() {
     let refused = vfs.open_now(Node::Status, emptied);
     assert!(matches!(refused, Err(Error::ReadOnly(_))));
 }
+
+/// What the second of them wrote behind its completed text was dropped, and its close returned 0.
+#[test]
+fn each_program_whose_text_was_completed_goes_on_writing_it() {
+    let tree = tree();
+    let complete = |file: &Arc<ScratchFile>, text: &[u8]| {
+        let unsaved = file.to_save().unwrap().unwrap();
+        tree.saved(&unsaved, &Arc::new(text.to_vec()), false);
+    };
+    let mut before = None;
+    for _ in 0..3 {
+        let file = written(&tree, b"a: 2\n");
+        complete(&file, OTHER);
+        file.write(None, b"# more\n", false).unwrap();
+        assert_eq!(text_to_save(&file).unwrap(), b"a: 2\n# more\n");
+        complete(&file, THEIRS);
+        // what the one before writes now is refused, and not dropped
+        if let Some(before) = before.replace(Arc::clone(&file)) {
+            before.write(None, b"# late\n", false).unwrap();
+            let unsaved = before.to_save().unwrap().unwrap();
+            assert!(tree.to_replace(&unsaved).unwrap().1, "out of date");
+        }
+        close(&tree, &file);
+    }
+}
