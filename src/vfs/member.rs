@@ -296,7 +296,10 @@ impl Vfs {
         let state = self.shown.now();
         let mut versions = state.versions.clone();
         let keeps_names = closed.as_ref().is_some_and(|closed| closed.names.is_some());
-        if !keeps_names && !versions.are_unchanged() && !locked(&state.numbers).is_empty() {
+        // planes are numbered as they are looked up
+        let may_differ =
+            !versions.are_unchanged() || state.views.has_made(super::node::View::Previews);
+        if !keeps_names && may_differ && !locked(&state.numbers).is_empty() {
             // the next Vfs may number the names otherwise: a save may have brought in a name, or a longer block an array
             versions = versions.renewed();
         }

@@ -148,6 +148,8 @@ impl Versions {
     pub(super) fn changed_elsewhere(&mut self, at: SystemTime) {
         self.elsewhere = self.tick();
         self.since = Some(at);
+        // the changes of an array in a stream, which does not count `elsewhere`: its version never falls
+        self.stream = self.stream.max(self.tree);
         // the one count of `elsewhere` covers all of them from now on
         self.blocks = Arc::default();
         self.arrays = Arc::default();
@@ -241,7 +243,10 @@ impl Versions {
                 self.last(file, Shows::Several, self.elsewhere.max(self.tree))
             }
             // what is in it has other numbers then
-            Node::ViewDir(View::Zarr, _) => self.elsewhere.max(self.tree),
+            // their numbers follow from the lengths of all arrays before, and so from those of blocks
+            Node::ViewDir(View::Zarr, _) => {
+                self.last(file, Shows::Several, self.elsewhere.max(self.tree))
+            }
             Node::HduHeader(_) | Node::HduBin(_) => self.elsewhere,
             _ => self.begun,
         }
@@ -305,6 +310,31 @@ pub(super) fn shown<'a>(node: Node, origin: impl FnOnce(u32) -> Option<&'a Origi
 mod tests {
     use super::*;
     use crate::vfs::node::Format;
+
+    /// It was that of before the change of the tree, and the kernel had other bytes under it.
+    #[test]
+    fn no_version_comes_back_when_another_program_has_changed_the_file() {
+        let now = SystemTime::now();
+        let file = Node::Array(0, Format::Bin);
+        let mut versions = Versions::default();
+        versions.changed_stream();
+        let first = versions.of_growing(file);
+        versions.changed_tree(Some(&[0]), now);
+        let edited = versions.of_growing(file);
+        assert!(edited > first);
+        versions.changed_elsewhere(now);
+        assert!(versions.of_growing(file) >= edited);
+    }
+
+    /// A block that got longer moved the numbers of the directories behind its array.
+    #[test]
+    fn a_directory_of_zarr_is_another_one_when_a_block_has_changed() {
+        let directory = Node::ViewDir(View::Zarr, 3);
+        let mut versions = Versions::default();
+        let before = versions.of(directory, Shows::Nothing);
+        versions.changed_block(0, SystemTime::now());
+        assert!(versions.of(directory, Shows::Nothing) > before);
+    }
 
     /// A handle from before read the bytes from before its own write: only the last write was known, and that had another form.
     #[test]

@@ -270,6 +270,8 @@ impl Vfs {
         if name == TREE_NAME {
             self.become_tree(&file, || Ok(()))?;
         } else {
+            // by this name it can outlive what it is as tree.yaml
+            file.move_into(self.scratch.scratch.room())?;
             self.scratch.give(name, &file)?;
         }
         Ok(attr_of(&self.saves, &file))
