@@ -3,7 +3,8 @@
 //! A tag that is none of YAML's own is the key `!tag` of an object: beside the keys of a mapping, beside `!items` of a sequence,
 //! and beside `!value` of a scalar. An array that has files in a mount has the path of one as `!file`. A key of the tree that begins
 //! with `!` has another one in front, so that it is none of these. A key that is no string, and has the text of another key, has its type
-//! in front, as in `!int 1`. Aliases and merge keys stand for what they lead to.
+//! in front, as in `!int 1`. A key that is a mapping or sequence is spelled as in the tree. All other aliases, and merge keys, stand for
+//! what they lead to.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -110,7 +111,7 @@ impl<'t> JsonNode<'t> {
         let mut seen = HashSet::new();
         // this has an end, as what is merged counts in the weight of the tree (`MAX_WEIGHT`)
         let parts = self.node.merged().filter(|part| seen.insert(part.id()));
-        let all = entries(parts, |key| Some((self.name(key), kind(key))));
+        let all = entries(parts, |key| Some((name(key), kind(key))));
         let strings = all.iter().filter(|((_, kind), _)| *kind == STRING);
         let mut names: HashSet<_> = strings.map(|((name, _), _)| name.clone()).collect();
         for ((name, kind), value) in all {
@@ -123,17 +124,13 @@ impl<'t> JsonNode<'t> {
         }
         Ok(())
     }
+}
 
-    /// What a key is called in JSON.
-    fn name(self, key: Node<'t>) -> Cow<'t, str> {
-        match key.text() {
-            Some(text) if text.starts_with('!') => format!("!{text}").into(),
-            Some(text) => text.into(),
-            None => {
-                let name = serde_json::to_string(&JsonNode::new(key, self.file_of));
-                name.unwrap_or_default().into()
-            }
-        }
+/// What a key is called in JSON. A mapping or sequence has its spelling: its own JSON could be endlessly long, as that of a value.
+fn name(key: Node<'_>) -> Cow<'_, str> {
+    match key.text().unwrap_or_else(|| key.spelling()) {
+        text if text.starts_with('!') => format!("!{text}").into(),
+        text => text.into(),
     }
 }
 
@@ -243,6 +240,25 @@ mod tests {
         assert!(of(10).unwrap().ends_with(b"]]}\n"));
         let why = of(1000).unwrap_err().to_string();
         assert!(why.contains("bytes of JSON"), "{why}");
+    }
+
+    /// Keys were spelled as JSON without a bound: a key within a key had each of its backslashes twice, and aliases were written out.
+    #[test]
+    fn keys_that_are_collections_are_spelled_as_in_the_tree() {
+        let json = |text: String| {
+            let json = super::text(Some(&Tree::parse(text).unwrap()), &|_| None, false);
+            String::from_utf8(json.unwrap()).unwrap()
+        };
+        let nested = format!("{}a{}", "{? ".repeat(40), ": 1}".repeat(40));
+        let want = format!("{{\"{}\":1}}\n", &nested[3..nested.len() - 4]);
+        assert_eq!(json(format!("---\n{nested}\n...\n")), want);
+        let (list, aliases) = ("!l!a 1, ".repeat(1000), "*l, ".repeat(1000));
+        let tag = "x".repeat(1000);
+        let list = format!("%TAG !l! tag:{tag}/\n---\nl: &l [{list}]\n");
+        let of_list = format!("? [{aliases}]\n: 1\n? *l\n: 2\n? !l!a []\n: 3\n...\n");
+        let json = json(list + &of_list);
+        let want = format!("\"[{aliases}]\":1,\"*l\":2,\"!!l!a []\":3}}\n");
+        assert!(json.ends_with(&want), "{}", json.len());
     }
 
     /// Keys behind the first thousand merged mappings were missing, without a word.

@@ -233,6 +233,12 @@ impl<'t> Node<'t> {
         range(self.raw.start, self.raw.end)
     }
 
+    /// The text of [`Node::span`].
+    #[must_use]
+    pub fn spelling(self) -> &'t str {
+        self.tree.part(self.span(), false).unwrap_or_default()
+    }
+
     /// Its line and column.
     #[must_use]
     pub fn place(self) -> Place {
