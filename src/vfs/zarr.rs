@@ -21,8 +21,9 @@ use crate::view::zarr::{
 
 /// The first number of what is in an array; those below are of groups.
 const FIRST: u32 = NUMBERS / 2;
-/// Most nodes below a group whose metadata it has, too.
+/// Most nodes below a group whose metadata it has, too, and most bytes of these and their paths: each array repeats the scalars of its group.
 const MAX_CONSOLIDATED: usize = 10_000;
+const MAX_BYTES_CONSOLIDATED: usize = 16 << 20;
 
 /// What `zarr/` shows of the arrays of a state.
 #[derive(Debug, Default)]
@@ -327,27 +328,31 @@ impl<'a> Zarr<'a> {
 
     /// The text of the metadata of a group, with that of all nodes below it unless they are too many.
     fn group_text(self, number: u32) -> Vec<u8> {
-        let mut below = Object::new();
-        let all = self.add_below(number, "", &mut below);
+        let (mut below, mut room) = (Object::new(), MAX_BYTES_CONSOLIDATED);
+        let all = self.add_below(number, "", &mut below, &mut room);
         text(&group(&self.group_attributes(number), all.map(|()| below)))
     }
 
     /// Adds the metadata of what is below a group by its paths. `None` if there is too much of it.
-    fn add_below(self, within: u32, path: &str, out: &mut Object) -> Option<()> {
+    fn add_below(self, within: u32, path: &str, out: &mut Object, room: &mut usize) -> Option<()> {
         let mut at = 0;
         while let Some((name, Node::ViewDir(_, number))) = self.next_in_group(within, &mut at) {
             if out.len() >= MAX_CONSOLIDATED {
                 return None;
             }
             let path = format!("{path}{name}");
-            if number < FIRST {
-                let metadata = group(&self.group_attributes(number), None);
+            let metadata = match self.directory_of(number) {
+                Some(Directory::Group(_)) => Some(group(&self.group_attributes(number), None)),
+                Some(Directory::Array(slot)) => self.snapshot.zarr_metadata(slot.array).ok(),
+                Some(Directory::Chunks(..)) | None => None,
+            };
+            if let Some(metadata) = metadata {
+                let len = path.len().saturating_add(text(&metadata).len());
+                *room = room.checked_sub(len)?;
                 out.insert(path.clone(), metadata);
-                self.add_below(number, &(path + "/"), out)?;
-            } else if let Some(Directory::Array(slot)) = self.directory_of(number)
-                && let Ok(metadata) = self.snapshot.zarr_metadata(slot.array)
-            {
-                out.insert(path, metadata);
+            }
+            if number < FIRST {
+                self.add_below(number, &(path + "/"), out, room)?;
             }
         }
         Some(())
@@ -390,5 +395,36 @@ impl<'a> Zarr<'a> {
             },
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asdf::sample::Sample;
+    use crate::vfs::testing::writable;
+
+    /// A mapping of long texts that others merge made metadata of gigabytes, as each array has its own copy.
+    #[test]
+    fn metadata_that_are_too_long_together_are_those_of_each_node_alone() {
+        let texts = |n| format!("  k{n}: {}\n", "x".repeat(4000));
+        let base: String = (0..200).map(texts).collect();
+        let has_all = |count: usize| {
+            let array =
+                "!core/ndarray-1.0.0 {source: 0, datatype: int8, byteorder: big, shape: [1]}";
+            let group = |n| format!("m{n}: {{<<: *b, x: {array}}}\n");
+            let groups: String = (0..count).map(group).collect();
+            let text = format!(
+                "#ASDF 1.0.0\n%YAML 1.1\n%TAG ! tag:stsci.edu:asdf/\n---\nb: &b\n{base}{groups}...\n"
+            );
+            let (_dir, vfs) = writable(&Sample::new().text(text.as_bytes()).block(b"1"));
+            let state = vfs.shown.now();
+            let zarr = state.in_views().zarr();
+            let text = String::from_utf8(zarr.group_text(0)).unwrap();
+            assert_eq!(zarr.len(0).unwrap(), len_u64(text.len()));
+            text.contains("consolidated_metadata")
+        };
+        assert!(has_all(2));
+        assert!(!has_all(12));
     }
 }

@@ -23,14 +23,20 @@ use crate::source::{Source, Window, len_u64, read_all};
 const MOST_INSIDE: u64 = 1 << 20;
 /// Most bytes that numcodecs decodes at once.
 const MOST_DECODED: u64 = (1 << 31) - 1;
+/// Most bytes of the attributes of a file: each array repeats the scalars of its group.
+const MOST_ATTRIBUTES: usize = 32 << 20;
 /// Most chunks of an array.
 const MOST_CHUNKS: u64 = 1 << 20;
 /// Bytes of a length in front of a stored chunk.
 const LENGTH: usize = 4;
 
-/// The references to the arrays of files, by their keys.
+/// The references to the arrays of files.
 #[derive(Debug, Default)]
-pub(crate) struct References(Object);
+pub(crate) struct References {
+    by_key: Object,
+    /// Bytes left for the attributes of a file.
+    room: usize,
+}
 
 /// The chunks of an array, and what they are.
 struct Referred {
@@ -46,37 +52,53 @@ struct Referred {
 
 impl References {
     /// Adds the arrays of the file at `url` to the group at `path`, which is empty or ends with a slash. Returns the paths of the arrays
-    /// that can't be read without this program, each with the reason.
+    /// that can't be read without this program, each with the reason; so also further attributes, if there are too many.
     pub(crate) fn add(
         &mut self,
         snapshot: &Snapshot,
         url: &str,
         path: &str,
     ) -> Vec<(String, Error)> {
+        self.room = MOST_ATTRIBUTES;
         self.add_group(path, snapshot, PlaceId::ROOT);
         let arrays = snapshot.arrays().iter().enumerate();
         let left_out = arrays.filter_map(|(i, array)| {
             let added = self.add_array(snapshot, i, (url, path));
             Some((array.path(), added.err()?))
         });
-        left_out.collect()
+        let mut left_out: Vec<_> = left_out.collect();
+        if self.room == 0 {
+            let why = unsupported(format!("more than {MOST_ATTRIBUTES} bytes in all"));
+            left_out.push(("further attributes".to_owned(), why));
+        }
+        left_out
     }
 
     /// All of them as a line of JSON.
     pub(crate) fn into_json(self) -> String {
-        let all = json!({ "version": 1, "refs": self.0 });
+        let all = json!({ "version": 1, "refs": self.by_key });
         format!("{all}\n")
     }
 
+    /// The attributes, or none from where they are too many on.
+    fn affordable(&mut self, attributes: Object) -> Object {
+        let len = json!(attributes).to_string().len();
+        self.room = self.room.saturating_sub(len);
+        if self.room == 0 {
+            return Object::new();
+        }
+        attributes
+    }
+
     fn add_text(&mut self, key: String, value: &Value) {
-        self.0.insert(key, value.to_string().into());
+        self.by_key.insert(key, value.to_string().into());
     }
 
     /// Adds the group of a place, unless it is there.
     fn add_group(&mut self, path: &str, snapshot: &Snapshot, place: PlaceId) {
         let key = format!("{path}.zgroup");
-        if !self.0.contains_key(&key) {
-            let attributes = snapshot.zarr_attributes(place);
+        if !self.by_key.contains_key(&key) {
+            let attributes = self.affordable(snapshot.zarr_attributes(place));
             self.add_text(key, &json!({ "zarr_format": 2 }));
             self.add_text(format!("{path}.zattrs"), &attributes.into());
         }
@@ -115,7 +137,8 @@ impl References {
             "filters": null,
         });
         self.add_text(format!("{path}.zarray"), &metadata);
-        let (mut attributes, axes) = of.attributes_and_axes(i);
+        let (attributes, axes) = of.attributes_and_axes(i);
+        let mut attributes = self.affordable(attributes);
         attributes.insert("_ARRAY_DIMENSIONS".to_owned(), axes.into());
         self.add_text(format!("{path}.zattrs"), &attributes.into());
         for (indices, reference) in referred.chunks {
@@ -125,7 +148,7 @@ impl References {
                 [] => "0".to_owned(),
                 indices => indices.join("."),
             };
-            self.0.insert(format!("{path}{key}"), reference);
+            self.by_key.insert(format!("{path}{key}"), reference);
         }
         Ok(())
     }
@@ -405,6 +428,28 @@ mod tests {
         let inside = refs["x/1.0"].as_str().unwrap();
         let inside = inside.strip_prefix("base64:BwcH").unwrap();
         assert_eq!((inside.len(), inside.ends_with("AAAA")), (4_194_300, true));
+    }
+
+    /// A mapping of long texts that others merge made references of gigabytes.
+    #[test]
+    fn attributes_are_left_out_where_they_are_too_many() {
+        let texts = |n| format!("  k{n}: {}\n", "x".repeat(4000));
+        let base: String = (0..200).map(texts).collect();
+        let x = array("int8", "shape: [2]");
+        let groups = |n| format!("m{n}: {{<<: *b, x: {x}}}\n");
+        let groups: String = (0..25).map(groups).collect();
+        let (refs, left_out) = made(&format!("b: &b\n{base}{groups}"), &[0; 8]);
+        assert_eq!(
+            left_out,
+            ["further attributes: more than 33554432 bytes in all"]
+        );
+        assert!(text(&refs, "m0/x/.zattrs")["k0"].is_string());
+        assert_eq!(text(&refs, "m24/.zattrs"), json!({}));
+        assert_eq!(
+            text(&refs, "m24/x/.zattrs"),
+            json!({"_ARRAY_DIMENSIONS": ["d1_2"]})
+        );
+        assert!(refs["m24/x/0"].is_array());
     }
 
     #[test]
