@@ -28,7 +28,8 @@ pub struct FitsPlan<'s> {
     members: OnceCell<Members>,
     /// The nearest `meta` of each place that was asked for.
     metas: RefCell<HashMap<PlaceId, Option<NodeId>>>,
-    cards: RefCell<HashMap<NodeId, Rc<HeaderText>>>,
+    /// The cards of the last `meta`: directories side by side, which come one after the other, have the same.
+    cards: RefCell<Option<(NodeId, Rc<HeaderText>)>>,
     skies: RefCell<HashMap<PlaceId, Option<Arc<Sky>>>>,
 }
 
@@ -169,10 +170,17 @@ impl FitsPlan<'_> {
 
     /// The cards of a `meta`.
     fn cards_of(&self, id: NodeId) -> Rc<HeaderText> {
-        let mut known = self.cards.borrow_mut();
-        let meta = || self.snapshot.paths()?.tree().node(id);
-        let made = || Rc::new(meta().map(meta::cards).unwrap_or_default());
-        Rc::clone(known.entry(id).or_insert_with(made))
+        let mut last = self.cards.borrow_mut();
+        if let Some((_, cards)) = last.as_ref().filter(|(of, _)| *of == id) {
+            return Rc::clone(cards);
+        }
+        let meta = self
+            .snapshot
+            .paths()
+            .and_then(|paths| paths.tree().node(id));
+        let cards = Rc::new(meta.map(meta::cards).unwrap_or_default());
+        *last = Some((id, Rc::clone(&cards)));
+        cards
     }
 
     /// What tells the place of an image in the sky, if something beside it does.
