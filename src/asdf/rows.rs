@@ -319,6 +319,7 @@ mod tests {
     #[test]
     fn truth_values_are_letters_and_characters_bytes() {
         assert_eq!(image(vec![0, 1, 7], Conversion::Truth), b"FTT");
+        assert_eq!(image(vec![0, 1, 7], Conversion::Bit), [0, 1, 1]);
         let text = ['a', '\0'].map(|c| u32::from(c).to_le_bytes()).concat();
         let of = |text: Vec<u8>| {
             let narrow = field(0, 0, 2, Conversion::Narrow(ByteOrder::Little));

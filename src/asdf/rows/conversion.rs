@@ -36,6 +36,8 @@ pub(crate) enum Conversion {
     },
     /// A truth value becomes `T` or `F`.
     Truth,
+    /// A truth value becomes 1 or 0.
+    Bit,
     /// A letter becomes a truth value: `T` is true.
     Letter,
     /// A float16 becomes a big-endian float32.
@@ -49,7 +51,7 @@ impl Conversion {
     pub(crate) fn sizes(self) -> (u64, u64) {
         match self {
             Self::Number { size, .. } => (size.into(), size.into()),
-            Self::Truth | Self::Letter => (1, 1),
+            Self::Truth | Self::Bit | Self::Letter => (1, 1),
             Self::Widen(_) => (2, 4),
             Self::Narrow(_) => (4, 1),
         }
@@ -80,6 +82,7 @@ impl Conversion {
                 _ => each_in_place::<1>(bytes, flipped(flip)),
             },
             Self::Truth => each_in_place(bytes, letter),
+            Self::Bit => each_in_place(bytes, bit),
             Self::Letter => each_in_place(bytes, truth),
             // these change the size of an element, and only `convert` does them
             Self::Widen(_) | Self::Narrow(_) => {}
@@ -103,6 +106,7 @@ impl Conversion {
                 _ => cells.each(flipped::<1>(flip)),
             },
             Self::Truth => cells.each(letter),
+            Self::Bit => cells.each(bit),
             Self::Letter => cells.each(truth),
             Self::Widen(ByteOrder::Big) => cells.each(|half| widened(u16::from_be_bytes(half))),
             Self::Widen(ByteOrder::Little) => cells.each(|half| widened(u16::from_le_bytes(half))),
@@ -140,6 +144,11 @@ fn flipped<const N: usize>(flip: bool) -> impl Fn([u8; N]) -> [u8; N] {
 /// The letter of a truth value.
 fn letter([byte]: [u8; 1]) -> [u8; 1] {
     [if byte == 0 { b'F' } else { b'T' }]
+}
+
+/// The number of a truth value: any byte but 0 is true, as in NumPy.
+fn bit([byte]: [u8; 1]) -> [u8; 1] {
+    [u8::from(byte != 0)]
 }
 
 /// The truth value of a letter. As in astropy, any letter but `T` is false.

@@ -255,7 +255,7 @@ pub(super) fn integer_change(integer: Scalar, order: ByteOrder) -> (Conversion, 
 pub(super) fn pixel(datatype: &Datatype) -> Result<(Conversion, i8, Option<i128>), &'static str> {
     match datatype {
         // only tables have truth values: images have 0 and 1
-        Datatype::Scalar(Scalar::Bool8, order) => Ok((number(1, *order, false), 8, None)),
+        Datatype::Scalar(Scalar::Bool8, _) => Ok((Conversion::Bit, 8, None)),
         Datatype::Scalar(..) => {
             let (letter, _, change, zero) = cell(datatype)?;
             Ok((change, bits(letter, change), zero))

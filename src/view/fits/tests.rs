@@ -76,6 +76,14 @@ fn axes_are_reversed_and_elements_are_not() {
     assert_eq!(data.len(), 2880);
 }
 
+/// Other bytes than 0 and 1 stood in images of truth values as they are.
+#[test]
+fn truth_values_are_bytes_of_0_and_1() {
+    let (cards, data) = made(&snapshot(&array("x", "bool8", "[2, 3]")), Subject::Array(0));
+    assert!(has(&cards, "BITPIX  =                    8"));
+    assert_eq!(data[..6], [0, 1, 1, 1, 1, 1]);
+}
+
 #[test]
 fn a_single_number_is_an_image_of_one() {
     let (cards, data) = made(&snapshot(&array("x", "uint8", "[]")), Subject::Array(0));
