@@ -10,13 +10,14 @@ mod column;
 mod header;
 mod image;
 mod meta;
+mod null;
 mod plan;
 mod sky;
 mod table;
 
 use std::sync::Arc;
 
-use super::{Elements, no_longer, padded, product, typed};
+use super::{Elements, no_longer, padded, product, typed, whole};
 use crate::asdf::Array;
 use crate::asdf::Snapshot;
 use crate::asdf::datatype::Datatype;
@@ -32,6 +33,9 @@ use column::{Columns, MAX_COLUMNS};
 use header::{HeaderText, printable_ascii};
 pub use plan::FitsPlan;
 use sky::{SKY_LEN, Sky};
+
+/// Floating-point numbers below that are integers of 64 bits if they are whole: 2^63.
+const MAX_WHOLE: f64 = 9_223_372_036_854_775_808.0;
 
 /// What is shown as a FITS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,11 +199,14 @@ impl Snapshot {
         )
     }
 
-    /// The number that stands for no value in an array of integers, if the tree gives one.
-    fn masked(&self, i: usize) -> Option<i128> {
+    /// The number that stands for no value in an array, if the tree gives one: an integer, if it is whole.
+    fn masked(&self, i: usize) -> Option<Value<'_>> {
         let node = self.paths()?.node(self.arrays().get(i)?.home())?;
         match node.get("mask")?.value()? {
-            Value::Int(mask) => Some(mask),
+            Value::Float(mask) if mask.fract() == 0.0 && mask.abs() < MAX_WHOLE => {
+                Some(Value::Int(whole(mask).into()))
+            }
+            mask @ (Value::Int(_) | Value::Float(_)) => Some(mask),
             _ => None,
         }
     }

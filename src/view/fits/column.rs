@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 
 use super::header::{HeaderText, printable_ascii};
+use super::null::Null;
 use crate::asdf::Array;
 use crate::asdf::datatype::{ByteOrder, Datatype, Scalar};
 use crate::asdf::rows::{Conversion, RowField, RowPart};
+use crate::asdf::scalar::Value;
 use crate::view::product;
 
 /// How many columns FITS has keywords for.
@@ -35,7 +37,7 @@ pub(super) struct Columns {
 }
 
 /// What the tree says of all columns of a field: their unit, and the number that stands for no value.
-type Said<'t> = (Option<&'t str>, Option<i128>);
+type Said<'t> = (Option<&'t str>, Option<Value<'t>>);
 
 impl Columns {
     /// Whether there are more of them than FITS has keywords for.
@@ -124,10 +126,8 @@ impl Columns {
             self.fields.push(field);
         }
         self.count = self.count.saturating_add(1);
-        // a number that its cells can't hold stands for nothing
-        let null = said
-            .1
-            .filter(|null| can_be(*null, bits(letter, change), zero));
+        let null = said.1;
+        let null = null.and_then(|null| Null::of(null, datatype, (bits(letter, change), zero)));
         self.write(&name, (letter, repeat), &shape, zero, (said.0, null));
         Some(end)
     }
@@ -140,7 +140,7 @@ impl Columns {
         (letter, repeat): (char, u64),
         shape: &[u64],
         zero: Option<i128>,
-        (unit, null): Said<'_>,
+        (unit, null): (Option<&str>, Option<Null>),
     ) {
         let (header, n) = (&mut self.cards, self.count);
         header.text(&format!("TTYPE{n}"), name);
@@ -151,7 +151,7 @@ impl Columns {
             header.value(&format!("TZERO{n}"), zero);
         }
         if let Some(null) = null {
-            header.null(&format!("TNULL{n}"), null, zero.is_some());
+            header.null(&format!("TNULL{n}"), &null);
         }
         // TDIM counts axes from the fastest one (7.3.2); a cell of one element without a shape is a single number
         let is_list_of_one = letter != 'A' && *shape == [1];
@@ -173,18 +173,6 @@ impl Columns {
         let mut names = std::iter::once(wanted.clone()).chain(numbered);
         let free = names.find(|name| self.taken.insert(name.to_ascii_lowercase()));
         free.unwrap_or_default()
-    }
-}
-
-/// Whether an integer of so many bits, with what is added to it, can be that number.
-pub(super) fn can_be(number: i128, bits: i8, zero: Option<i128>) -> bool {
-    let stored = number.saturating_sub(zero.unwrap_or(0));
-    match bits {
-        8 => u8::try_from(stored).is_ok(),
-        16 => i16::try_from(stored).is_ok(),
-        32 => i32::try_from(stored).is_ok(),
-        64 => i64::try_from(stored).is_ok(),
-        _ => false,
     }
 }
 
@@ -317,7 +305,7 @@ mod tests {
         ]);
         let mut columns = Columns::default();
         assert_eq!(
-            columns.add("", &datatype, &[], 0, (None, Some(32767))),
+            columns.add("", &datatype, &[], 0, (None, Some(Value::Int(32767)))),
             Some(24 + 6 + 40 + 2 + 8 + 16 + 1)
         );
         assert_eq!(columns.width, 24 + 12 + 10 + 2 + 8 + 1);
@@ -327,9 +315,11 @@ mod tests {
         let want = [
             "TTYPE1  = 'flux    '",
             "TFORM1  = '6E      '",
+            "COMMENT 32767 stands for no value (no TNULL1 of this type)",
             "TDIM1   = '(3,2)   '",
             "TTYPE2  = 'half    '",
             "TFORM2  = '3E      '",
+            "COMMENT 32767 stands for no value (no TNULL2 of this type)",
             "TTYPE3  = 'Name    '",
             "TFORM3  = '10A     '",
             "TDIM3   = '(5,2)   '",
@@ -340,6 +330,7 @@ mod tests {
             "COMMENT 32767 stands for no value (no TNULL4 beside an offset)",
             "TTYPE5  = 'in_x    '",
             "TFORM5  = '1D      '",
+            "COMMENT 32767 stands for no value (no TNULL5 of this type)",
             "TTYPE6  = 'one     '",
             "TFORM6  = '1B      '",
             "TDIM6   = '(1)     '",
@@ -357,7 +348,7 @@ mod tests {
     fn a_number_that_a_cell_cannot_hold_is_no_null() {
         for (number, want) in [(-1, false), (256, false), (255, true)] {
             let mut columns = Columns::default();
-            let said = (None, Some(number));
+            let said = (None, Some(Value::Int(number)));
             columns.add("a", &self::number(Scalar::Uint8), &[], 0, said);
             let has_null = cards(&columns)
                 .iter()

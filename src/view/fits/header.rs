@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Write};
 
+use super::null::Null;
 use crate::asdf::fits::BLOCK_LEN;
 use crate::error::percent_encoded;
 
@@ -135,15 +136,15 @@ impl HeaderText {
         }
     }
 
-    /// Adds a card with the number that stands for no value.
-    pub(super) fn null(&mut self, keyword: &str, number: i128, has_offset: bool) {
-        if has_offset {
-            // astropy fails to read a unit with BLANK and BZERO, or TNULL and TZERO
-            self.comment(&format!(
-                "{number} stands for no value (no {keyword} beside an offset)"
-            ));
-        } else {
-            self.value(keyword, number);
+    /// Adds a card with the number that stands for no value, or one that tells people of it.
+    pub(super) fn null(&mut self, keyword: &str, null: &Null) {
+        match null {
+            Null::Card(number) => self.value(keyword, number),
+            Null::Told(number, why) => {
+                self.comment(&format!(
+                    "{number} stands for no value (no {keyword} {why})"
+                ));
+            }
         }
     }
 

@@ -1,8 +1,9 @@
 //! Arrays of numbers as images: one in the primary unit, or two of complex numbers behind an empty one (FITS Standard 4.0, sections
 //! 4.4.1.1 and 7.1).
 
-use super::column::{WIDENED, can_be, pixel};
+use super::column::{WIDENED, pixel};
 use super::header::{HeaderText, printable_ascii};
+use super::null::Null;
 use super::sky::CARDS;
 use super::{Unit, unsupported};
 use crate::asdf::Snapshot;
@@ -21,7 +22,8 @@ impl Snapshot {
     ) -> Result<Vec<Unit>> {
         let array = self.array(i)?;
         let (change, bits, zero) = pixel(datatype).map_err(unsupported)?;
-        let null = self.masked(i).filter(|null| can_be(*null, bits, zero));
+        let null = self.masked(i);
+        let null = null.and_then(|null| Null::of(null, datatype, (bits, zero)));
         let (size, width) = change.sizes();
         let record = datatype.size().unwrap_or(size);
         // without an axis, NAXIS is 0 and the unit has no data: a single number has an axis of length 1
@@ -32,8 +34,8 @@ impl Snapshot {
                 header.value("BSCALE", 1);
                 header.value("BZERO", zero);
             }
-            if let Some(null) = null {
-                header.null("BLANK", null, zero.is_some());
+            if let Some(null) = &null {
+                header.null("BLANK", null);
             }
             if let Some(unit) = array.unit() {
                 header.unit("BUNIT", unit);

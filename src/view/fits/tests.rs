@@ -150,12 +150,71 @@ fn the_number_of_a_mask_is_blank() {
         ("int16", "1_000", Some("BLANK   =                 1000")),
         ("uint8", "010", Some("BLANK   =                    8")),
         ("uint8", "256", None),
-        ("float32", "5", None),
+        ("uint8", "7.0", Some("BLANK   =                    7")),
+        ("uint8", "7.5", None),
+        (
+            "float32",
+            "-999.0",
+            Some("COMMENT -999 stands for no value (no BLANK of this type)"),
+        ),
+        (
+            "float64",
+            "5",
+            Some("COMMENT 5 stands for no value (no BLANK of this type)"),
+        ),
+        (
+            "float64",
+            "1.0e+30",
+            Some("COMMENT 1e30 stands for no value (no BLANK of this type)"),
+        ),
+        (
+            "complex64",
+            "0.5",
+            Some("COMMENT 0.5+0j stands for no value (no BLANK of this type)"),
+        ),
+        // FITS has it for no value
+        ("float32", ".nan", None),
+        ("bool8", "1", Some("BLANK   =                    1")),
     ] {
         let body = array_with("x", datatype, "[2]", &format!(", mask: {mask}"));
         let (cards, _) = made(&snapshot(&body), Subject::Array(0));
         let blank = cards.iter().find(|card| card.contains("BLANK"));
         assert_eq!(blank.map(String::as_str), want, "{datatype}");
+    }
+}
+
+/// Masked elements of columns were shown as they are, without a word.
+#[test]
+fn the_number_of_a_mask_is_told_where_a_column_has_no_null() {
+    let body = |datatype: &str, mask: &str| {
+        let data = array_with("data", datatype, "[2]", &format!(", mask: {mask}"));
+        let data = data.trim_end();
+        format!("t: !core/table-1.0.0 {{columns: [!core/column-1.0.0 {{name: c, {data}}}]}}\n")
+    };
+    for (datatype, mask, want) in [
+        (
+            "float64",
+            "-999.0",
+            Some("COMMENT -999 stands for no value (no TNULL1 of this type)"),
+        ),
+        (
+            "complex64",
+            "1",
+            Some("COMMENT 1+0j stands for no value (no TNULL1 of this type)"),
+        ),
+        (
+            "bool8",
+            "0",
+            Some("COMMENT 0 stands for no value (no TNULL1 of this type)"),
+        ),
+        ("bool8", "2", None),
+        ("[ascii, 2]", "0", None),
+        ("int16", "3", Some("TNULL1  =                    3")),
+    ] {
+        let snapshot = snapshot(&body(datatype, mask));
+        let (cards, _) = made(&snapshot, *subjects(&snapshot).last().unwrap());
+        let null = cards.iter().find(|card| card.contains("TNULL"));
+        assert_eq!(null.map(String::as_str), want, "{datatype}");
     }
 }
 
