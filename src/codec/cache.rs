@@ -11,7 +11,6 @@
 mod counted;
 
 use std::collections::HashMap;
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -24,7 +23,7 @@ use super::caller::{self, Wanted};
 use super::limit::Limit;
 use super::pool::Pool;
 use super::{Cursor, Stream};
-use crate::error::{Error, Result, lock};
+use crate::error::{Result, lock};
 use crate::source::{free_idle, len_u64};
 
 /// Length of a segment of decoded bytes; the last one of a block is shorter.
@@ -172,14 +171,13 @@ impl Cache {
     /// Checks that the mount, and who this thread works for, still need decoded bytes.
     ///
     /// # Errors
-    /// [`Error::Io`] if not.
+    /// [`Error::Io`](crate::error::Error::Io) if not.
     pub(crate) fn check_wanted(&self) -> Result<()> {
         let wanted = Arc::clone(&lock(&self.wanted));
         if wanted() && caller::is_wanted() {
             return Ok(());
         }
-        let ended = io::ErrorKind::Interrupted.into();
-        Err(Error::io("decoding after the mount has ended", ended))
+        Err(caller::ended())
     }
 
     /// A segment, if it is here, and whether its reader is the first. It counts as used now, and as asked for by its reader.

@@ -1,10 +1,16 @@
 //! Who work is done for: what a program has asked for that is gone by now needs no bytes any more.
 
 use std::cell::RefCell;
+use std::io;
 use std::sync::Arc;
+
+use crate::error::{Error, Result};
 
 /// Whether the work of a thread is still wanted. It is asked often and must be quick.
 pub type Wanted = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Steps from one check to the next: they take a moment, and a check less than a step or two.
+const CHECK_EVERY: u32 = 1024;
 
 thread_local! {
     /// Of the work that this thread does.
@@ -34,6 +40,31 @@ pub(crate) fn current() -> Option<Wanted> {
 /// Whether the work of this thread is still wanted.
 pub(super) fn is_wanted() -> bool {
     current().is_none_or(|wanted| wanted())
+}
+
+/// The error of work that is wanted no more.
+pub(super) fn ended() -> Error {
+    let ended = io::ErrorKind::Interrupted.into();
+    Error::io("decoding after the mount has ended", ended)
+}
+
+/// Many short steps without a decode, such as along headers.
+#[derive(Debug, Default)]
+pub(super) struct Steps(u32);
+
+impl Steps {
+    /// Counts a step, and checks before the first and some of the others that the work of this thread is still wanted.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if not.
+    pub(super) fn check(&mut self) -> Result<()> {
+        let is_due = self.0.is_multiple_of(CHECK_EVERY);
+        self.0 = self.0.wrapping_add(1);
+        if is_due && !is_wanted() {
+            return Err(ended());
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

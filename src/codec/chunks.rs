@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::caller::Steps;
 use super::entries::Entries;
 use super::headers::Headers;
 use super::input::{MAX_IDLE, Pending};
@@ -338,15 +339,17 @@ impl ChunkWalk {
     /// the first behind it that has data.
     ///
     /// # Errors
-    /// Of `read`; the walk goes on there when it is asked again.
+    /// Of `read`, and [`Steps::check`]; the walk goes on there when it is asked again.
     fn locate(
         &mut self,
         offset: u64,
         mut read: impl FnMut(ChunkStart) -> Result<FoundChunk>,
     ) -> Result<FoundChunk> {
         let mut found = self.near(offset);
+        let mut steps = Steps::default();
         // headers alone are read: nothing is decoded on the way
         while found.next.start <= offset {
+            steps.check()?;
             found = read(found.next)?;
             self.found.add(found.at.start, found);
             self.frontier = self.frontier.max(found.next);

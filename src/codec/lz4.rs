@@ -133,6 +133,7 @@ impl Chunked for PythonChunks {
 
 #[cfg(test)]
 mod tests {
+    use super::super::caller::while_wanted;
     use super::super::testing::{
         assert_harmless, assert_reads_like, encoded, image, open, python_agrees, python_encodes,
         read_all,
@@ -179,6 +180,17 @@ mod tests {
         if let Some(stored) = python_encodes("lz4", &plain) {
             assert_reads_like(&*open(&Lz4, &stored, plain.len() as u64).unwrap(), &plain);
         }
+    }
+
+    /// A walk along millions of chunks went on for seconds after its reader was killed.
+    #[test]
+    fn a_walk_along_chunks_ends_when_its_reader_is_gone() {
+        let stored = chunked(&image(9), [3, 3, 3]);
+        let opened = Lz4.open(Arc::new(crate::source::Memory::new(stored)), 9);
+        let stream = opened.unwrap().stream;
+        let gone = while_wanted(Some(Arc::new(|| false)), || stream.entry(8));
+        assert_eq!(gone, 3);
+        assert_eq!(stream.entry(8), 6);
     }
 
     #[test]

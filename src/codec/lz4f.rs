@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex};
 
 use lz4_flex::block;
 
+use super::caller::Steps;
 use super::entries::Entries;
 use super::headers::Headers;
 use super::input::{Pending, keep_last};
@@ -181,7 +182,7 @@ impl Frames {
         table.entries.at(offset)
     }
 
-    /// Looks at all block headers, the first time. What the medium refused is looked at again.
+    /// Looks at all block headers, the first time; again if the medium has refused some, or the reader was gone meanwhile.
     fn scan_once(&self, table: &mut BlockTable) {
         if !table.scanned {
             let scan = self.scan();
@@ -220,11 +221,12 @@ impl Frames {
     fn scan(&self) -> Result<Entries<Spot>> {
         let mut entries = Entries::new(self.data_size, Spot::default());
         let mut headers = Headers::new(self.stored.as_ref());
-        let mut walker = Walker::default();
+        let (mut walker, mut steps) = (Walker::default(), Steps::default());
         let mut last: Option<FrameBlock> = None;
         let (mut start, mut end) = (0u64, 0u64);
         let (mut out, mut input) = (PooledBuf::default(), PooledBuf::default());
         loop {
+            steps.check()?;
             // an entry stands in front of a block header, and `next` moves behind it
             let before = walker.clone();
             match walker.next(&mut headers)? {

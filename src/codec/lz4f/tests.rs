@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::codec::caller::while_wanted;
 use crate::codec::headers::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
 use crate::source::Memory;
 
@@ -50,6 +51,14 @@ fn independent_blocks_are_entries_without_decoding() {
     assert_eq!(stream.entry(200_000), 3 * 65_536);
     let stream = open(recorded("frames.lz4"), SIZE as u64);
     assert_eq!(stream.entry(269_999), 100_000 + 131_072);
+}
+
+#[test]
+fn a_scan_ends_when_its_reader_is_gone_and_the_next_one_has_it_done() {
+    let stream = open(recorded("apart.lz4"), SIZE as u64);
+    let gone = while_wanted(Some(Arc::new(|| false)), || stream.entry(200_000));
+    assert_eq!(gone, 0);
+    assert_eq!(stream.entry(200_000), 3 * 65_536);
 }
 
 #[test]

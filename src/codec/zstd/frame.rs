@@ -3,6 +3,7 @@
 //! Written from RFC 8878 §3.1.1 (frames), §3.1.1.2 (blocks), §3.1.2 (skippable frames), and for the seek table from facebook/zstd,
 //! contrib/seekable_format/zstd_seekable_compression_format.md 0.1.0.
 
+use crate::codec::caller::Steps;
 use crate::codec::entries::Entries;
 use crate::codec::headers::{Headers, array_at, read_into};
 use crate::codec::input::MAX_IDLE;
@@ -112,11 +113,12 @@ fn header(stored: &dyn Source, at: u64) -> Result<Frame> {
 }
 
 /// The offset behind a frame, found along its block headers.
-fn frame_end(stored: &dyn Source, frame: &Frame) -> Result<u64> {
+fn frame_end(stored: &dyn Source, frame: &Frame, steps: &mut Steps) -> Result<u64> {
     let mut headers = Headers::new(stored);
     let mut at = frame.blocks;
     let mut idle = 0u32;
     loop {
+        steps.check()?;
         let [a, b, c] = headers.array(at)?;
         let header = u32::from_le_bytes([a, b, c, 0]);
         let size = u64::from(header >> 3);
@@ -184,13 +186,14 @@ impl Frames {
                 Err(_) => FoundBy::Headers(0, 0),
             }
         }
-        let mut idle = 0u32;
+        let (mut idle, mut steps) = (0u32, Steps::default());
         while let FoundBy::Headers(decoded, at) = self.found
             && decoded <= offset
         {
             self.entries.add(decoded, at);
-            let next = match behind(stored, decoded, at, offset) {
+            let next = match behind(stored, (decoded, at), offset, &mut steps) {
                 Ok(next) => next,
+                // the medium, or the reader is gone
                 Err(Error::Io { .. }) => break,
                 // Damage is told by the cursor that runs into it.
                 Err(_) => FoundBy::Decoding,
@@ -232,7 +235,12 @@ impl Frames {
 }
 
 /// Where the frame behind the one at `at` starts: the same place if that one holds `offset`.
-fn behind(stored: &dyn Source, decoded: u64, at: u64, offset: u64) -> Result<FoundBy> {
+fn behind(
+    stored: &dyn Source,
+    (decoded, at): (u64, u64),
+    offset: u64,
+    steps: &mut Steps,
+) -> Result<FoundBy> {
     let next = next_frame(stored, at)?;
     let Some((frame, size)) = next.and_then(|(_, frame)| Some((frame, frame.content_size?))) else {
         return Ok(FoundBy::Decoding);
@@ -241,7 +249,7 @@ fn behind(stored: &dyn Source, decoded: u64, at: u64, offset: u64) -> Result<Fou
     if end > offset {
         return Ok(FoundBy::Headers(decoded, at));
     }
-    Ok(FoundBy::Headers(end, frame_end(stored, &frame)?))
+    Ok(FoundBy::Headers(end, frame_end(stored, &frame, steps)?))
 }
 
 /// The frames that a seek table at the end of the payload lists.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::codec::caller::while_wanted;
 use crate::codec::headers::tests::{decode, decode_from, encode, noise, pattern, poke, recorded};
 use crate::codec::testing::{Counted, read_all};
 use crate::codec::{Cache, Decoded};
@@ -163,6 +164,15 @@ fn a_seek_table_that_the_frames_contradict_is_no_longer_believed() {
         let decoded = decode_from(&stream, offset, 700_000, 70_000).unwrap();
         assert!(decoded == data[offset as usize..]);
     }
+}
+
+/// A walk along millions of frames went on for seconds after its reader was killed.
+#[test]
+fn a_walk_along_frames_ends_when_its_reader_is_gone() {
+    let stream = open(recorded("frames.zst"), SIZE as u64);
+    let gone = while_wanted(Some(Arc::new(|| false)), || stream.entry(250_000));
+    assert_eq!(gone, 0);
+    assert_eq!(stream.entry(250_000), 200_000);
 }
 
 /// One that contradicts itself was read anew for each read of the first frame.
