@@ -27,6 +27,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::Resource;
 
 pub use attributes::Facts;
+pub(super) use locks::lock_either;
 pub use locks::{lock_shared, unlock};
 
 use self::look::keeps_names;
@@ -151,21 +152,6 @@ pub trait Store: Send + Sync + 'static {
     }
     /// The user that this process acts as.
     fn user(&self) -> u32;
-}
-
-/// Locks `file`, which is open for reading; on NFS, which gives such a lock to a writer alone, the one that `writable` opens. The file that
-/// was locked, and whether no other process has the lock.
-pub(super) fn lock_either<S: Store>(
-    store: &S,
-    file: S::File,
-    writable: impl FnOnce() -> io::Result<S::File>,
-) -> io::Result<(S::File, bool)> {
-    let file = match store.lock(&file) {
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::BADF) => writable()?,
-        locked => return Ok((file, locked?)),
-    };
-    let locked = store.lock(&file)?;
-    Ok((file, locked))
 }
 
 /// The error that another process has the file open for writing.

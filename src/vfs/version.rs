@@ -238,13 +238,8 @@ impl Versions {
             | Node::Tree(_)
             | Node::Scratch(_) => 0,
             Node::Block(_) | Node::Array(..) => self.last(file, shows, self.elsewhere),
-            // these show several arrays, and more of the tree
-            Node::View(..) | Node::StatsTsv => {
-                self.last(file, Shows::Several, self.elsewhere.max(self.tree))
-            }
-            // what is in it has other numbers then
-            // their numbers follow from the lengths of all arrays before, and so from those of blocks
-            Node::ViewDir(View::Zarr, _) => {
+            // these show several arrays, and more of the tree; directories of zarr have numbers that follow from the lengths of arrays
+            Node::View(..) | Node::StatsTsv | Node::ViewDir(View::Zarr, _) => {
                 self.last(file, Shows::Several, self.elsewhere.max(self.tree))
             }
             Node::HduHeader(_) | Node::HduBin(_) => self.elsewhere,

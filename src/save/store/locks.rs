@@ -47,3 +47,18 @@ fn granted(locked: Result<(), Errno>) -> io::Result<bool> {
         Err(error) => Err(error.into()),
     }
 }
+
+/// Locks `file`, which is open for reading; on NFS, which gives such a lock to a writer alone, the one that `writable` opens. The file that
+/// was locked, and whether no other process has the lock.
+pub(in crate::save) fn lock_either<S: super::Store>(
+    store: &S,
+    file: S::File,
+    writable: impl FnOnce() -> io::Result<S::File>,
+) -> io::Result<(S::File, bool)> {
+    let file = match store.lock(&file) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::BADF) => writable()?,
+        locked => return Ok((file, locked?)),
+    };
+    let locked = store.lock(&file)?;
+    Ok((file, locked))
+}
