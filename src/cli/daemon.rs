@@ -91,17 +91,12 @@ fn daemon(arguments: &[OsString]) -> std::io::Result<Command> {
 /// The variables that name files which the daemon reads later, with whole paths: it leaves the working directory.
 fn paths() -> impl Iterator<Item = (&'static str, PathBuf)> {
     /// Of certificates and of the credentials for buckets.
-    const NAMES: [&str; 10] = [
+    const NAMES: [&str; 5] = [
         "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
         "AWS_CONFIG_FILE",
         "AWS_SHARED_CREDENTIALS_FILE",
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "AZURE_FEDERATED_TOKEN_FILE",
         "GOOGLE_APPLICATION_CREDENTIALS",
         "GOOGLE_SERVICE_ACCOUNT",
-        "GOOGLE_SERVICE_ACCOUNT_PATH",
-        "SERVICE_ACCOUNT",
     ];
     NAMES.into_iter().filter_map(|name| {
         let path = std::env::var_os(name).filter(|path| !path.is_empty())?;
