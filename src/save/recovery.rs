@@ -161,8 +161,7 @@ fn find_sidecar<S: Store>(
     let journal = match store.open(&sidecar, Access::Read) {
         Ok(journal) => journal,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        // also that of another user, who may have saved FILE
-        Err(error) if impossible(&error) && is_ours(&found, found.uid, its.uid) => {
+        Err(error) if ours && impossible(&error) => {
             return foreign("may be an interrupted save, but can't be read");
         }
         Err(error) if impossible(&error) => return ignore("can't be read"),
