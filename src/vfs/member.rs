@@ -11,7 +11,7 @@ use log::warn;
 use super::attr::{Attr, FileFacts, VfsOptions};
 use super::catalogue::Catalogue;
 use super::error::Error;
-use super::node::Node;
+use super::node::{Node, View};
 use super::saves::{Losses, News};
 use super::tree_file::Refused;
 use super::version::{Shows, VERSIONS, Versions, shown};
@@ -297,8 +297,7 @@ impl Vfs {
         let mut versions = state.versions.clone();
         let keeps_names = closed.as_ref().is_some_and(|closed| closed.names.is_some());
         // planes are numbered as they are looked up
-        let may_differ =
-            !versions.are_unchanged() || state.views.has_made(super::node::View::Previews);
+        let may_differ = !versions.are_unchanged() || state.views.has_made(View::Previews);
         if !keeps_names && may_differ && !locked(&state.numbers).is_empty() {
             // the next Vfs may number the names otherwise: a save may have brought in a name, or a longer block an array
             versions = versions.renewed();

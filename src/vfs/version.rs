@@ -148,8 +148,11 @@ impl Versions {
     pub(super) fn changed_elsewhere(&mut self, at: SystemTime) {
         self.elsewhere = self.tick();
         self.since = Some(at);
-        // the changes of an array in a stream, which does not count `elsewhere`: its version never falls
-        self.stream = self.stream.max(self.tree);
+        // An array in a stream does not count `elsewhere`: with the count of its own changes its version would fall. A stream of which no
+        // array was declared anew is followed under its number.
+        let changed = self.arrays.values().chain(&self.all_arrays);
+        let changed = changed.map(|change| change.clock).max();
+        self.stream = self.stream.max(changed.unwrap_or(0));
         // the one count of `elsewhere` covers all of them from now on
         self.blocks = Arc::default();
         self.arrays = Arc::default();
@@ -314,6 +317,9 @@ mod tests {
         let mut versions = Versions::default();
         versions.changed_stream();
         let first = versions.of_growing(file);
+        versions.changed_tree(Some(&[]), now);
+        versions.changed_elsewhere(now);
+        assert_eq!(versions.of_growing(file), first, "no array has changed");
         versions.changed_tree(Some(&[0]), now);
         let edited = versions.of_growing(file);
         assert!(edited > first);
